@@ -1,0 +1,133 @@
+"""The event journal: one JSON object a line, append only, one writer.
+
+Every line has `v` (format version), `seq` (0, 1, 2, ... within the run), `kind`, `time` (seconds
+since the epoch), and the fields of its kind, which `docs/events.md` lists. JSON has no NaN or
+infinity, yet a diverged loss must survive: a number field may hold the text "NaN", "Infinity" or
+"-Infinity", which `float()` reads back.
+"""
+
+import json
+import math
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+FORMAT_VERSION = 1
+MAX_BUFFERED_ROWS = 64
+MAX_BUFFERED_SECONDS = 0.1
+
+
+class EventLog:
+    """Appends events to a journal. Safe to use from several threads of one process.
+
+    Rows wait in memory until there are 64, the oldest has waited 0.1 s when another one comes, or
+    `flush` is called. Rows that could not be written (a full disk) stay buffered, the error is
+    raised, and the next flush tries again, so nothing is lost or written twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock = threading.RLock()
+        self._buffer: list[str] = []
+        self._oldest = 0.0
+        self._torn = False
+        self._seq = self._resume()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
+        with self._lock:
+            now = time.time()
+            row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
+            self._buffer.append(json.dumps(_finite(row), allow_nan=False, separators=(",", ":")))
+            self._seq += 1
+            if len(self._buffer) == 1:
+                self._oldest = now
+            waited = now - self._oldest
+            if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
+                self.flush()
+
+    def flush(self, *, durable: bool = False) -> None:
+        """Hands buffered rows to the operating system; `durable` also waits for the disk."""
+        with self._lock:
+            if self._torn:
+                self._write(b"\n")
+                self._torn = False
+            while self._buffer:
+                batch = self._buffer[:MAX_BUFFERED_ROWS]
+                self._write("".join(row + "\n" for row in batch).encode())
+                del self._buffer[: len(batch)]
+            if durable:
+                os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Writes what is buffered, waits for the disk and closes the journal."""
+        self.flush(durable=True)
+        os.close(self._file)
+
+    def _write(self, data: bytes) -> None:
+        """Writes all of `data` or none: a part that a full disk took is cut off again."""
+        before = os.fstat(self._file).st_size
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError:
+            if written:
+                os.ftruncate(self._file, before)
+            raise
+
+    def _resume(self) -> int:
+        """Finds the next `seq` in a journal that exists, and whether its last line is torn."""
+        size = os.fstat(self._file).st_size
+        if size == 0:
+            return 0
+        window = min(size, 1 << 20)
+        tail = os.pread(self._file, window, size - window)
+        self._torn = not tail.endswith(b"\n")
+        for line in reversed(tail.split(b"\n")):
+            try:
+                return int(json.loads(line)["seq"]) + 1
+            except (ValueError, KeyError, TypeError):
+                continue
+        return 0
+
+
+def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Reads complete lines from a byte offset; returns the events and the offset after them.
+
+    A missing journal has no events. Lines that are not events (a sealed, torn one) are left out.
+    """
+    data, end = read_complete_lines(path, offset)
+    events = []
+    for line in data.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "kind" in event:
+            events.append(event)
+    return events, end
+
+
+def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[bytes, int]:
+    """Bytes from `offset` up to the last newline within `max_bytes`, and the offset after it."""
+    try:
+        with path.open("rb") as journal:
+            journal.seek(offset)
+            data = journal.read(max_bytes)
+    except FileNotFoundError:
+        return b"", offset
+    length = data.rfind(b"\n") + 1
+    return data[:length], offset + length
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return value

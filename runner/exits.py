@@ -1,0 +1,30 @@
+"""Exit statuses: how a run tells its supervisor, with its last breath, how it ended."""
+
+import signal
+from enum import IntEnum
+
+from runner.run_dir import RunState
+
+
+class WorkerExit(IntEnum):
+    """Exit status of `python -m runner.worker`."""
+
+    FINISHED = 0
+    FAILED = 1
+    CANCELLED = 75
+    OUT_OF_MEMORY = 77
+
+
+def explain(returncode: int) -> tuple[RunState, str]:
+    """State and reason for a process that ended by itself or by somebody else's signal."""
+    if returncode == WorkerExit.FINISHED:
+        return RunState.FINISHED, "all steps done"
+    if returncode == WorkerExit.CANCELLED:
+        return RunState.CANCELLED, "stopped on request"
+    if returncode == WorkerExit.OUT_OF_MEMORY:
+        return RunState.OUT_OF_MEMORY, "the device ran out of memory; output.log says where"
+    if returncode < 0:
+        name = signal.Signals(-returncode).name
+        hint = " (by hand, or by the system because memory ran out)" if name == "SIGKILL" else ""
+        return RunState.FAILED, f"ended by signal {name}{hint}"
+    return RunState.FAILED, f"exit status {returncode}; output.log says why"

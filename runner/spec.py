@@ -1,0 +1,330 @@
+"""What to run: frozen specifications, validated when they are made, that travel as JSON.
+
+An `ExperimentSpec` is what a person asks for: one workload (model, data, training) under several
+`torch.compile` backends. It expands into one `RunSpec` per variant; each run folder holds a
+complete one, so that a folder copied from elsewhere explains itself.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from runner.errors import InvalidSpec
+
+BUILTIN = "builtin:"
+BUILTIN_MODELS = {
+    "builtin:bert-tiny": "BERT, 2 layers of 128, random weights",
+    "builtin:bert-base": "BERT, 12 layers of 768, random weights",
+    "builtin:vit-small": "ViT, 4 layers of 128, for images, random weights",
+}
+BUILTIN_DATA = {
+    "builtin:reviews": "star reviews written by a generator, 5 labels",
+    "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
+}
+DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+CONTROL_PERTURBATION = 1e-5
+"""Relative size of the change to the control's initial weights."""
+
+Precision = Literal["float32", "tf32", "bf16", "fp16"]
+Schedule = Literal["turns", "sequential"]
+Role = Literal["baseline", "control", "backend"]
+
+
+class Spec:
+    """Base of all specifications: checks types and rules on construction, reads and writes JSON."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for spec_field in fields(self):  # type: ignore[arg-type]
+            _check_type(spec_field.name, getattr(self, spec_field.name), hints[spec_field.name])
+        self.check_rules()
+
+    def check_rules(self) -> None:
+        """Raises `InvalidSpec` for the first field whose value breaks its rule."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote; raises `InvalidSpec` for anything else."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidSpec(cls.__name__, text[:80], f"is not JSON: {error}") from None
+        return cls.from_dict(content)
+
+    @classmethod
+    def from_dict(cls, content: Any, path: str = "") -> Self:
+        """Builds the specification from plain values; fields left out take their defaults."""
+        if not isinstance(content, Mapping):
+            raise InvalidSpec(path or cls.__name__, content, "must be an object of named fields")
+        hints = get_type_hints(cls)
+        unknown = set(content) - set(hints)
+        if unknown:
+            name = min(unknown)
+            rule = f"is not a field of {cls.__name__}; its fields are {', '.join(hints)}"
+            raise InvalidSpec(path + name, content[name], rule)
+        values = {name: _from_plain(value, hints[name], name) for name, value in content.items()}
+        try:
+            return cls(**values)
+        except TypeError:
+            missing = [name for name in hints if name not in content and not hasattr(cls, name)]
+            raise InvalidSpec(path + missing[0], None, "is required") from None
+        except InvalidSpec as error:
+            if path and not error.field.startswith(path):
+                raise InvalidSpec(path + error.field, error.value, error.rule) from None
+            raise
+
+
+def _from_plain(value: Any, hint: Any, name: str) -> Any:
+    if isinstance(hint, type) and issubclass(hint, Spec):
+        return hint.from_dict(value, path=f"{name}.")
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _check_type(name: str, value: Any, hint: Any) -> None:
+    if not _has_type(value, hint):
+        raise InvalidSpec(name, value, f"must be {_type_name(hint)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidSpec(name, value, "must be a finite number")
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (UnionType, Union):
+        return any(_has_type(value, option) for option in get_args(hint))
+    if origin is tuple:
+        item = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_has_type(entry, item) for entry in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _type_name(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if origin in (UnionType, Union):
+        return " or ".join(map(_type_name, get_args(hint)))
+    if origin is tuple:
+        return f"a list of {_type_name(get_args(hint)[0])}"
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return "null" if hint is NoneType else names.get(hint, hint.__name__)
+
+
+def _require(condition: bool, name: str, value: Any, rule: str) -> None:
+    if not condition:
+        raise InvalidSpec(name, value, rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(Spec):
+    """Which model is trained."""
+
+    source: str = "builtin:bert-tiny"
+    """A built-in configuration (`builtin:...`, random weights), a local folder, or a hub name."""
+    dropout: Literal["keep", "off"] = "keep"
+    """`off` sets every dropout probability to 0, for backends with random numbers of their own."""
+
+    def check_rules(self) -> None:
+        _require(bool(self.source), "model.source", self.source, "must name a model")
+        if self.is_builtin:
+            rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
+            _require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the model is one of ours, with random weights."""
+        return self.source.startswith(BUILTIN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec(Spec):
+    """Which labelled samples are trained on and which are held out."""
+
+    source: str = "builtin:reviews"
+    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, or a hub name."""
+    text_column: str = "text"
+    label_column: str = "label"
+    train_split: str = "train"
+    """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
+    eval_split: str = "test"
+    """Split of a hub data set to evaluate on."""
+    num_train_samples: int = 1000
+    num_eval_samples: int = 200
+    sequence_length: int = 128
+    """Tokens per text; longer texts are cut, shorter ones padded."""
+
+    def check_rules(self) -> None:
+        _require(bool(self.source), "data.source", self.source, "must name a data set")
+        if self.source.startswith(BUILTIN):
+            rule = f"must be one of {', '.join(BUILTIN_DATA)}"
+            _require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
+        for name in ("num_train_samples", "num_eval_samples"):
+            value = getattr(self, name)
+            _require(value >= 1, f"data.{name}", value, "must be at least 1")
+        length = self.sequence_length
+        _require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `source` is a path rather than a built-in set or a hub name."""
+        return self.source.endswith(DATA_FILE_SUFFIXES) or self.source.startswith(("/", ".", "~"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec(Spec):
+    """How the model is trained."""
+
+    optimizer: str = "Adam"
+    """Name of a class in `torch.optim`."""
+    learning_rate: float = 5e-5
+    batch_size: int = 8
+    epochs: int = 1
+    precision: Precision = "float32"
+    """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
+    seed: int = 0
+    """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
+
+    def check_rules(self) -> None:
+        _require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
+                 "must be the name of a class in torch.optim")  # fmt: skip
+        for name in ("batch_size", "epochs"):
+            value = getattr(self, name)
+            _require(value >= 1, f"training.{name}", value, "must be at least 1")
+        rate = self.learning_rate
+        _require(rate > 0, "training.learning_rate", rate, "must be above 0")
+        _require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant(Spec):
+    """One way to run the workload: the baseline, the control, or a backend."""
+
+    label: str
+    role: Role
+    backend: str | None = None
+    """Name of a Dynamo backend; None means no `torch.compile` at all."""
+
+    def check_rules(self) -> None:
+        rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
+        _require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        rule = "must be named for a backend, and only for a backend"
+        _require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
+                 rule)  # fmt: skip
+
+    @property
+    def perturbation(self) -> float:
+        """Relative change to the initial weights."""
+        return CONTROL_PERTURBATION if self.role == "control" else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSpec(Spec):
+    """One comparison: a workload under several backends, beside a baseline and a control."""
+
+    name: str
+    model: ModelSpec = field(default_factory=ModelSpec)
+    data: DataSpec = field(default_factory=DataSpec)
+    training: TrainingSpec = field(default_factory=TrainingSpec)
+    backends: tuple[str, ...] = ("inductor",)
+    """Names of Dynamo backends, as `torch.compile(backend=...)` takes them."""
+    control: bool = True
+    """Whether a second, minutely perturbed baseline measures noise and rounding."""
+    devices: tuple[str, ...] = ("cpu",)
+    """Where each run computes; one device, `cpu` or `cuda:N`."""
+    cpu_threads: int | None = None
+    """Threads a run computes with on the CPU; None means half the cores."""
+    schedule: Schedule = "turns"
+    """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
+    block_steps: int = 10
+    """Steps per turn."""
+    time_limit_seconds: float = 3600.0
+    """Longest that one run may work; waiting for its turn is not counted."""
+    fallback_of: str | None = None
+    """Id of the experiment that this one repeats run by run because the device lacked memory."""
+
+    def check_rules(self) -> None:
+        _require(bool(self.name.strip()), "name", self.name, "must not be empty")
+        _require(len(self.name) <= 120, "name", self.name, "must be at most 120 characters")
+        for backend in self.backends:
+            rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
+            _require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", backend)), "backends", backend, rule)
+        rule = "must not name a backend twice"
+        _require(len(set(self.backends)) == len(self.backends), "backends", self.backends, rule)
+        rule = "must name exactly one device, 'cpu' or 'cuda:N'"
+        valid = len(self.devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", self.devices[0])
+        _require(bool(valid), "devices", self.devices, rule)
+        _require(self.block_steps >= 1, "block_steps", self.block_steps, "must be at least 1")
+        limit = self.time_limit_seconds
+        _require(limit > 0, "time_limit_seconds", limit, "must be above 0")
+        threads = self.cpu_threads
+        _require(threads is None or threads >= 1, "cpu_threads", threads, "must be at least 1")
+        batch, samples = self.training.batch_size, self.data.num_train_samples
+        rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
+        _require(batch <= samples, "training.batch_size", batch, rule)
+        on_cpu = self.devices[0] == "cpu"
+        precision = self.training.precision
+        rule = "needs a CUDA device; on the CPU choose float32 or bf16"
+        _require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
+                 rule)  # fmt: skip
+
+    @property
+    def device(self) -> str:
+        """The device that the turn of this experiment stands for."""
+        return self.devices[0]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches per epoch; a last, smaller batch is left out (it would recompile)."""
+        return self.data.num_train_samples // self.training.batch_size
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of one run."""
+        return self.steps_per_epoch * self.training.epochs
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Every run of the experiment, baseline first."""
+        variants = [Variant(label="baseline", role="baseline")]
+        if self.control:
+            variants.append(Variant(label="control", role="control"))
+        taken = {variant.label for variant in variants}
+        for backend in self.backends:
+            label = f"backend-{backend}" if backend in taken else backend.lstrip("_.-")
+            variants.append(Variant(label=label, role="backend", backend=backend))
+        return tuple(variants)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Spec):
+    """One run, completely described: an experiment and which of its variants this is."""
+
+    experiment_id: str
+    experiment: ExperimentSpec
+    variant: Variant
+
+    def check_rules(self) -> None:
+        rule = "must be letters, digits and '-'"
+        valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
+        _require(bool(valid), "experiment_id", self.experiment_id, rule)
+        rule = "must be one of the experiment's own variants"
+        _require(self.variant in self.experiment.variants, "variant", self.variant.label, rule)
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder."""
+        return f"{self.experiment_id}.{self.variant.label}"

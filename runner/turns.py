@@ -1,0 +1,136 @@
+"""One turn per device, passed over pipes: who holds it may use the device, nobody else.
+
+The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON go both ways:
+
+    supervisor -> run    {"round": 3, "position": 1}    your turn: one block, please
+    run -> supervisor    {"say": "ready"}               set up; waiting for the first turn
+                         {"say": "done"}                block over, more to come
+                         {"say": "finished"}            last block over
+
+Both pipes double as lifelines. A closed reply pipe tells the supervisor that the run is gone; a
+closed turn pipe tells the run that the supervisor is gone, and the run ends itself and its whole
+process group, so that nobody trains on unobserved.
+"""
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
+"""Environment variable that hands a run its two descriptors, as "read,write"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """The permission to run one block; `position` is the place in the round's random order."""
+
+    round: int
+    position: int
+
+
+class TurnPost:
+    """The supervisor's end: gives turns, reads replies."""
+
+    def __init__(self) -> None:
+        self._run_reads, self._give = os.pipe()
+        self.replies, self._run_writes = os.pipe()
+        os.set_blocking(self.replies, False)
+        self._unread = b""
+
+    @property
+    def run_fds(self) -> tuple[int, int]:
+        """Descriptors that the run must inherit."""
+        return self._run_reads, self._run_writes
+
+    def close_run_ends(self) -> None:
+        """Forgets the run's ends, once it has inherited them; else its death would go unseen."""
+        os.close(self._run_reads)
+        os.close(self._run_writes)
+
+    def give(self, turn: Turn) -> bool:
+        """Passes the turn; False if the run is already gone."""
+        try:
+            os.write(self._give, _line(round=turn.round, position=turn.position))
+        except BrokenPipeError:
+            return False
+        return True
+
+    def read(self) -> list[str]:
+        """What the run said since the last look: `ready`, `done`, `finished`, or `gone`."""
+        said = []
+        while True:
+            try:
+                data = os.read(self.replies, 4096)
+            except BlockingIOError:
+                break
+            if not data:
+                said.append("gone")
+                break
+            self._unread += data
+        *lines, self._unread = self._unread.split(b"\n")
+        return [json.loads(line)["say"] for line in lines] + said
+
+    def close(self) -> None:
+        os.close(self._give)
+        os.close(self.replies)
+
+
+class TurnTaker:
+    """The run's end: waits for turns, says when a block is over.
+
+    A daemon thread blocks on the turn pipe, at no cost, so that the supervisor's death is noticed
+    even in the middle of a long block; it then calls `on_abandoned`.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int, on_abandoned: Callable[[], None]) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._on_abandoned = on_abandoned
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="turns", daemon=True).start()
+
+    @classmethod
+    def from_environment(cls, on_abandoned: Callable[[], None]) -> "TurnTaker | None":
+        """The end that the supervisor handed down, or None for a run started by hand."""
+        descriptors = os.environ.pop(TURN_PIPES_VARIABLE, "")
+        if not descriptors:
+            return None
+        read_fd, write_fd = map(int, descriptors.split(","))
+        # Compilers and data loaders that the run starts must not keep the pipes open.
+        os.set_inheritable(read_fd, False)
+        os.set_inheritable(write_fd, False)
+        return cls(read_fd, write_fd, on_abandoned)
+
+    def ready(self) -> None:
+        self._say("ready")
+
+    def wait(self) -> Turn | None:
+        """Blocks until it is this run's turn; None once `interrupt` was called."""
+        return self._turns.get()
+
+    def interrupt(self) -> None:
+        """Ends a `wait`, now or the next; may be called from a signal handler."""
+        self._turns.put(None)
+
+    def done(self, *, finished: bool) -> None:
+        """Hands the turn back."""
+        self._say("finished" if finished else "done")
+
+    def _say(self, word: str) -> None:
+        try:
+            os.write(self._write_fd, _line(say=word))
+        except BrokenPipeError:
+            self._on_abandoned()
+
+    def _listen(self) -> None:
+        with os.fdopen(self._read_fd, "rb") as pipe:
+            for line in pipe:
+                self._turns.put(Turn(**json.loads(line)))
+        self._on_abandoned()
+
+
+def _line(**fields: object) -> bytes:
+    return json.dumps(fields).encode() + b"\n"

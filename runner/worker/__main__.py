@@ -1,0 +1,94 @@
+"""`python -m runner.worker <run folder>`: what a supervisor starts, or a person by hand."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from runner.errors import RunnerError
+from runner.events import EventLog
+from runner.exits import WorkerExit, explain
+from runner.process import ProcessIdentity
+from runner.run_dir import Claim, RunDir
+from runner.spec import RunSpec
+from runner.turns import TURN_PIPES_VARIABLE
+from runner.worker.turn_source import open_turns
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python -m runner.worker RUN_FOLDER\n")
+        return 2
+    run = RunDir(Path(sys.argv[1]).resolve())
+    if TURN_PIPES_VARIABLE in os.environ:
+        return _work(run)
+    # Nobody supervises: the run claims itself and records its own end.
+    if run.claim_file.exists():
+        sys.stderr.write(f"{run.path} was run already; a run folder is used once\n")
+        return 2
+    run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
+    status = _work(run)
+    run.write_exit(*explain(status), status)
+    return status
+
+
+def _work(run: RunDir) -> WorkerExit:
+    log = EventLog(run.events_file)
+    turns = open_turns(lambda: log.flush(durable=True))
+    try:
+        spec = run.read_spec()
+        _prepare_process(spec, run)
+        # Torch reads the environment when it is imported, so it comes after the preparation.
+        from runner.worker.session import run_session
+
+        finished = run_session(spec, log, turns)
+        status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
+    except Exception as error:
+        status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
+    log.close()
+    return status
+
+
+def _prepare_process(spec: RunSpec, run: RunDir) -> None:
+    """Settings that must stand before torch is imported."""
+    threads = spec.experiment.cpu_threads or max(1, (os.cpu_count() or 1) // 2)
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # A folder of its own makes every compilation a cold one, and no backend another's heir.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
+
+
+def _report(error: Exception, log: EventLog) -> WorkerExit:
+    """Writes down why the run gives up: a sentence for user mistakes, a trace for the rest."""
+    out_of_memory = _is_out_of_memory(error)
+    trace = traceback.format_exc()
+    sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
+    log.append(
+        "error",
+        error=type(error).__name__,
+        message=str(error),
+        traceback=trace,
+        out_of_memory=out_of_memory,
+    )
+    return WorkerExit.OUT_OF_MEMORY if out_of_memory else WorkerExit.FAILED
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
+    while error is not None:
+        words = (
+            "out of memory",
+            "can't allocate memory",
+            "not enough memory",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+        )
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Putting a step under a backend, and watching what the compiler does."""
+
+import difflib
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._inductor.config
+from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.callback import CallbackArgs, callback_handler
+
+from runner.errors import WorkloadError
+from runner.events import EventLog
+from runner.worker.stepping import Step
+
+MAX_REASON_CHARACTERS = 2000
+
+
+def compile_step(backend: str | None, step: Step) -> Step:
+    """The step under a Dynamo backend; unchanged for None. Compilation happens when it runs."""
+    if backend is None:
+        return step
+    known = torch._dynamo.list_backends(exclude_tags=None)
+    if backend not in known:
+        near = difflib.get_close_matches(backend, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        message = f"backend {backend!r} is not registered here.{hint} Known: {', '.join(known)}"
+        raise WorkloadError(message)
+    # Draw random numbers as eager does, so that dropout agrees between backends.
+    torch._inductor.config.fallback_random = True
+    compiled: Step = torch.compile(step, backend=backend)
+    return compiled
+
+
+@dataclass
+class _Pending:
+    args: CallbackArgs
+    since: float
+
+
+class CompileObserver:
+    """Writes compile events as they happen, and says whether a step compiled anything.
+
+    `step` and `phase` are set by the training loop and stamped on every event.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self.step = 0
+        self.phase = "training"
+        self._log = log
+        self._pending: _Pending | None = None
+        self._num_started = 0
+        self._step_of: dict[str, int] = {}
+        self._seen = 0
+        self._breaks_seen = 0
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
+
+    def compiled_since_last_asked(self) -> bool:
+        """Whether a compilation began since the last call."""
+        compiled = self._num_started > self._seen
+        self._seen = self._num_started
+        return compiled
+
+    def report(self) -> None:
+        """Writes the compiler's own metrics and the graph breaks since the last report."""
+        for metrics in dynamo_utils.get_compilation_metrics():
+            step = self._step_of.get(metrics.compile_id or "", self.step)
+            self._log.append("compile_metrics", step=step, **_summary(metrics))
+        dynamo_utils.clear_compilation_metrics()
+        reasons = dynamo_utils.graph_break_reasons[self._breaks_seen :]
+        self._breaks_seen += len(reasons)
+        counts = Counter((reason.reason, _location(reason.user_stack)) for reason in reasons)
+        for (reason, location), count in counts.items():
+            self._log.append(
+                "graph_break",
+                step=self.step,
+                reason=reason[:MAX_REASON_CHARACTERS],
+                location=location,
+                count=count,
+            )
+
+    def _on_start(self, args: CallbackArgs) -> None:
+        self._num_started += 1
+        self._step_of.setdefault(args.compile_id, self.step)
+        self._pending = _Pending(args, time.perf_counter())
+        self._log.append("compile_started", **self._stamp(args))
+        # The dashboard shows the elapsed time of a compilation while it lasts.
+        self._log.flush()
+
+    def _on_end(self, args: CallbackArgs) -> None:
+        if self._pending is None:
+            return
+        seconds = time.perf_counter() - self._pending.since
+        self._log.append("compile_ended", seconds=seconds, **self._stamp(self._pending.args))
+        self._log.flush()
+        self._pending = None
+
+    def _stamp(self, args: CallbackArgs) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "phase": self.phase,
+            "trigger": args.callback_trigger.name,
+            "compile_id": args.compile_id,
+        }
+
+
+def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
+    """The fields of torch's CompilationMetrics that hold from 2.11 to 2.13, in seconds."""
+    return {
+        "compile_id": metrics.compile_id,
+        "function": metrics.co_name,
+        "file": metrics.co_filename,
+        "line": metrics.co_firstlineno,
+        "dynamo_seconds": _seconds(metrics.dynamo_cumulative_compile_time_us),
+        "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
+        "inductor_seconds": _seconds(metrics.inductor_cumulative_compile_time_us),
+        "code_seconds": _seconds(metrics.inductor_code_gen_cumulative_compile_time_us),
+        "total_seconds": _seconds(metrics.duration_us),
+        "graph_ops": metrics.graph_op_count,
+        "guards": metrics.guard_count,
+        "recompile_reason": (metrics.recompile_reason or "")[:MAX_REASON_CHARACTERS] or None,
+        "failure": (metrics.fail_reason or "")[:MAX_REASON_CHARACTERS] or None,
+    }
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _location(stack: list[Any]) -> str | None:
+    return f"{stack[-1].filename}:{stack[-1].lineno}" if stack else None

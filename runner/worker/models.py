@@ -1,0 +1,116 @@
+"""Models: built-in configurations with random weights, local folders, hub names."""
+
+import hashlib
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.spec import ModelSpec
+from runner.worker.data import Dataset, hub_advice
+
+BERT_SIZES: dict[str, dict[str, int]] = {
+    "builtin:bert-tiny": {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+    },
+    "builtin:bert-base": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+}
+VIT_SMALL: dict[str, int] = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "patch_size": 2,
+}
+
+
+def build_model(spec: ModelSpec, data: Dataset, sequence_length: int, seed: int) -> nn.Module:
+    """The model on the CPU; weights that are not pretrained come from `seed`."""
+    wants_images = spec.source == "builtin:vit-small"
+    has_images = data.vocabulary_size is None
+    if wants_images != has_images:
+        kinds = ("texts", "images")
+        raise WorkloadError(
+            f"model.source = {spec.source!r} takes {kinds[wants_images]}, but the data set holds "
+            f"{kinds[has_images]}; choose a model and a data set of one kind"
+        )
+    torch.manual_seed(seed)
+    if has_images:
+        return _build_vit(spec, data)
+    if spec.is_builtin:
+        return _build_bert(spec, data, sequence_length)
+    return _load_pretrained(spec, data)
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Hash of all parameters and buffers, in their order."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, relative: float, seed: int) -> None:
+    """Multiplies every weight by 1 + `relative` x a standard normal random number."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+        parameter.mul_((1 + relative * noise).to(parameter.dtype))
+
+
+def _build_bert(spec: ModelSpec, data: Dataset, sequence_length: int) -> nn.Module:
+    config = transformers.BertConfig(
+        vocab_size=data.vocabulary_size,
+        num_labels=len(data.labels),
+        max_position_embeddings=max(512, sequence_length),
+        **BERT_SIZES[spec.source],
+    )
+    model: nn.Module = transformers.BertForSequenceClassification(_prepared(config, spec))
+    return model
+
+
+def _build_vit(spec: ModelSpec, data: Dataset) -> nn.Module:
+    _, channels, height, _ = data.train.inputs["pixel_values"].shape
+    config = transformers.ViTConfig(
+        num_labels=len(data.labels), image_size=height, num_channels=channels, **VIT_SMALL
+    )
+    model: nn.Module = transformers.ViTForImageClassification(_prepared(config, spec))
+    return model
+
+
+def _load_pretrained(spec: ModelSpec, data: Dataset) -> nn.Module:
+    try:
+        config = transformers.AutoConfig.from_pretrained(spec.source, num_labels=len(data.labels))
+        model: nn.Module = transformers.AutoModelForSequenceClassification.from_pretrained(
+            spec.source,
+            config=_prepared(config, spec),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+        )
+        return model
+    except Exception as error:
+        advice = hub_advice(spec.source, error)
+        raise WorkloadError(f"model.source = {spec.source!r}: {advice}") from error
+
+
+def _prepared(config: Any, spec: ModelSpec) -> Any:
+    """Names the task, and sets every dropout probability to 0 if the specification asks for it."""
+    # Left open, transformers settles it in the first forward, and the changed configuration makes
+    # Dynamo compile the whole step a second time.
+    config.problem_type = "single_label_classification"
+    if spec.dropout == "off":
+        for name, value in config.to_dict().items():
+            if "drop" in name and isinstance(value, float):
+                setattr(config, name, 0.0)
+    return config

@@ -1,0 +1,64 @@
+"""`python -m runner.worker.probe`: prints what this machine offers, as one line of JSON."""
+
+import inspect
+import json
+import platform
+import shutil
+import sys
+
+import torch
+import torch._dynamo
+from torch._inductor import config as inductor_config
+
+
+def main() -> None:
+    every = torch._dynamo.list_backends(exclude_tags=None)
+    usual = set(torch._dynamo.list_backends())
+    found = {
+        "torch_version": torch.__version__,
+        "devices": [{"id": "cpu", "name": cpu_name(), "memory_bytes": None}, *_cuda_devices()],
+        "backends": [name for name in every if name in usual],
+        "debug_backends": [name for name in every if name not in usual],
+        "optimizers": _optimizers(),
+        "cpp_compiler": _cpp_compiler(),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def cpu_name() -> str:
+    """Model name of the processor, as precise as the system tells it."""
+    try:
+        with open("/proc/cpuinfo") as cpuinfo:
+            for line in cpuinfo:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cuda_devices() -> list[dict[str, object]]:
+    devices: list[dict[str, object]] = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        memory = properties.total_memory
+        devices.append({"id": f"cuda:{index}", "name": properties.name, "memory_bytes": memory})
+    return devices
+
+
+def _optimizers() -> list[str]:
+    """Optimizers that step from gradients alone (LBFGS wants a closure) on dense parameters."""
+    base = torch.optim.Optimizer
+    classes = inspect.getmembers(torch.optim, inspect.isclass)
+    unusable = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
+    return [name for name, kind in classes if issubclass(kind, base) and name not in unusable]
+
+
+def _cpp_compiler() -> str | None:
+    configured = inductor_config.cpp.cxx
+    candidates = configured if isinstance(configured, (list, tuple)) else [configured]
+    return next((path for name in candidates if name and (path := shutil.which(name))), None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Where turns come from: a supervisor, or, for a run started by hand, nobody."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Protocol
+
+from runner.process import signal_group
+from runner.turns import Turn, TurnTaker
+
+LAST_WORDS_SECONDS = 2.0
+"""How long an abandoned run may take to write down what it has, before its group is killed."""
+
+
+class TurnSource(Protocol):
+    """What the training loop needs to know about turns."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the run shall stop at the next step."""
+
+    def ready(self) -> None:
+        """Everything is set up; the first turn may come."""
+
+    def wait(self) -> Turn | None:
+        """Blocks until it is this run's turn; None if it shall stop instead."""
+
+    def done(self, *, finished: bool) -> None:
+        """The block is over; `finished` if it was the last."""
+
+
+class SupervisedTurns:
+    """Turns from a supervisor. SIGTERM asks to stop; the supervisor's death ends the run."""
+
+    def __init__(self, taker: TurnTaker) -> None:
+        self.stop_requested = False
+        self._taker = taker
+        signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def ready(self) -> None:
+        self._taker.ready()
+
+    def wait(self) -> Turn | None:
+        return self._taker.wait()
+
+    def done(self, *, finished: bool) -> None:
+        self._taker.done(finished=finished)
+
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+        self._taker.interrupt()
+
+
+class OwnTurns:
+    """A run started by hand has the device to itself: every turn is its own."""
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+        self._round = -1
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+
+    def ready(self) -> None:
+        pass
+
+    def wait(self) -> Turn | None:
+        self._round += 1
+        return None if self.stop_requested else Turn(round=self._round, position=0)
+
+    def done(self, *, finished: bool) -> None:
+        pass
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+
+
+def open_turns(save: Callable[[], None]) -> TurnSource:
+    """The supervisor's turns if there is a supervisor, else the run's own.
+
+    `save` writes down what is buffered; it is called before an abandoned run kills itself.
+    """
+    taker = TurnTaker.from_environment(lambda: end_abandoned(save))
+    return OwnTurns() if taker is None else SupervisedTurns(taker)
+
+
+def end_abandoned(save: Callable[[], None]) -> None:
+    """Ends this process and all it started, after a short time for last words."""
+    saving = threading.Thread(target=save, daemon=True)
+    saving.start()
+    saving.join(LAST_WORDS_SECONDS)
+    signal_group(os.getpgrp(), signal.SIGKILL)
+    time.sleep(LAST_WORDS_SECONDS)
