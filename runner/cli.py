@@ -160,7 +160,7 @@ def _add_spec_options(parser: argparse.ArgumentParser) -> None:
     add("--spec", type=Path, help="JSON file of a whole experiment; replaces all options below")
     add("--name", help="what the experiment is called (default: model on data)")
     add("--model", default=model.source, help="builtin:..., a local folder or a hub name")
-    add("--dropout", default=model.dropout, choices=("keep", "off"))
+    add("--dropout", default=model.dropout, choices=("auto", "keep", "off"))
     add("--data", default=data.source, help="builtin:..., a CSV, JSONL or Parquet, a hub name")
     add("--text-column", default=data.text_column)
     add("--label-column", default=data.label_column)

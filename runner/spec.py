@@ -26,6 +26,8 @@ BUILTIN_DATA = {
     "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
 }
 DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+OWN_RANDOM_NUMBERS = frozenset({"cudagraphs"})
+"""Backends whose dropout differs from eager's (a captured graph keeps its own random state)."""
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 
@@ -135,8 +137,9 @@ class ModelSpec(Spec):
 
     source: str = "builtin:bert-tiny"
     """A built-in configuration (`builtin:...`, random weights), a local folder, or a hub name."""
-    dropout: Literal["keep", "off"] = "keep"
-    """`off` sets every dropout probability to 0, for backends with random numbers of their own."""
+    dropout: Literal["auto", "keep", "off"] = "auto"
+    """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
+    numbers of its own, because its losses could then not be compared with the baseline's."""
 
     def check_rules(self) -> None:
         _require(bool(self.source), "model.source", self.source, "must name a model")
@@ -285,6 +288,13 @@ class ExperimentSpec(Spec):
     def device(self) -> str:
         """The device that the turn of this experiment stands for."""
         return self.devices[0]
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether every run of the experiment trains with the model's dropout."""
+        if self.model.dropout == "auto":
+            return OWN_RANDOM_NUMBERS.isdisjoint(self.backends)
+        return self.model.dropout == "keep"
 
     @property
     def steps_per_epoch(self) -> int:

@@ -228,13 +228,24 @@ def _train_tokenizer(texts: Sequence[str]) -> Any:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    def make_tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    # The trainer numbers the pieces that continue a word in the order of a hash table, another one
+    # in each process, and breaks ties by these numbers. Naming them first fixes the numbers.
+    alphabet = sorted({letter for text in texts for letter in normalizer.normalize_str(text)})
+    pieces = [f"##{letter}" for letter in alphabet if not letter.isspace()]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=VOCABULARY_SIZE, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+        vocab_size=VOCABULARY_SIZE, special_tokens=[*SPECIAL_TOKENS, *pieces], show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    draft = make_tokenizer({})
+    draft.train_from_iterator(texts, trainer)
+    # A fresh tokenizer, because the draft takes those pieces for special tokens.
+    tokenizer = make_tokenizer(draft.get_vocab())
     separator, start = SPECIAL_TOKENS.index("[SEP]"), SPECIAL_TOKENS.index("[CLS]")
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", separator), ("[CLS]", start))
     return PreTrainedTokenizerFast(

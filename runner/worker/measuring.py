@@ -87,6 +87,12 @@ class PeakMemory:
             return torch.cuda.max_memory_allocated(self._device)
         return _resident_high_water_bytes() if self._can_reset else None
 
+    def read_reserved(self) -> int | None:
+        """What the CUDA allocator holds from the driver, pools of captured graphs included."""
+        if self._device.type == "cuda":
+            return torch.cuda.memory_reserved(self._device)
+        return None
+
 
 def _resident_high_water_bytes() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():

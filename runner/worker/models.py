@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.spec import ModelSpec
+from runner.spec import ExperimentSpec
 from runner.worker.data import Dataset, hub_advice
 
 BERT_SIZES: dict[str, dict[str, int]] = {
@@ -34,8 +34,9 @@ VIT_SMALL: dict[str, int] = {
 }
 
 
-def build_model(spec: ModelSpec, data: Dataset, sequence_length: int, seed: int) -> nn.Module:
-    """The model on the CPU; weights that are not pretrained come from `seed`."""
+def build_model(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
+    """The model on the CPU; weights that are not pretrained come from the seed."""
+    spec = experiment.model
     wants_images = spec.source == "builtin:vit-small"
     has_images = data.vocabulary_size is None
     if wants_images != has_images:
@@ -44,12 +45,12 @@ def build_model(spec: ModelSpec, data: Dataset, sequence_length: int, seed: int)
             f"model.source = {spec.source!r} takes {kinds[wants_images]}, but the data set holds "
             f"{kinds[has_images]}; choose a model and a data set of one kind"
         )
-    torch.manual_seed(seed)
+    torch.manual_seed(experiment.training.seed)
     if has_images:
-        return _build_vit(spec, data)
+        return _build_vit(experiment, data)
     if spec.is_builtin:
-        return _build_bert(spec, data, sequence_length)
-    return _load_pretrained(spec, data)
+        return _build_bert(experiment, data)
+    return _load_pretrained(experiment, data)
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -69,32 +70,33 @@ def perturb(model: nn.Module, relative: float, seed: int) -> None:
         parameter.mul_((1 + relative * noise).to(parameter.dtype))
 
 
-def _build_bert(spec: ModelSpec, data: Dataset, sequence_length: int) -> nn.Module:
+def _build_bert(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
     config = transformers.BertConfig(
         vocab_size=data.vocabulary_size,
         num_labels=len(data.labels),
-        max_position_embeddings=max(512, sequence_length),
-        **BERT_SIZES[spec.source],
+        max_position_embeddings=max(512, experiment.data.sequence_length),
+        **BERT_SIZES[experiment.model.source],
     )
-    model: nn.Module = transformers.BertForSequenceClassification(_prepared(config, spec))
+    model: nn.Module = transformers.BertForSequenceClassification(_prepared(config, experiment))
     return model
 
 
-def _build_vit(spec: ModelSpec, data: Dataset) -> nn.Module:
+def _build_vit(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
     _, channels, height, _ = data.train.inputs["pixel_values"].shape
     config = transformers.ViTConfig(
         num_labels=len(data.labels), image_size=height, num_channels=channels, **VIT_SMALL
     )
-    model: nn.Module = transformers.ViTForImageClassification(_prepared(config, spec))
+    model: nn.Module = transformers.ViTForImageClassification(_prepared(config, experiment))
     return model
 
 
-def _load_pretrained(spec: ModelSpec, data: Dataset) -> nn.Module:
+def _load_pretrained(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
+    spec = experiment.model
     try:
         config = transformers.AutoConfig.from_pretrained(spec.source, num_labels=len(data.labels))
         model: nn.Module = transformers.AutoModelForSequenceClassification.from_pretrained(
             spec.source,
-            config=_prepared(config, spec),
+            config=_prepared(config, experiment),
             dtype=torch.float32,
             ignore_mismatched_sizes=True,
         )
@@ -104,12 +106,12 @@ def _load_pretrained(spec: ModelSpec, data: Dataset) -> nn.Module:
         raise WorkloadError(f"model.source = {spec.source!r}: {advice}") from error
 
 
-def _prepared(config: Any, spec: ModelSpec) -> Any:
-    """Names the task, and sets every dropout probability to 0 if the specification asks for it."""
+def _prepared(config: Any, experiment: ExperimentSpec) -> Any:
+    """Names the task, and sets every dropout probability to 0 if the experiment trains without."""
     # Left open, transformers settles it in the first forward, and the changed configuration makes
     # Dynamo compile the whole step a second time.
     config.problem_type = "single_label_classification"
-    if spec.dropout == "off":
+    if not experiment.has_dropout:
         for name, value in config.to_dict().items():
             if "drop" in name and isinstance(value, float):
                 setattr(config, name, 0.0)

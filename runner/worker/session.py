@@ -13,6 +13,13 @@ from runner.worker.training import Trainer
 from runner.worker.turn_source import TurnSource
 
 
+AUTO_DROPOUT_REASON = "the cudagraphs backend draws random numbers of its own"
+CUDAGRAPHS_MEMORY_NOTE = (
+    "cudagraphs: peak memory leaves out what captured graphs keep in their private pools; see the "
+    "reserved memory instead."
+)
+
+
 def run_session(spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
     """Sets up, waits for the first turn, trains; True if all steps were done, False if stopped."""
     experiment = spec.experiment
@@ -23,7 +30,7 @@ def run_session(spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
     log.append("environment", **describe_environment(device))
     seed = experiment.training.seed
     data = load_dataset(experiment.data, experiment.model, seed)
-    model = build_model(experiment.model, data, experiment.data.sequence_length, seed)
+    model = build_model(experiment, data)
     _describe_workload(log, spec, model, data)
     if spec.variant.perturbation:
         perturb(model, spec.variant.perturbation, seed)
@@ -71,8 +78,11 @@ def _notes(spec: RunSpec) -> list[str]:
     notes = []
     if experiment.data.source == "builtin:reviews":
         notes.append("The reviews are written by a generator, not by people.")
-    if experiment.model.dropout == "off":
-        notes.append("Dropout is switched off.")
+    if not experiment.has_dropout:
+        reason = "" if experiment.model.dropout == "off" else f" ({AUTO_DROPOUT_REASON})"
+        notes.append(f"Dropout is switched off{reason}.")
+    if spec.variant.backend == "cudagraphs":
+        notes.append(CUDAGRAPHS_MEMORY_NOTE)
     left_out = experiment.data.num_train_samples % experiment.training.batch_size
     if left_out:
         notes.append(f"Each epoch leaves out {left_out} samples that do not fill a batch.")

@@ -114,6 +114,7 @@ class Trainer:
             seconds=sum(seconds),
             compiled=any(compiled),
             peak_memory_bytes=self._memory.read(),
+            reserved_memory_bytes=self._memory.read_reserved(),
         )
         self._observer.report()
         self._log.flush()
