@@ -1,0 +1,73 @@
+"""`python -m storage compare EXPERIMENT --data DIR`: the comparison on the terminal.
+
+Exit status: 0 every run finished and parity holds for every backend; 1 a run did not finish;
+2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or there is
+no control, or no backend). A broken parity outranks a run that did not finish.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from runner.queue import PROJECT_ROOT
+from runner.run_dir import DataDir, RunState
+from storage.comparison import Comparison, compare
+from storage.errors import NotInStore, StoreError
+from storage.report import report
+from storage.store import Store
+
+EXAMPLES = PROJECT_ROOT / "examples"
+FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING = range(5)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parse(arguments)
+    if not options.data.is_dir():
+        print(f"--data {options.data}: there is no such folder", file=sys.stderr)  # noqa: T201
+        return BAD_INPUT
+    with _open(DataDir(options.data)) as store:
+        store.ingest_all()
+        try:
+            comparison = compare(store, options.experiment)
+        except NotInStore as error:
+            print(error, file=sys.stderr)  # noqa: T201
+            return BAD_INPUT
+    print(report(comparison))  # noqa: T201
+    return exit_status(comparison)
+
+
+def exit_status(comparison: Comparison) -> int:
+    """What the module's docstring says."""
+    verdicts = [result.parity.verdict for result in comparison.results if result.parity]
+    if "broken" in verdicts:
+        return BROKEN
+    if any(result.state != RunState.FINISHED for result in comparison.results):
+        return UNFINISHED
+    if not verdicts or any(verdict != "holds" for verdict in verdicts):
+        return PROVES_NOTHING
+    return FINISHED
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m storage",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="compare")
+    command = commands.add_parser("compare", help="print the comparison of an experiment")
+    command.add_argument("experiment", help="id of the experiment")
+    command.add_argument("--data", type=Path, default=PROJECT_ROOT / "data", help="the data folder")
+    return parser.parse_args(arguments)
+
+
+def _open(data_dir: DataDir) -> Store:
+    """The data folder's database, or one in memory while somebody else owns it."""
+    try:
+        return Store.open(data_dir, EXAMPLES)
+    except StoreError:
+        return Store.in_memory(data_dir, EXAMPLES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What a reader must know before believing a comparison: one sentence each."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from runner.run_dir import RunState
+from runner.spec import ExperimentSpec
+from storage.evidence import Evidence
+from storage.metrics import format_share
+from storage.statistics import MIN_MARGIN, MIN_PAIRS, Ratio
+
+OWN_FOLDER_SUFFIX = "_DIR"
+"""Ends the names of environment variables that point into the run's own folder, and so differ."""
+WORKLOAD_FIELDS = {
+    "weights_sha256": "initial weights",
+    "data_sha256": "samples or their order",
+    "num_parameters": "number of parameters",
+    "samples_per_step": "samples per step",
+}
+
+
+def cautions(
+    spec: ExperimentSpec,
+    runs: Sequence[Evidence],
+    speedups: Sequence[Ratio | None],
+    floor: float | None,
+) -> tuple[str, ...]:
+    """All warnings of a comparison, the gravest first."""
+    return (
+        *_about_runs(runs),
+        *_about_likeness(runs),
+        *_about_schedule(spec),
+        *_about_control(runs, floor),
+        *_about_rounds(runs, speedups),
+        *dict.fromkeys(note for run in runs for note in run.workload.get("notes") or []),
+    )
+
+
+def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
+    if not any(run.role == "baseline" for run in runs):
+        yield "The baseline's run folder is missing or unreadable, so nothing can be compared."
+    for run in runs:
+        done = f"{len(run.losses)} of {run.num_steps} steps"
+        if not run.state.is_final:
+            yield f"{run.label} is {run.state} ({done}): its numbers are preliminary."
+        elif run.state is not RunState.FINISHED:
+            why = f", {run.reason}" if run.reason else ""
+            yield f"{run.label} did not finish: {run.state.replace('_', ' ')}{why} ({done})."
+        wrong = run.losses.index[~np.isfinite(run.losses)]
+        if len(wrong):
+            yield f"{run.label} has a loss that is not finite, first at step {wrong[0]}."
+
+
+def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:
+    """Names what the runs should have in common and have not."""
+    for field, title in WORKLOAD_FIELDS.items():
+        yield from _difference(title, [(run.label, run.workload.get(field)) for run in runs])
+    flat = [(run.label, _flat(run.environment)) for run in runs]
+    for name in sorted({name for _, settings in flat for name in settings}):
+        told = [(label, settings.get(name)) for label, settings in flat if settings]
+        yield from _difference(name, told)
+
+
+def _flat(environment: dict[str, Any]) -> dict[str, Any]:
+    """The environment with versions and variables beside its other fields."""
+    flat = {name: value for name, value in environment.items() if not isinstance(value, dict)}
+    flat |= {f"version of {name}": value for name, value in environment.get("versions", {}).items()}
+    for name, value in environment.get("variables", {}).items():
+        if not name.endswith(OWN_FOLDER_SUFFIX):
+            flat[name] = value
+    return flat
+
+
+def _difference(title: str, told: Sequence[tuple[str, Any]]) -> Iterator[str]:
+    groups: dict[Any, list[str]] = {}
+    for label, value in told:
+        groups.setdefault(value, []).append(label)
+    if len(groups) > 1:
+        parts = [f"{_short(value)} ({', '.join(labels)})" for value, labels in groups.items()]
+        yield f"The runs differ in {title}: {', '.join(parts)}."
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:12]}..."
+
+
+def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:
+    if spec.fallback_of is not None:
+        yield (
+            f"This repeats experiment {spec.fallback_of} one run at a time, because the device "
+            "could not hold all runs at once."
+        )
+    if spec.schedule == "sequential":
+        yield (
+            "The runs took place one after another, so that drift of clocks, heat and neighbours "
+            "is part of the speedups."
+        )
+
+
+def _about_control(runs: Sequence[Evidence], floor: float | None) -> Iterator[str]:
+    if not any(run.role == "control" and len(run.losses) for run in runs):
+        yield "There is no control: neither this machine's noise nor parity can be judged."
+    elif floor is not None and floor > MIN_MARGIN:
+        yield (
+            f"This machine is noisy: two equal runs differ by up to {format_share(floor)}, and "
+            "speedups below that are not called faster or slower."
+        )
+
+
+def _about_rounds(runs: Sequence[Evidence], speedups: Sequence[Ratio | None]) -> Iterator[str]:
+    few = [
+        f"{run.label} ({0 if ratio is None else ratio.n})"
+        for run, ratio in zip(runs, speedups, strict=True)
+        if run.role != "baseline" and (ratio is None or ratio.n < MIN_PAIRS)
+    ]
+    if few:
+        yield (
+            f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so no interval is "
+            f"claimed: {', '.join(few)}. Train for more steps."
+        )

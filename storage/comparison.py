@@ -1,0 +1,238 @@
+"""The comparison of an experiment's runs: every number and verdict that Breakeven shows of it.
+
+`docs/metrics.md` defines each of them. Nothing here is stored: it is computed from the raw steps,
+blocks and evaluations whenever it is asked for, also while the runs go on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.spec import ExperimentSpec
+from storage import parity as rules
+from storage.cautions import cautions
+from storage.evidence import Evidence, load_evidence
+from storage.parity import Parity
+from storage.statistics import (
+    BreakEven,
+    Ratio,
+    SpeedVerdict,
+    break_even,
+    holm,
+    noise_floor,
+    paired_ratio,
+    speed_verdict,
+)
+from storage.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one run shows, and how it compares to the baseline. None is undefined or unmeasured."""
+
+    run_id: str
+    label: str
+    role: str
+    backend: str | None
+    state: str
+    step_seconds: float | None
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    speedup: Ratio | None
+    """None for the baseline, and without a round that baseline and run both spent steadily."""
+    p_holm: float | None
+    speed_verdict: SpeedVerdict | None
+    """None for baseline and control, which are what backends are judged by."""
+    compile_seconds: float | None
+    peak_memory_bytes: int | None
+    compile_peak_memory_bytes: int | None
+    accuracy: float | None
+    eval_loss: float | None
+    final_loss: float | None
+    parity: Parity | None
+    """None for baseline and control."""
+    break_even: BreakEven | None
+    """None for a run that compiled nothing, or without a paired round."""
+    graph_breaks: int | None
+    recompiles: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """An experiment's results, one per run in the order of its variants."""
+
+    experiment_id: str
+    spec: ExperimentSpec
+    baseline: str
+    """Label of the run that the others are compared to."""
+    results: tuple[Result, ...]
+    warnings: tuple[str, ...]
+    """What a reader must know before believing the numbers."""
+    noise_floor: float | None
+
+    def table(self) -> pd.DataFrame:
+        """One row per run; columns named as in METRICS. Undefined is None, never is infinite."""
+        return pd.DataFrame([_table_row(result) for result in self.results], dtype=object)
+
+
+def compare(store: Store, experiment_id: str) -> Comparison:
+    """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
+    spec, runs = load_evidence(store, experiment_id)
+    baseline = _find(runs, "baseline")
+    control = _find(runs, "control")
+    pairs = [_paired_blocks(baseline, run) for run in runs]
+    speedups = [paired_ratio(pair["baseline"], pair["other"]) for pair in pairs]
+    floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
+    tested = [
+        ratio.p_value if ratio is not None and run.role == "backend" else None
+        for run, ratio in zip(runs, speedups, strict=True)
+    ]
+    results = [
+        _result(run, ratio, p_holm, floor, pair, _parity(spec, baseline, control, run))
+        for run, ratio, p_holm, pair in zip(runs, speedups, holm(tested), pairs, strict=True)
+    ]
+    return Comparison(
+        experiment_id=experiment_id,
+        spec=spec,
+        baseline="baseline",
+        results=tuple(results),
+        warnings=cautions(spec, runs, speedups, floor),
+        noise_floor=floor,
+    )
+
+
+def loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step, baseline, low, high: where a correct backend's loss must lie; empty without control."""
+    spec, runs = load_evidence(store, experiment_id)
+    baseline, control = _find(runs, "baseline"), _find(runs, "control")
+    if baseline is None or control is None:
+        return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
+    return rules.loss_band(baseline.losses, control.losses, spec.training.precision)
+
+
+def _find(runs: Sequence[Evidence], role: str) -> Evidence | None:
+    return next((run for run in runs if run.role == role), None)
+
+
+def _paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
+    """baseline, other: seconds of blocks of equal length that both spent steadily in a round."""
+    if baseline is None or run.role == "baseline":
+        return pd.DataFrame({name: [] for name in ("num_steps", "baseline", "other")}, dtype=float)
+    keys = ["round", "num_steps"]
+    columns = [*keys, "seconds"]
+    pairs = baseline.steady_blocks[columns].merge(run.steady_blocks[columns], on=keys)
+    pairs = pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
+    return pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
+
+
+def _result(
+    run: Evidence,
+    speedup: Ratio | None,
+    p_holm: float | None,
+    floor: float | None,
+    pairs: pd.DataFrame,
+    parity: Parity | None,
+) -> Result:
+    verdict: SpeedVerdict | None = None
+    if run.role == "backend":
+        verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
+    return Result(
+        run_id=run.run_id,
+        label=run.label,
+        role=run.role,
+        backend=run.backend,
+        state=str(run.state),
+        step_seconds=run.step_seconds,
+        samples_per_second=run.per_second("samples_per_step"),
+        tokens_per_second=run.per_second("tokens_per_step"),
+        speedup=speedup,
+        p_holm=p_holm,
+        speed_verdict=verdict,
+        compile_seconds=run.compile_seconds,
+        peak_memory_bytes=run.peak_memory_bytes,
+        compile_peak_memory_bytes=run.compile_peak_memory_bytes,
+        accuracy=run.last_evaluation("accuracy"),
+        eval_loss=run.last_evaluation("loss"),
+        final_loss=run.final_loss,
+        parity=parity,
+        break_even=_break_even(run, pairs),
+        graph_breaks=run.num_graph_breaks,
+        recompiles=run.num_recompiles,
+    )
+
+
+def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
+    compile_seconds, step_seconds = run.compile_seconds, run.step_seconds
+    if compile_seconds is None or step_seconds is None:
+        return None
+    gains = (pairs["baseline"] - pairs["other"]) / pairs["num_steps"]
+    return break_even(compile_seconds, gains, step_seconds, run.workload.get("steps_per_epoch"))
+
+
+def _parity(
+    spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None, run: Evidence
+) -> Parity | None:
+    if run.role != "backend":
+        return None
+    if baseline is None:
+        return rules.unknown("there is no baseline to compare with")
+    for field, title in (("weights_sha256", "weights"), ("data_sha256", "samples")):
+        if run.workload.get(field) != baseline.workload.get(field):
+            return rules.unknown(f"its initial {title} are not the baseline's")
+    if control is None or control.losses.empty:
+        return rules.judge_without_control(baseline.losses, run.losses)
+    band = rules.loss_band(baseline.losses, control.losses, spec.training.precision)
+    parity = rules.judge_losses(band, run.losses, run.num_steps)
+    parity = rules.judge_accuracies(
+        parity, baseline.evaluations, control.evaluations, run.evaluations
+    )
+    learned = rules.has_learned(
+        baseline.losses.to_numpy(dtype=float),
+        baseline.last_evaluation("accuracy"),
+        baseline.workload.get("majority_share"),
+        _last_num_samples(baseline),
+    )
+    return rules.judge_learning(parity, learned)
+
+
+def _last_num_samples(run: Evidence) -> int | None:
+    samples = run.last_evaluation("num_samples")
+    return None if samples is None else int(samples)
+
+
+def _table_row(result: Result) -> dict[str, Any]:
+    speedup, parity, pays = result.speedup, result.parity, result.break_even
+    never = math.inf if pays is not None and pays.never else None
+    return {
+        "label": result.label,
+        "role": result.role,
+        "backend": result.backend,
+        "state": result.state,
+        "step_seconds": result.step_seconds,
+        "samples_per_second": result.samples_per_second,
+        "tokens_per_second": result.tokens_per_second,
+        "speedup": speedup and speedup.median,
+        "speedup_low": speedup and speedup.low,
+        "speedup_high": speedup and speedup.high,
+        "p_holm": result.p_holm,
+        "speed_verdict": result.speed_verdict,
+        "compile_seconds": result.compile_seconds,
+        "break_even_steps": never or (pays and pays.steps),
+        "break_even_low": pays and pays.low,
+        "break_even_high": pays and pays.high,
+        "break_even_seconds": never or (pays and pays.seconds),
+        "break_even_epochs": never or (pays and pays.epochs),
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "compile_peak_memory_bytes": result.compile_peak_memory_bytes,
+        "accuracy": result.accuracy,
+        "eval_loss": result.eval_loss,
+        "final_loss": result.final_loss,
+        "parity": parity and parity.verdict,
+        "first_step_outside": parity and parity.first_step_outside,
+        "max_ratio_to_band": parity and parity.max_ratio_to_band,
+        "graph_breaks": result.graph_breaks,
+        "recompiles": result.recompiles,
+    }

@@ -1,0 +1,25 @@
+"""Errors of the store.
+
+    StoreError
+    ├── StoreLocked      another process owns the database; `Store.in_memory` works all the same
+    ├── StoreUnusable    the database cannot be created in the data folder
+    └── NotInStore       no experiment or run has this id
+
+Every message says what was wrong, with which value, and what to do.
+"""
+
+
+class StoreError(Exception):
+    """Base of all errors that the store raises on purpose."""
+
+
+class StoreLocked(StoreError):
+    """Another process owns the database of this data folder."""
+
+
+class StoreUnusable(StoreError):
+    """The database file or its lock cannot be created or written."""
+
+
+class NotInStore(StoreError):
+    """The store holds no experiment or run with this id."""

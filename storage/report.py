@@ -1,0 +1,83 @@
+"""A comparison as text for the terminal."""
+
+from collections.abc import Callable, Sequence
+
+from storage.comparison import Comparison, Result
+from storage.metrics import DASH, METRICS, format_share
+from storage.statistics import BreakEven, Ratio
+
+Cell = Callable[[Result], str]
+
+
+def report(comparison: Comparison) -> str:
+    """Title, table, one line per parity verdict, and the warnings."""
+    spec = comparison.spec
+    title = (
+        f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
+        f"{spec.device}, {spec.num_steps} steps"
+    )
+    lines = [title, "", *_table(comparison.results), ""]
+    if comparison.noise_floor is not None:
+        lines.append(f"noise floor: two equal runs differ by up to "
+                     f"{format_share(comparison.noise_floor)}")  # fmt: skip
+    lines += [
+        f"parity of {result.label}: {result.parity.verdict}; {result.parity.reason}"
+        for result in comparison.results
+        if result.parity is not None
+    ]
+    lines += [f"warning: {warning}" for warning in comparison.warnings]
+    return "\n".join(lines)
+
+
+def _metric(name: str) -> Cell:
+    return lambda result: METRICS[name].format(getattr(result, name))
+
+
+COLUMNS: dict[str, Cell] = {
+    "run": lambda result: result.label,
+    "state": lambda result: result.state,
+    "step": _metric("step_seconds"),
+    "samples/s": _metric("samples_per_second"),
+    "speedup (95 %)": lambda result: _speedup(result.speedup),
+    "speed": _metric("speed_verdict"),
+    "compile": _metric("compile_seconds"),
+    "break-even": lambda result: _break_even(result.break_even),
+    "memory": _metric("peak_memory_bytes"),
+    "final loss": _metric("final_loss"),
+    "accuracy": _metric("accuracy"),
+    "parity": lambda result: result.parity.verdict if result.parity else DASH,
+}
+NUM_TEXT_COLUMNS = 2
+"""The first columns are words, aligned left; the others to the right."""
+
+
+def _table(results: Sequence[Result]) -> list[str]:
+    rows = [list(COLUMNS), *([cell(result) for cell in COLUMNS.values()] for result in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    rows.insert(1, ["-" * width for width in widths])
+    return ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [
+        cell.ljust(width) if column < NUM_TEXT_COLUMNS else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def _speedup(speedup: Ratio | None) -> str:
+    if speedup is None:
+        return DASH
+    median = METRICS["speedup"].format(speedup.median)
+    if speedup.low is None:
+        return f"{median} (no interval)"
+    return f"{median} ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _break_even(pays: BreakEven | None) -> str:
+    if pays is None:
+        return DASH
+    if pays.never:
+        return "never"
+    steps = METRICS["break_even_steps"].format(pays.steps)
+    return f"{steps} steps, {METRICS['break_even_seconds'].format(pays.seconds)}"
