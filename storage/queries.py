@@ -17,6 +17,9 @@ from runner.spec import ExperimentSpec, RunSpec, Variant
 from storage.errors import NotInStore
 from storage.store import Store
 
+MINE = "starts_with(run_id, $1)"
+"""Picks the runs of one experiment by `_prefix`. Unlike a join, DuckDB applies it before it sorts
+rows into windows, which makes these queries ten times faster in a large store."""
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
 
@@ -87,16 +90,15 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
     """
     frame = store.query(
-        """
-        WITH mine AS (SELECT * FROM runs WHERE experiment_id = $1),
-        phase AS (
+        f"""
+        WITH phase AS (
             SELECT run_id, arg_max(phase, seq) AS phase, arg_max(time, seq) AS phase_started,
                 min(time) AS started
-            FROM phases SEMI JOIN mine USING (run_id) GROUP BY run_id),
+            FROM phases WHERE {MINE} GROUP BY run_id),
         compiling AS (
             SELECT run_id, arg_min(time, seq) AS since, arg_min(trigger, seq) AS trigger
-            FROM compile_starts s SEMI JOIN mine USING (run_id)
-            WHERE NOT EXISTS (
+            FROM compile_starts s
+            WHERE {MINE} AND NOT EXISTS (
                 FROM compile_ends e
                 WHERE e.run_id = s.run_id AND e.seq > s.seq
                     AND e.compile_id IS NOT DISTINCT FROM s.compile_id
@@ -105,16 +107,16 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         done AS (
             SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
                 median(seconds) FILTER (steady) AS steady_step_seconds
-            FROM judged_steps SEMI JOIN mine USING (run_id) GROUP BY run_id)
+            FROM judged_steps WHERE {MINE} GROUP BY run_id)
         SELECT run_id, label, role, backend, state, reason, phase, phase_started,
             CASE WHEN state = 'running' THEN since END AS compiling_since,
             CASE WHEN state = 'running' THEN trigger END AS compile_trigger,
             coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder
-        FROM mine JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
+        FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
-        ORDER BY position""",
-        [experiment_id],
+        WHERE {MINE} ORDER BY position""",
+        [_prefix(experiment_id)],
     )
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = _timestamp(frame[column])
@@ -123,7 +125,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
 
 def losses(store: Store, experiment_id: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
     """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points."""
-    query = "SELECT run_id, step, loss AS value FROM steps WHERE loss IS NOT NULL"
+    query = f"SELECT run_id, step, loss AS value FROM steps WHERE {MINE} AND loss IS NOT NULL"
     return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "loss"})
 
 
@@ -134,8 +136,8 @@ def cumulative_times(
 
     The running sum of step times, compilation included, waiting for turns and evaluation not.
     """
-    query = """SELECT run_id, step, sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS value
-        FROM steps WHERE seconds IS NOT NULL"""
+    query = f"""SELECT run_id, step, sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS value
+        FROM steps WHERE {MINE} AND seconds IS NOT NULL"""
     return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "seconds"})
 
 
@@ -147,7 +149,7 @@ def _thinned(store: Store, experiment_id: str, max_points: int, query: str) -> p
             SELECT p.*, label, role, r.position AS place,
                 row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
                 count(*) OVER (PARTITION BY p.run_id) AS total
-            FROM ({query}) p JOIN runs r USING (run_id) WHERE experiment_id = $1),
+            FROM ({query}) p JOIN runs r USING (run_id)),
         bucketed AS (
             SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
         SELECT run_id, label, role, step, value FROM bucketed
@@ -155,7 +157,7 @@ def _thinned(store: Store, experiment_id: str, max_points: int, query: str) -> p
             OR step = arg_min(step, value) OVER (PARTITION BY run_id, bucket)
             OR step = arg_max(step, value) OVER (PARTITION BY run_id, bucket)
         ORDER BY place, step""",
-        [experiment_id, max_points],
+        [_prefix(experiment_id), max_points],
     )
 
 
@@ -288,12 +290,16 @@ def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
 def _rows(store: Store, experiment_id: str, table: str, columns: str, order: str) -> pd.DataFrame:
     return store.query(
         f"""SELECT run_id, label, role, {columns}
-        FROM {table} JOIN (
-            SELECT run_id, label, role, position AS place FROM runs WHERE experiment_id = $1
-        ) USING (run_id)
+        FROM (FROM {table} WHERE {MINE})
+        JOIN (SELECT run_id, label, role, position AS place FROM runs) USING (run_id)
         ORDER BY place, {order}""",
-        [experiment_id],
+        [_prefix(experiment_id)],
     )
+
+
+def _prefix(experiment_id: str) -> str:
+    """How the ids of an experiment's runs begin, and of no other's: ids hold no dot."""
+    return f"{experiment_id}."
 
 
 def _parsed(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
