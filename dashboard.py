@@ -1,0 +1,18 @@
+"""Breakeven's dashboard: `streamlit run dashboard.py`, or `make run`."""
+
+from pathlib import Path
+
+import streamlit as st
+
+VIEWS = Path(__file__).parent / "views"
+
+st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "icon.svg", layout="wide")
+st.logo(VIEWS / "logo.svg", size="large")
+st.html(VIEWS / "style.css")
+pages = [
+    st.Page(VIEWS / "compare.py", title="Compare", icon=":material/leaderboard:", default=True),
+    st.Page(VIEWS / "live.py", title="Live", icon=":material/monitor_heart:"),
+    st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
+    st.Page(VIEWS / "run.py", title="Run", icon=":material/troubleshoot:"),
+]
+st.navigation(pages, position="top").run()

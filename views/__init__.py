@@ -1,0 +1,1 @@
+"""The dashboard's pages and what they share. Reads through `storage`, writes only the queue."""

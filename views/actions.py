@@ -1,0 +1,46 @@
+"""What the dashboard does to the queue: submit an experiment, stop one."""
+
+import streamlit as st
+
+from runner.capabilities import Capabilities
+from runner.errors import RunnerError
+from runner.queue import cancel, ensure_supervisor, find_experiment, submit
+from runner.spec import ExperimentSpec
+from views.presets import PRESETS, adjusted
+from views.resources import data_dir, look_at_machine
+
+LIVE = "views/live.py"
+
+
+def quick_race() -> None:
+    """The button that starts a real comparison on this machine."""
+    clicked = st.button(
+        "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
+        help=PRESETS["quick"].text,
+    )  # fmt: skip
+    if not clicked:
+        return
+    try:
+        with st.spinner("Looking at what this machine offers (once, about 10 seconds) …"):
+            machine = look_at_machine(data_dir()).result()
+        launch(adjusted(PRESETS["quick"].spec, machine), machine)
+    except RunnerError as error:
+        st.error(str(error), icon=":material/error:")
+
+
+def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued."""
+    machine.check(spec)
+    folder = data_dir()
+    experiment_id = submit(folder, spec)
+    ensure_supervisor(folder)
+    st.switch_page(LIVE, query_params={"experiment": experiment_id})
+
+
+def stop_button(experiment_id: str) -> None:
+    """A button that asks once more before it stops an experiment."""
+    with st.popover("Stop", icon=":material/stop_circle:"):
+        st.markdown("Stop all runs of this experiment? What they have recorded stays.")
+        if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
+            cancel(find_experiment(data_dir(), experiment_id))
+            st.rerun()

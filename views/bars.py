@@ -1,0 +1,186 @@
+"""Figures with one mark per run: step times, throughput, compile latency, memory, accuracy.
+
+Runs stand on the vertical axis, baseline on top, each with its value written beside its mark, so
+that a figure can be read without a legend.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.comparison import Result
+from storage.metrics import METRICS
+from views.charts import layout, over_steps
+from views.palette import FAINT, NEUTRAL, dash, run_colors
+
+WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
+ROW_HEIGHT = 34
+INDENT = "\N{NO-BREAK SPACE}" * 3
+"""Between the end of a bar and its text; room for the mark of the compile phase."""
+
+
+def step_times(frame: pd.DataFrame) -> go.Figure:
+    """Distribution of steady step times per run: median, quartiles, and 5 % to 95 % whiskers.
+
+    `frame`: label, seconds; steady steps only.
+    """
+    figure = go.Figure()
+    colors = run_colors(frame["label"])
+    for label, run in frame.groupby("label", sort=False):
+        low, first, median, third, high = np.quantile(run["seconds"], WHISKERS)
+        figure.add_box(
+            y=[label], q1=[first], median=[median], q3=[third], lowerfence=[low],
+            upperfence=[high], orientation="h", name=str(label), showlegend=False,
+            line={"color": colors[str(label)], "width": 1.6}, width=0.5,
+        )  # fmt: skip
+    return _per_run(figure, list(colors), METRICS["step_seconds"].axis_title)
+
+
+def metric(results: Sequence[Result], name: str) -> go.Figure:
+    """One bar per run for a metric that `Result` has as a field; runs without it show a dash."""
+    values = [getattr(result, name) for result in results]
+    figure = _bars(results, values, values, [METRICS[name].format(value) for value in values])
+    return figure.update_xaxes(title_text=METRICS[name].axis_title)
+
+
+def peak_memory(results: Sequence[Result]) -> go.Figure:
+    """Peak memory of steady steps as bars, and of the compile phase as open diamonds."""
+    write = METRICS["peak_memory_bytes"].format
+    steady = [result.peak_memory_bytes for result in results]
+    compiling = [result.compile_peak_memory_bytes for result in results]
+    texts = [
+        write(low) if high is None else f"{write(low)}, {write(high)} while compiling"
+        for low, high in zip(steady, compiling, strict=True)
+    ]
+    ends = [max(pair, key=_number) for pair in zip(steady, compiling, strict=True)]
+    figure = _bars(results, steady, ends, texts)
+    colors = run_colors(result.label for result in results)
+    compiled = [result for result in results if result.compile_peak_memory_bytes is not None]
+    figure.add_scatter(
+        x=[result.compile_peak_memory_bytes for result in compiled],
+        y=[result.label for result in compiled],
+        mode="markers",
+        hoverinfo="skip",
+        showlegend=False,
+        marker={"symbol": "diamond-open", "size": 10, "line": {"width": 2},
+                "color": [colors[result.label] for result in compiled]},
+    )  # fmt: skip
+    ticks = _binary_ticks(max((_number(end) for end in ends), default=0.0))
+    return figure.update_xaxes(
+        tickvals=ticks,
+        ticktext=[write(tick).replace(".0 ", " ").replace(".00 ", " ") for tick in ticks],
+        title_text=METRICS["peak_memory_bytes"].title,
+    )
+
+
+def accuracy(results: Sequence[Result], majority_share: float | None) -> go.Figure:
+    """Accuracy after the last epoch, one bar per run.
+
+    `majority_share` is what always guessing the most frequent label would score, drawn as a line.
+    """
+    figure = metric(results, "accuracy").update_xaxes(tickformat=".0%")
+    if majority_share is not None:
+        figure.add_vline(x=majority_share, **_reference("top right"))
+        figure.update_layout(margin_t=26)
+    return figure
+
+
+def over_epochs(frame: pd.DataFrame, name: str, majority_share: float | None = None) -> go.Figure:
+    """What each run scored on held-out samples at the end of each epoch.
+
+    `frame`: label, role, epoch, accuracy, loss. `name` is `accuracy` or `eval_loss`.
+    """
+    figure = go.Figure()
+    colors = run_colors(frame["label"])
+    for label, run in frame.groupby("label", sort=False):
+        role, color = str(run["role"].iloc[0]), colors[str(label)]
+        figure.add_scatter(
+            x=run["epoch"] + 1,
+            y=run["accuracy" if name == "accuracy" else "loss"],
+            name=str(label),
+            mode="lines+markers",
+            line={"color": color, "width": 1.6, "dash": dash(role)},
+            marker={"size": 8},
+        )
+    if majority_share is not None:
+        figure.add_hline(y=majority_share, **_reference("bottom left"))
+    over_steps(figure, METRICS[name].axis_title)
+    if name == "accuracy":
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    return figure.update_xaxes(title_text="Epoch", dtick=1)
+
+
+def _bars(
+    results: Sequence[Result],
+    values: Sequence[float | None],
+    ends: Sequence[float | None],
+    texts: Sequence[str],
+) -> go.Figure:
+    """A bar per run, and beyond it, from `ends` on, its text."""
+    colors = run_colors(result.label for result in results)
+    figure = go.Figure()
+    figure.add_bar(
+        x=[_number(value) for value in values],
+        y=list(colors),
+        orientation="h",
+        width=0.56,
+        marker={"color": list(colors.values()), "pattern": _patterns(results, NEUTRAL)},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    figure.add_scatter(
+        x=[_number(end) for end in ends],
+        y=list(colors),
+        text=[INDENT + text for text in texts],
+        mode="text",
+        textposition="middle right",
+        cliponaxis=False,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    room = 1.12 + 0.012 * max((len(text) for text in texts), default=0)
+    highest = max((_number(end) for end in ends), default=0.0) or 1.0
+    return _per_run(figure, list(colors), "").update_xaxes(range=[0.0, highest * room])
+
+
+def _per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
+    figure.update_layout(**{**layout(), "height": 84 + ROW_HEIGHT * len(labels)}, bargap=0.4)
+    figure.update_layout(margin_t=8)
+    figure.update_xaxes(title_text=x_title, zeroline=False)
+    return figure.update_yaxes(
+        categoryorder="array", categoryarray=list(labels), autorange="reversed", title_text=""
+    )
+
+
+def _reference(position: str) -> dict[str, Any]:
+    """A dotted line at what guessing would score."""
+    return {
+        "line_width": 1,
+        "line_dash": "dot",
+        "line_color": NEUTRAL,
+        "annotation_text": "always the most frequent label",
+        "annotation_position": position,
+        "annotation_font_size": 11,
+        "annotation_font_color": NEUTRAL,
+    }
+
+
+def _patterns(results: Sequence[Result], color: str) -> dict[str, object]:
+    """The control's bar is hatched: the same colour as the baseline's, yet told apart."""
+    shapes = ["/" if result.role == "control" else "" for result in results]
+    return {"shape": shapes, "fgcolor": color, "bgcolor": FAINT, "size": 6}
+
+
+def _binary_ticks(highest: float) -> list[float]:
+    """Three to six ticks at round numbers of MiB."""
+    step = 2.0 ** np.floor(np.log2(max(highest, 2.0**20) / 3))
+    return [float(tick) for tick in np.arange(0, highest, step)]
+
+
+def _number(value: float | None) -> float:
+    """Undefined values stand at the axis: no bar, and their dash beside it."""
+    return 0.0 if value is None else float(value)

@@ -1,0 +1,124 @@
+"""Figures over training steps: losses, their differences, step times; and what figures share.
+
+Pure functions from data frames, as `storage.queries` returns them, to figures. Titles and units
+of axes come from the registry of metrics. `views.bars` has the figures with one mark per run,
+`views.break_even` those of time paid and time saved.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.metrics import METRICS
+from views.palette import FAINT, dash, run_colors
+
+HEIGHT = 340
+
+
+def losses(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
+    """Training loss over steps, one line per run, on the band that the control allows.
+
+    `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high.
+    """
+    figure = go.Figure()
+    if band is not None and len(band):
+        _add_band(figure, band)
+    for label, role, color, run in by_run(frame):
+        line = line_style(role, color)
+        if role == "baseline" and frame["label"].nunique() > 1:
+            line["width"] = 4.5  # runs that agree lie on it, and it still shows beneath them
+        figure.add_scatter(x=run["step"], y=run["loss"], name=label, mode="lines", line=line)
+    return over_steps(figure, METRICS["loss"].axis_title)
+
+
+def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
+    """Distance of each run's loss from the baseline's at the same step, on a log scale.
+
+    Steps at which a run equals the baseline exactly have no place on a log scale and are left
+    out; steps at which either is not finite too.
+    """
+    figure = go.Figure()
+    if band is not None and len(band):
+        allowed = (band["high"] - band["low"]) / 2
+        figure.add_scatter(
+            x=band["step"], y=allowed, name="allowed by the control", mode="lines",
+            line={"color": FAINT, "width": 0}, fill="tozeroy", fillcolor=FAINT,
+        )  # fmt: skip
+    baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
+    for label, role, color, run in by_run(frame[frame["role"] != "baseline"]):
+        at_step = run.set_index("step")["loss"]
+        distance = (at_step - baseline).abs().replace([0.0, np.inf], np.nan).dropna()
+        figure.add_scatter(
+            x=distance.index, y=distance, name=label, mode="lines", line=line_style(role, color)
+        )
+    over_steps(figure, "Difference in loss to the baseline")
+    return figure.update_yaxes(type="log", exponentformat="power")
+
+
+def step_series(frame: pd.DataFrame) -> go.Figure:
+    """Time of every step of one run; steps that compiled stand out as markers.
+
+    `frame`: step, seconds, compiled.
+    """
+    figure = go.Figure()
+    label, _role, color, run = next(by_run(frame))
+    compiled = run[run["compiled"].astype(bool)]
+    line = line_style("backend", color)
+    figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
+    if len(compiled):
+        figure.add_scatter(
+            x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
+            mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
+        )  # fmt: skip
+    over_steps(figure, METRICS["step_seconds"].axis_title)
+    if len(compiled):
+        figure.update_yaxes(type="log", exponentformat="power")
+    return figure
+
+
+def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
+    """The common look of every figure over steps."""
+    figure.update_layout(**layout(), hovermode="x unified")
+    figure.update_xaxes(title_text="Step", showgrid=False, zeroline=False)
+    return figure.update_yaxes(title_text=y_title, zeroline=False)
+
+
+def layout() -> dict[str, Any]:
+    """Layout that all figures share; fonts and background come from the theme."""
+    return {
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 12, "t": 36, "b": 8},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "title_text": "",
+        },
+    }
+
+
+def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
+    edge = {"color": FAINT, "width": 0}
+    figure.add_scatter(
+        x=band["step"], y=band["low"], mode="lines", line=edge, showlegend=False, hoverinfo="skip"
+    )
+    figure.add_scatter(
+        x=band["step"], y=band["high"], name="allowed by the control", mode="lines", line=edge,
+        fill="tonexty", fillcolor=FAINT, hoverinfo="skip",
+    )  # fmt: skip
+
+
+def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Label, role, colour and steps of each run, in the order of the frame."""
+    colors = run_colors(frame["label"])
+    for label, run in frame.groupby("label", sort=False):
+        yield str(label), str(run["role"].iloc[0]), colors[str(label)], run.sort_values("step")
+
+
+def line_style(role: str, color: str) -> dict[str, Any]:
+    return {"color": color, "width": 1.6, "dash": dash(role)}

@@ -1,0 +1,69 @@
+"""Compare: which backend pays off, after how many steps, and does it learn the same thing?"""
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.comparison import Comparison, compare
+from views import compare_charts, leaderboard, verdicts
+from views.actions import quick_race
+from views.downloads import csv_button
+from views.resources import get_store
+from views.selection import choose_experiment
+
+
+def main() -> None:
+    store = get_store()
+    experiments = queries.list_experiments(store)
+    show_start(experiments)
+    if experiments.empty:
+        return
+    ended = experiments[~experiments["state"].isin(["queued", "running"])]
+    experiment = choose_experiment("compare", experiments, list(ended["experiment_id"][:1]))
+    assert experiment is not None
+    comparison = compare(store, experiment["experiment_id"])
+    show_answer(experiment, comparison)
+    show_leaderboard(comparison)
+    compare_charts.show(store, comparison)
+
+
+def show_start(experiments: pd.DataFrame) -> None:
+    """What this is and the one button, as long as nothing was run on this machine."""
+    if (experiments["origin"] == "local").any():
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        with st.container():
+            st.markdown("#### Which `torch.compile` backend pays off for your training?")
+            below = "Below is a recorded example. " if not experiments.empty else ""
+            st.markdown(
+                f"{below}One click trains a tiny BERT under several backends on this machine, "
+                "side by side, and compares them. It takes a minute or two."
+            )
+        quick_race()
+
+
+def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
+    """The answer in a sentence, and where the numbers come from."""
+    if experiment["state"] in ("queued", "running"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.info("This experiment is not over: what follows is what is known so far.",
+                    icon=":material/hourglass_top:")  # fmt: skip
+            st.page_link("views/live.py", label="Watch it live", icon=":material/monitor_heart:",
+                         query_params={"experiment": experiment["experiment_id"]})  # fmt: skip
+    st.markdown(f"### {verdicts.headline(comparison)}")
+    st.caption(verdicts.provenance(experiment))
+
+
+def show_leaderboard(comparison: Comparison) -> None:
+    """All runs in numbers, and everything that a reader of the numbers must know."""
+    with st.container(border=True):
+        st.html(leaderboard.html(comparison.results))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(verdicts.noise_text(comparison), width="stretch")
+            csv_button("CSV", comparison.table(), "comparison")
+    doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
+    if doubts:
+        st.warning("\n".join(f"- {doubt}" for doubt in doubts), icon=":material/info:")
+
+
+main()

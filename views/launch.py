@@ -1,0 +1,108 @@
+"""Launch: choose what to race, see what that means, start it."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+import streamlit as st
+
+from runner.capabilities import Capabilities
+from runner.errors import InvalidSpec, ProbeFailed, RunnerError
+from runner.spec import ExperimentSpec
+from storage import queries
+from storage.store import Store
+from views import words
+from views.actions import launch
+from views.presets import PRESETS, adjusted
+from views.progress import estimate
+from views.resources import data_dir, get_store, look_at_machine
+from views.spec_form import spec_form
+
+
+def main() -> None:
+    store = get_store()
+    probe = look_at_machine(data_dir())
+    if not probe.done():
+        wait_for_probe()
+        return
+    try:
+        machine = probe.result()
+    except ProbeFailed as error:
+        st.error(f"**torch did not say what it can do here.** {error}", icon=":material/error:")
+        show_look_again()
+        return
+    titles = {preset.title: key for key, preset in PRESETS.items()}
+    chosen = st.segmented_control(
+        "Start from", list(titles), default=next(iter(titles)), required=True, key="preset",
+        bind="query-params",
+    )  # fmt: skip
+    key = titles[chosen or next(iter(titles))]
+    st.caption(PRESETS[key].text)
+    show_missing_compiler(machine)
+    try:
+        spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine)
+        machine.check(spec)
+    except InvalidSpec as error:
+        st.error(f"This cannot run yet. {error}", icon=":material/error:")
+        st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
+        return
+    show_plan(store, spec, machine)
+    if st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch"):
+        try:
+            launch(spec, machine)
+        except RunnerError as error:
+            st.error(str(error), icon=":material/error:")
+
+
+@st.fragment(run_every=0.5)
+def wait_for_probe() -> None:
+    """Other pages stay usable meanwhile: a thread waits for the answer, not this session."""
+    if look_at_machine(data_dir()).done():
+        st.rerun()
+    st.status("Asking torch what this machine offers: devices, backends, optimizers. Once, about "
+              "10 seconds.", state="running")  # fmt: skip
+
+
+def show_look_again() -> None:
+    if st.button("Look again", key="look_again", icon=":material/refresh:", type="tertiary",
+                 help="After a change of hardware, drivers or compilers."):  # fmt: skip
+        look_at_machine(data_dir(), again=True)
+        st.rerun()
+
+
+def show_missing_compiler(machine: Capabilities) -> None:
+    if machine.cpp_compiler is None:
+        st.warning(
+            "**No C++ compiler found.** `inductor` needs one on the CPU. Install it (Debian and "
+            "Ubuntu: `apt install g++`, Fedora: `dnf install gcc-c++`, macOS: "
+            "`xcode-select --install`), then look again.", icon=":material/build:",
+        )  # fmt: skip
+        show_look_again()
+
+
+def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None:
+    """What a click on Launch sets in motion."""
+    labels = ", ".join(f"`{variant.label}`" for variant in spec.variants)
+    device = next(entry.name for entry in machine.devices if entry.id == spec.device)
+    order = "taking turns" if spec.schedule == "turns" else "one after another"
+    expected = estimate(spec, finished(store))
+    if expected is None:
+        time = "How long it takes, the first run of this model on this device will tell."
+    else:
+        took = words.duration(expected.seconds)
+        time = f"About **{took}**, going by “{expected.based_on}” with the same model and device."
+    st.markdown(
+        f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
+        f"{spec.device} ({device}), {order}, **{words.plural(spec.num_steps, 'step')}** each: "
+        f"{words.plural(spec.training.epochs, 'epoch')} of {spec.steps_per_epoch:,} batches of "
+        f"{spec.training.batch_size}. {time}"
+    )
+
+
+def finished(store: Store) -> Iterator[tuple[pd.Series, pd.DataFrame]]:
+    """Earlier experiments of this machine with their runs, newest first."""
+    for _index, experiment in queries.list_experiments(store).iterrows():
+        if experiment["origin"] == "local":
+            yield experiment, queries.list_runs(store, experiment["experiment_id"])
+
+
+main()

@@ -1,0 +1,90 @@
+"""The table at the top of a comparison: one row per run, doubt beside every number.
+
+Plain HTML: its text can be selected and read out, its headers say the definition of each number
+on hover, and its colours follow the theme because they inherit from it.
+"""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from storage.comparison import Result
+from storage.metrics import DASH, METRICS
+from views import words
+from views.palette import run_colors
+from views.verdicts import VERDICT_COLORS, break_even_text, parity_text, speedup_text
+
+Cell = Callable[[Result], str]
+
+
+def html(results: Sequence[Result]) -> str:
+    """The whole table; text from specifications is escaped."""
+    columns = _columns(results)
+    colors = run_colors(result.label for result in results)
+    head = "".join(_header(name) for name in columns)
+    body = "".join(
+        f"<tr><td>{_run(result, colors[result.label])}</td>"
+        + "".join(f"<td>{cell(result)}</td>" for cell in columns.values())
+        + "</tr>"
+        for result in results
+    )
+    table = f"<table><thead><tr><th>Run</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="leaderboard">{table}</div>'
+
+
+def run_mark(label: str, role: str, color: str) -> str:
+    """A run's label behind its colour: a dot, for the control a ring."""
+    fill = f"border: 2px solid {color}" if role == "control" else f"background: {color}"
+    return f'<span class="mark" style="{fill}"></span>{escape(label)}'
+
+
+def throughput_metric(results: Sequence[Result]) -> str:
+    """Tokens per second where the data are text, else samples per second."""
+    has_tokens = any(result.tokens_per_second is not None for result in results)
+    return "tokens_per_second" if has_tokens else "samples_per_second"
+
+
+def _columns(results: Sequence[Result]) -> dict[str, Cell]:
+    throughput = throughput_metric(results)
+    return {
+        "speed_verdict": lambda result: _verdict(result.speed_verdict),
+        "speedup": lambda result: _with_interval(speedup_text(result)),
+        "step_seconds": _plain("step_seconds"),
+        throughput: _plain(throughput),
+        "compile_seconds": _plain("compile_seconds"),
+        "peak_memory_bytes": _plain("peak_memory_bytes"),
+        "accuracy": _plain("accuracy"),
+        "parity": lambda result: _verdict(parity_text(result), _parity_verdict(result)),
+        "break_even_steps": lambda result: _with_interval(break_even_text(result)),
+    }
+
+
+def _header(name: str) -> str:
+    metric = METRICS[name]
+    return f'<th><abbr title="{escape(metric.definition)}">{escape(metric.title)}</abbr></th>'
+
+
+def _run(result: Result, color: str) -> str:
+    ended = "" if result.state == "finished" else words.STATES.get(result.state, (result.state,))[0]
+    state = f" <small>{escape(ended)}</small>" if ended else ""
+    return run_mark(result.label, result.role, color) + state
+
+
+def _plain(name: str) -> Cell:
+    return lambda result: escape(METRICS[name].format(getattr(result, name)))
+
+
+def _verdict(text: str | None, kind: str | None = None) -> str:
+    if not text or text == DASH:
+        return DASH
+    color = VERDICT_COLORS.get(kind or text, "inherit")
+    return f'<span style="color: {color}; font-weight: 500">{escape(text)}</span>'
+
+
+def _parity_verdict(result: Result) -> str | None:
+    return result.parity.verdict if result.parity is not None else None
+
+
+def _with_interval(text: str) -> str:
+    """What stands in parentheses is set smaller."""
+    value, bracket, rest = escape(text).partition(" (")
+    return f"{value} <small>({rest}</small>" if bracket else value

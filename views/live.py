@@ -1,0 +1,121 @@
+"""Live: what waits, what races, how far it is. Polls only while something is active."""
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.metrics import METRICS
+from storage.store import Store
+from views import charts, words
+from views.actions import stop_button
+from views.downloads import CHART_CONFIG
+from views.leaderboard import run_mark
+from views.palette import run_colors
+from views.progress import ACTIVE, fraction_done, remaining_seconds
+from views.resources import get_store
+from views.selection import choose_experiment
+
+POLL_SECONDS = 1.0
+
+
+def main() -> None:
+    store = get_store()
+    experiments = queries.list_experiments(store)
+    active = experiments[experiments["state"].isin(ACTIVE)]
+    if experiments.empty:
+        show_nothing()
+        return
+    running_first = active.sort_values(["state", "submitted"], ascending=[False, True])
+    experiment = choose_experiment("live", experiments, list(running_first["experiment_id"]))
+    assert experiment is not None
+    if active.empty:
+        show_nothing()
+    watch = st.fragment(show_experiment, run_every=POLL_SECONDS if len(active) else None)
+    watch(store, experiment["experiment_id"], bool(len(active)))
+
+
+def show_nothing() -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("**Nothing is running.** Start an experiment and watch its runs race here.",
+                    width="content")  # fmt: skip
+        st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
+
+
+def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
+    """The part of the page that draws itself anew while something is active."""
+    store.ingest()
+    experiments = queries.list_experiments(store)
+    active = experiments[experiments["state"].isin(ACTIVE)]
+    if polling and active.empty:
+        st.rerun()  # Everything has ended: draw the page once more, without polling.
+    experiment = experiments.set_index("experiment_id").loc[experiment_id]
+    runs = queries.list_runs(store, experiment_id)
+    show_summary(experiment_id, experiment, runs)
+    show_runs(experiment_id, runs)
+    show_race(store, experiment_id)
+    show_queue(active, experiment_id)
+
+
+def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words.state_badge(experiment["state"])
+        what = words.workload(experiment["model"], experiment["data"])
+        st.markdown(f"{what}, {experiment['device']}")
+        if experiment["state"] in ACTIVE:
+            stop_button(experiment_id)
+        else:
+            st.page_link(
+                "views/compare.py", label="See the comparison", icon=":material/leaderboard:",
+                query_params={"experiment": experiment_id},
+            )  # fmt: skip
+    if experiment["state"] in ACTIVE:
+        left = remaining_seconds(runs)
+        text = f"about {words.duration(left)} left, not counting compiling still ahead"
+        st.progress(fraction_done(runs), text=text if left is not None else "starting …")
+
+
+def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:
+    """One line per run: what it does, how far it is, its loss and speed."""
+    now = pd.Timestamp.now(tz="UTC")
+    colors = run_colors(runs["label"])
+    with st.container(border=True, gap="small"):
+        for run in runs.itertuples():
+            name, doing, bar, loss, speed = st.columns([2, 3, 5, 2, 2], vertical_alignment="center")
+            name.html(run_mark(run.label, run.role, colors[run.label]))
+            doing.caption(words.activity(run, now))
+            share = min(1.0, run.steps_done / run.num_steps) if run.num_steps else 0.0
+            bar.progress(share, text=f"{run.steps_done:,} / {run.num_steps:,} steps")
+            loss.caption(f"loss {METRICS['loss'].format(run.last_loss)}")
+            speed.caption(f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step")
+            if run.state in ("failed", "timeout", "out_of_memory", "lost"):
+                st.error(f"**{run.label}**: {run.reason}", icon=":material/error:")
+                address = {"experiment": experiment_id, "run": run.run_id}
+                st.page_link("views/run.py", label="What happened", query_params=address,
+                             icon=":material/troubleshoot:")  # fmt: skip
+
+
+def show_race(store: Store, experiment_id: str) -> None:
+    losses = queries.losses(store, experiment_id)
+    if losses.empty:
+        st.caption("The losses appear here as soon as the first block of steps is done.")
+        return
+    st.plotly_chart(charts.losses(losses), key="race", config=CHART_CONFIG, alt="Losses so far")
+
+
+def show_queue(active: pd.DataFrame, experiment_id: str) -> None:
+    """What else is active: it is worked off oldest first, one experiment per device at a time."""
+    others = active[active["experiment_id"] != experiment_id].sort_values("submitted")
+    if others.empty:
+        return
+    st.markdown("**Also in the queue**")
+    for other in others.itertuples():
+        with st.container(horizontal=True, vertical_alignment="center"):
+            words.state_badge(other.state)
+            st.page_link(
+                "views/live.py", label=f"{other.name} · {words.moment(other.submitted)}",
+                query_params={"experiment": other.experiment_id},
+            )  # fmt: skip
+            stop_button(other.experiment_id)
+
+
+main()

@@ -1,0 +1,80 @@
+"""Experiments to start from: plain specifications, adjusted to what the machine offers."""
+
+from dataclasses import dataclass, replace
+
+from runner.capabilities import Capabilities
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A starting point; `spec` is complete and could be submitted as it is."""
+
+    title: str
+    text: str
+    spec: ExperimentSpec
+
+
+PRESETS = {
+    "quick": Preset(
+        title="Quick look",
+        text="A tiny BERT on generated star reviews. A minute or two on a CPU, less on a GPU.",
+        spec=ExperimentSpec(
+            name="Quick look",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "digits": Preset(
+        title="Digits",
+        text="A small vision transformer on 1,797 real scans of handwritten digits.",
+        spec=ExperimentSpec(
+            name="Digits",
+            model=ModelSpec(source="builtin:vit-small"),
+            data=DataSpec(source="builtin:digits", num_train_samples=1440, num_eval_samples=357),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=16, epochs=2),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "bert-base": Preset(
+        title="BERT-base on reviews",
+        text="The full-size model, for a GPU: 12 layers of 768 on generated star reviews.",
+        spec=ExperimentSpec(
+            name="BERT-base on reviews",
+            model=ModelSpec(source="builtin:bert-base"),
+            data=DataSpec(source="builtin:reviews", num_train_samples=3200, num_eval_samples=500),
+            training=TrainingSpec(learning_rate=5e-5, batch_size=16),
+            backends=("eager", "aot_eager", "inductor", "cudagraphs"),
+        ),
+    ),
+    "own": Preset(
+        title="Your own data",
+        text="A CSV, JSONL or Parquet file with a text and a label column, or a hub data set.",
+        spec=ExperimentSpec(
+            name="My data",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(source="my-data.csv", num_train_samples=960, num_eval_samples=200),
+            training=TrainingSpec(learning_rate=5e-4, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+}  # fmt: skip
+
+
+def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
+    """The same experiment on this machine: on its GPU if it has one, with backends that can run."""
+    device = next((entry.id for entry in machine.devices if entry.id != "cpu"), "cpu")
+    known = {*machine.backends, *machine.debug_backends}
+    backends = [name for name in spec.backends if name in known]
+    if device == "cpu" and machine.cpp_compiler is None:
+        # Without a compiler Inductor cannot run on the CPU; `eager` still says what Dynamo costs.
+        backends = [name for name in backends if name != "inductor"]
+        backends = backends if "eager" in backends else ["eager", *backends]
+    if device == "cpu":
+        backends = [name for name in backends if name != "cudagraphs"]
+    return replace(spec, devices=(device,), backends=tuple(backends))

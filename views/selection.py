@@ -1,0 +1,68 @@
+"""Which experiment and run a page shows. The address says it, so a link or a reload shows it again.
+
+A page that is opened without saying (from the navigation bar) shows what this session looked at
+last, and else what the page itself thinks best.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from views import words
+
+
+def choose_experiment(
+    page: str, experiments: pd.DataFrame, preferred: Sequence[str] = ()
+) -> pd.Series | None:
+    """The experiment to show, as a row of `storage.queries.list_experiments`, and its selector.
+
+    `preferred`: ids that come before the one looked at last. None if there is no experiment.
+    """
+    if experiments.empty:
+        return None
+    rows = experiments.set_index("experiment_id", drop=False)
+    ids = list(rows.index)
+    chosen = _choose(page, "experiment", ids, lambda key: title(rows.loc[key]), preferred)
+    return rows.loc[chosen]
+
+
+def choose_run(page: str, runs: pd.DataFrame) -> pd.Series:
+    """The run to show, as a row of `storage.queries.list_runs`, and its selector."""
+    rows = runs.set_index("run_id", drop=False)
+    chosen = _choose(page, "run", list(rows.index), lambda key: str(rows.loc[key, "label"]), ())
+    return rows.loc[chosen]
+
+
+def title(experiment: pd.Series) -> str:
+    """Name of an experiment with what tells it from others of the same name."""
+    when = words.moment(experiment["submitted"])
+    if experiment["origin"] == "example":
+        return f"{experiment['name']} · recorded example"
+    return f"{experiment['name']} · {when}"
+
+
+def _choose(
+    page: str, what: str, options: list[str], text: Callable[[str], str], preferred: Sequence[str]
+) -> str:
+    asked = st.query_params.get(what)
+    if asked is not None and asked not in options:
+        st.warning(f"There is no {what} `{asked}` here.", icon=":material/search_off:")
+    candidates = [asked, *preferred, st.session_state.get(what), options[0]]
+    chosen = next(option for option in candidates if option in options)
+    key = f"{page}_{what}"
+    st.session_state[key] = chosen
+    st.selectbox(
+        what.capitalize(), options, key=key, format_func=text, on_change=_write_to_address,
+        args=(what, key), label_visibility="collapsed", width=480,
+    )  # fmt: skip
+    if asked != chosen:
+        st.query_params[what] = chosen
+    st.session_state[what] = chosen
+    return chosen
+
+
+def _write_to_address(what: str, key: str) -> None:
+    if what == "experiment":
+        st.query_params.pop("run", None)  # a run of the experiment shown until now
+    st.query_params[what] = st.session_state[key]

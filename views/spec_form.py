@@ -1,0 +1,187 @@
+"""The form behind Launch: every field of a specification, each with a sentence of help.
+
+Every widget is bound to the address under `<preset>.<field>` and left out of it while it has the
+preset's value: a link or a reload brings back exactly what was typed, one preset's fields do not
+disturb another's, and a new choice of preset starts from that preset.
+"""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import streamlit as st
+
+from runner.capabilities import Capabilities
+from runner.spec import (
+    BUILTIN_DATA,
+    BUILTIN_MODELS,
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    Precision,
+    Schedule,
+    TrainingSpec,
+)
+
+
+def spec_form(preset: str, start: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
+    """Shows the form, filled from `start`; raises `InvalidSpec` for what cannot run."""
+    fields = Fields(preset)
+    backends = _backends(fields, start, machine)
+    own_data = _data_source(fields, start.data) if start.data.is_file else None
+    with st.expander("All settings", icon=":material/tune:"):
+        general, model, data, training = st.columns(4)
+        with general:
+            st.markdown("**Experiment**")
+            experiment = _experiment(fields, start, machine)
+        with model:
+            st.markdown("**Model**")
+            model_values = _model(fields, start.model)
+        with data:
+            st.markdown("**Data**")
+            data_values = (own_data or _data_source(fields, start.data)) | _data(fields, start.data)
+        with training:
+            st.markdown("**Training**")
+            training_values = _training(fields, start.training, machine)
+    return replace(
+        start,
+        backends=backends,
+        model=ModelSpec(**model_values),
+        data=DataSpec(**data_values),
+        training=TrainingSpec(**training_values),
+        **experiment,
+    )
+
+
+class Fields:
+    """Widgets of one preset, with their keys."""
+
+    def __init__(self, preset: str) -> None:
+        self._preset = preset
+
+    def bound(self, name: str) -> dict[str, Any]:
+        """Arguments that every widget shares."""
+        return {"key": f"{self._preset}.{name}", "bind": "query-params"}
+
+    def number(self, label: str, name: str, value: int | None, help: str, lowest: int = 1) -> Any:
+        return st.number_input(
+            label, value=value, min_value=lowest, step=1, help=help, **self.bound(name)
+        )
+
+    def text(self, label: str, name: str, value: str, help: str) -> str:
+        return st.text_input(label, value, help=help, **self.bound(name)) or ""
+
+    def choice(
+        self, label: str, name: str, value: str, options: list[str], help: str, typed: bool = False
+    ) -> str:
+        """One of `options`, or with `typed` anything that is typed."""
+        options = options if value in options else [value, *options]
+        chosen = st.selectbox(
+            label, options, options.index(value), help=help, accept_new_options=typed,
+            **self.bound(name),
+        )  # fmt: skip
+        return str(chosen or value)
+
+
+def _backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> tuple[str, ...]:
+    usual, debug = st.columns(2)
+    chosen: list[str] = []
+    for column, label, name, options, help in (
+        (usual, "Backends", "backends", machine.backends,
+         "Each is one run of the same training, compiled by this backend."),
+        (debug, "Backends for testing and debugging", "debug_backends", machine.debug_backends,
+         "torch tags these for debugging: `eager` captures the graph and runs it as it is, "
+         "`aot_eager` also traces the backward pass. They show where time or parity is lost."),
+    ):  # fmt: skip
+        default = [backend for backend in start.backends if backend in options]
+        with column:
+            chosen += st.multiselect(label, options, default, help=help, **fields.bound(name))
+    return tuple(chosen)
+
+
+def _experiment(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> dict[str, Any]:
+    devices = [device.id for device in machine.devices]
+    schedules = list(get_args(Schedule))
+    name = fields.text("Name", "name", start.name, "What the experiment is called everywhere.")
+    device = fields.choice("Device", "device", start.device, devices, "Where every run computes.")
+    control = st.toggle(
+        "Control", start.control, **fields.bound("control"),
+        help="A second baseline with minutely changed weights. It measures noise and rounding; "
+        "without it there is no parity verdict.",
+    )  # fmt: skip
+    schedule = fields.choice(
+        "Schedule", "schedule", start.schedule, schedules,
+        "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: one "
+        "after another, for a device that cannot hold them all.",
+    )  # fmt: skip
+    return {
+        "name": name,
+        "devices": (device,),
+        "control": control,
+        "schedule": schedule,
+        "block_steps": fields.number("Steps per turn", "block_steps", start.block_steps,
+                                     "Steps that a run makes before the next one's turn."),
+        "cpu_threads": fields.number("CPU threads", "cpu_threads", start.cpu_threads,
+                                     "Threads of each run; empty means half the cores."),
+        "time_limit_seconds": float(fields.number(
+            "Time limit (s)", "time_limit", int(start.time_limit_seconds),
+            "Longest that one run may work, waiting for its turn not counted.")),
+    }  # fmt: skip
+
+
+def _model(fields: Fields, start: ModelSpec) -> dict[str, Any]:
+    return {
+        "source": fields.choice(
+            "Model", "model", start.source, list(BUILTIN_MODELS),
+            "Built in with random weights, or type a hub name or a local folder.", typed=True),
+        "dropout": fields.choice(
+            "Dropout", "dropout", start.dropout, ["keep", "off"],
+            "`off` for backends with random numbers of their own, whose losses would differ."),
+    }  # fmt: skip
+
+
+def _data_source(fields: Fields, start: DataSpec) -> dict[str, Any]:
+    return {
+        "source": fields.choice(
+            "Data", "data", start.source, list(BUILTIN_DATA),
+            "Built in, or type the path of a CSV, JSONL or Parquet file or a hub name.",
+            typed=True),
+        "text_column": fields.text("Text column", "text_column", start.text_column,
+                                   "The column that holds the text."),
+        "label_column": fields.text("Label column", "label_column", start.label_column,
+                                    "The column that holds the label, text or number."),
+    }  # fmt: skip
+
+
+def _data(fields: Fields, start: DataSpec) -> dict[str, Any]:
+    return {
+        "train_split": fields.text("Train split", "train_split", start.train_split,
+                                   "Split of a hub data set to train on; files have none."),
+        "eval_split": fields.text("Evaluation split", "eval_split", start.eval_split,
+                                  "Split of a hub data set to evaluate on; files have none."),
+        "num_train_samples": fields.number("Train samples", "train_samples",
+                                           start.num_train_samples, "Samples trained on."),
+        "num_eval_samples": fields.number("Evaluation samples", "eval_samples",
+                                          start.num_eval_samples, "Samples held out."),
+        "sequence_length": fields.number("Sequence length", "sequence_length",
+                                         start.sequence_length, "Tokens per text: longer ones "
+                                         "are cut, shorter ones padded.", lowest=4),
+    }  # fmt: skip
+
+
+def _training(fields: Fields, start: TrainingSpec, machine: Capabilities) -> dict[str, Any]:
+    return {
+        "optimizer": fields.choice("Optimizer", "optimizer", start.optimizer,
+                                   list(machine.optimizers), "A class of `torch.optim`."),
+        "learning_rate": st.number_input(
+            "Learning rate", value=start.learning_rate, step=1e-5, format="%g",
+            help="Step size of the optimizer.", **fields.bound("learning_rate")),
+        "batch_size": fields.number("Batch size", "batch_size", start.batch_size,
+                                    "Samples per optimizer step."),
+        "epochs": fields.number("Epochs", "epochs", start.epochs, "Passes over the train samples."),
+        "precision": fields.choice(
+            "Precision", "precision", start.precision, list(get_args(Precision)),
+            "`tf32` lets float32 products use TF32; `bf16` and `fp16` are autocast. `tf32` and "
+            "`fp16` need a GPU."),
+        "seed": fields.number("Seed", "seed", start.seed, "Decides weights, samples, their order, "
+                              "dropout and the order of turns.", lowest=0),
+    }  # fmt: skip

@@ -1,0 +1,129 @@
+"""The comparison in words: one headline, and what to say beside a number."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from storage.comparison import Comparison, Result
+from storage.metrics import DASH, METRICS
+from views import words
+from views.palette import BAD, DOUBT, GOOD, NEUTRAL
+
+VERDICT_COLORS = {
+    "faster": GOOD,
+    "slower": BAD,
+    "same": NEUTRAL,
+    "unsure": DOUBT,
+    "holds": GOOD,
+    "broken": BAD,
+    "nothing learned": DOUBT,
+    "unknown": DOUBT,
+}
+
+
+def headline(comparison: Comparison) -> str:
+    """The answer in one or two sentences: which backend pays off, when, and is it the same."""
+    backends = [result for result in comparison.results if result.role == "backend"]
+    rated = [result for result in backends if result.speedup is not None]
+    if not backends:
+        return "Only the baseline ran: add a backend to compare."
+    if not rated:
+        return "No backend has a speed to compare yet."
+    faster = [result for result in rated if result.speed_verdict == "faster"]
+    sound = [result for result in faster if _parity(result) != "broken"]
+    if sound:
+        return _winner(max(sound, key=_median))
+    if faster:
+        best = max(faster, key=_median)
+        return (
+            f"**{best.label}** is faster ({speedup_text(best)}), but it does not train the same "
+            "thing: its losses leave the band that rounding allows."
+        )
+    best = max(rated, key=_median)
+    if all(result.speed_verdict == "unsure" for result in rated):
+        return f"Not enough to tell: **{best.label}** came out at {speedup_text(best)}."
+    return f"No backend pays off here; the fastest, **{best.label}**, is at {speedup_text(best)}."
+
+
+def speedup_text(result: Result) -> str:
+    """`1.62x (1.60 to 1.64)`; the interval is left out where none is claimed."""
+    ratio = result.speedup
+    if ratio is None:
+        return DASH
+    text = METRICS["speedup"].format(ratio.median)
+    if ratio.low is None or ratio.high is None:
+        return text
+    return f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def break_even_text(result: Result) -> str:
+    """`210 steps (180 to 260, 84 s)`, `never`, or a dash."""
+    found = result.break_even
+    if found is None:
+        return DASH
+    if found.steps is None:
+        return "never"
+    count = METRICS["break_even_steps"].format
+    spread = "" if found.low is None else f"{count(found.low)} to {count(found.high)}, "
+    return f"{count(found.steps)} steps ({spread}{METRICS['step_seconds'].format(found.seconds)})"
+
+
+def parity_text(result: Result) -> str:
+    """Verdict, and where it broke."""
+    if result.parity is None:
+        return DASH
+    step = result.parity.first_step_outside
+    return f"broken at step {step:,}" if step is not None else result.parity.verdict
+
+
+def doubts(results: Sequence[Result]) -> list[str]:
+    """Reasons behind parity verdicts other than `holds`, one sentence a run."""
+    return [
+        f"**{result.label}**: {result.parity.reason}"
+        for result in results
+        if result.parity is not None and result.parity.verdict != "holds" and result.parity.reason
+    ]
+
+
+def noise_text(comparison: Comparison) -> str:
+    """What this machine's own noise allows to tell apart."""
+    if comparison.noise_floor is None:
+        return (
+            "No noise floor: it takes a control and at least 6 rounds. Until then a small "
+            "difference may be chance."
+        )
+    return (
+        f"Noise floor {comparison.noise_floor:.1%}: two runs of the same thing differed by up to "
+        "that much here."
+    )
+
+
+def provenance(experiment: pd.Series) -> str:
+    """Where and when: `recorded example, NVIDIA H100, 20 Nov 2026`, then what was trained."""
+    parts = ["recorded example"] if experiment["origin"] == "example" else []
+    parts += [str(experiment["device_name"] or experiment["device"])]
+    parts += [words.day(experiment["submitted"])]
+    what = [words.workload(experiment["model"], experiment["data"])]
+    if experiment["torch_version"]:
+        what.append(f"torch {experiment['torch_version']}")
+    return " · ".join([", ".join(parts), *what])
+
+
+def _winner(best: Result) -> str:
+    text = f"**{best.label}** trains at {speedup_text(best)} the speed of no compile"
+    if best.break_even is not None and best.break_even.steps is not None:
+        text += f" and has paid for its compiling after {break_even_text(best)}"
+    ends = {
+        "holds": "It learns the same thing.",
+        "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
+    }
+    unknown = "Whether it learns the same thing is not known: there was no control."
+    return f"{text}. {ends.get(_parity(best), unknown)}"
+
+
+def _median(result: Result) -> float:
+    return 0.0 if result.speedup is None else result.speedup.median
+
+
+def _parity(result: Result) -> str:
+    return "unknown" if result.parity is None else result.parity.verdict

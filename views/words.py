@@ -1,0 +1,92 @@
+"""How the dashboard says things: states, durations, moments. The same words on every page."""
+
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pandas as pd
+import streamlit as st
+
+from runner.spec import BUILTIN
+from storage.metrics import DASH
+
+STATES = {
+    "queued": ("queued", "gray", ":material/schedule:"),
+    "running": ("running", "blue", ":material/play_circle:"),
+    "elsewhere": ("on another machine", "gray", ":material/lan:"),
+    "finished": ("finished", "green", ":material/check_circle:"),
+    "partly_failed": ("partly failed", "orange", ":material/warning:"),
+    "failed": ("failed", "red", ":material/error:"),
+    "cancelled": ("stopped", "gray", ":material/stop_circle:"),
+    "timeout": ("over its time limit", "red", ":material/timer_off:"),
+    "out_of_memory": ("out of memory", "red", ":material/memory:"),
+    "lost": ("lost", "red", ":material/link_off:"),
+}
+"""State, as runs and experiments have it: words, colour, icon."""
+
+PHASES = {
+    "preparing": "preparing model and data",
+    "waiting": "waiting for its turn",
+    "training": "racing",
+    "evaluating": "evaluating",
+    "done": "finishing",
+}
+
+
+def state_badge(state: str) -> None:
+    """A state in its colour, with its icon."""
+    text, color, icon = STATES.get(state, (state, "gray", None))
+    st.badge(text, color=color, icon=icon)  # type: ignore[arg-type]
+
+
+def activity(run: Any, now: pd.Timestamp) -> str:
+    """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
+    if run.state != "running":
+        return STATES.get(run.state, (run.state,))[0]
+    if pd.notna(run.compiling_since):
+        return f"compiling · {duration((now - run.compiling_since).total_seconds())}"
+    return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
+
+
+def workload(model: str, data: str) -> str:
+    """What is trained on what: `bert-tiny on reviews`, `bert-base-uncased on ag_news.csv`."""
+    names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
+    return f"{names[0]} on {names[1].rpartition('/')[2]}"
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
+    if seconds is None or pd.isna(seconds):
+        return DASH
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(time: pd.Timestamp | None) -> str:
+    """Date and time of day where the reader is; a dash for None."""
+    return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y, %H:%M")
+
+
+def day(time: pd.Timestamp | None) -> str:
+    """The date where the reader is; a dash for None."""
+    return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y")
+
+
+def plural(count: int, word: str) -> str:
+    """`1 run`, `2 runs`, `1,000 steps`, `3 processes`."""
+    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    return f"{count:,} {word}{ending}"
+
+
+def _local(time: pd.Timestamp | None) -> pd.Timestamp:
+    stamp = pd.Timestamp(time)
+    stamp = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
+    try:
+        return stamp.tz_convert(ZoneInfo(st.context.timezone or "UTC"))
+    except ZoneInfoNotFoundError:
+        return stamp.tz_convert("UTC")
