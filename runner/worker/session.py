@@ -1,6 +1,5 @@
 """One run from its specification to its last event."""
 
-import torch
 import transformers
 from torch import nn
 
@@ -11,7 +10,6 @@ from runner.worker.environment import describe_environment, find_device, set_pre
 from runner.worker.models import build_model, perturb, weights_sha256
 from runner.worker.training import Trainer
 from runner.worker.turn_source import TurnSource
-
 
 AUTO_DROPOUT_REASON = "the cudagraphs backend draws random numbers of its own"
 CUDAGRAPHS_MEMORY_NOTE = (
@@ -86,6 +84,4 @@ def _notes(spec: RunSpec) -> list[str]:
     left_out = experiment.data.num_train_samples % experiment.training.batch_size
     if left_out:
         notes.append(f"Each epoch leaves out {left_out} samples that do not fill a batch.")
-    if experiment.device != "cpu" and not torch.backends.cuda.matmul.allow_tf32:
-        notes.append("TF32 is off.")
     return notes
