@@ -55,36 +55,38 @@ def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
 
 def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:
     """Names what the runs should have in common and have not."""
+    prepared = [run for run in runs if run.workload]
     for field, title in WORKLOAD_FIELDS.items():
-        yield from _difference(title, [(run.label, run.workload.get(field)) for run in runs])
-    flat = [(run.label, _flat(run.environment)) for run in runs]
+        yield from _difference(title, [(run.label, run.workload.get(field)) for run in prepared])
+    flat = [(run.label, _flat(run.environment)) for run in runs if run.environment]
     for name in sorted({name for _, settings in flat for name in settings}):
-        told = [(label, settings.get(name)) for label, settings in flat if settings]
-        yield from _difference(name, told)
+        yield from _difference(name, [(label, settings.get(name)) for label, settings in flat])
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:
-    """The environment with versions and variables beside its other fields."""
-    flat = {name: value for name, value in environment.items() if not isinstance(value, dict)}
-    flat |= {f"version of {name}": value for name, value in environment.get("versions", {}).items()}
-    for name, value in environment.get("variables", {}).items():
-        if not name.endswith(OWN_FOLDER_SUFFIX):
+    """The environment with package versions and variables beside its other fields."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if not isinstance(value, dict):
             flat[name] = value
-    return flat
+            continue
+        prefix = "version of " if name == "versions" else ""
+        flat |= {f"{prefix}{key}": entry for key, entry in value.items()}
+    return {name: value for name, value in flat.items() if not name.endswith(OWN_FOLDER_SUFFIX)}
 
 
 def _difference(title: str, told: Sequence[tuple[str, Any]]) -> Iterator[str]:
-    groups: dict[Any, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for label, value in told:
-        groups.setdefault(value, []).append(label)
+        groups.setdefault("not set" if value is None else str(value), []).append(label)
     if len(groups) > 1:
         parts = [f"{_short(value)} ({', '.join(labels)})" for value, labels in groups.items()]
         yield f"The runs differ in {title}: {', '.join(parts)}."
 
 
-def _short(value: Any) -> str:
-    text = "not set" if value is None else str(value)
-    return text if len(text) <= 40 else f"{text[:12]}..."
+def _short(text: str) -> str:
+    """Whole if it fits; of a hash or a path the ends, which tell them apart."""
+    return text if len(text) <= 60 else f"{text[:20]}...{text[-20:]}"
 
 
 def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:

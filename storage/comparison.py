@@ -179,9 +179,11 @@ def _parity(
         return None
     if baseline is None:
         return rules.unknown("there is no baseline to compare with")
+    if not run.workload:
+        return rules.unknown("it has not begun to train")
     for field, title in (("weights_sha256", "weights"), ("data_sha256", "samples")):
         if run.workload.get(field) != baseline.workload.get(field):
-            return rules.unknown(f"its initial {title} are not the baseline's")
+            return rules.unknown(f"its {title} are not those that the baseline began with")
     if control is None or control.losses.empty:
         return rules.judge_without_control(baseline.losses, run.losses)
     band = rules.loss_band(baseline.losses, control.losses, spec.training.precision)

@@ -1,6 +1,4 @@
-"""Lets results leave: any frame as CSV or Parquet."""
-
-import io
+"""Lets results leave: any frame as CSV."""
 
 import pandas as pd
 
@@ -15,10 +13,3 @@ def to_csv(frame: pd.DataFrame) -> bytes:
         shown[name] = shown[name].astype(object).where(shown[name].notna(), "NaN")
     text: str = shown.to_csv(index=False)
     return text.encode()
-
-
-def to_parquet(frame: pd.DataFrame) -> bytes:
-    """With missing values kept apart from zeros and texts."""
-    buffer = io.BytesIO()
-    frame.convert_dtypes().to_parquet(buffer, index=False)
-    return buffer.getvalue()

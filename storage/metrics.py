@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pandas as pd
+
 DASH = "\N{EN DASH}"
 """Stands for what is undefined or was not measured."""
 
@@ -26,8 +28,8 @@ class Metric:
 
     @property
     def anchor(self) -> str:
-        """Its section in docs/metrics.md."""
-        return self.name.replace("_", "-")
+        """Its heading in docs/metrics.md."""
+        return self.name
 
     @property
     def axis_title(self) -> str:
@@ -39,15 +41,14 @@ def format_loss(value: Any) -> str:
     """Four digits; a loss that is not finite is a finding, so only None is a dash."""
     if value is None:
         return DASH
-    return f"{value:.4g}" if math.isfinite(value) else str(float(value))
+    return "NaN" if math.isnan(value) else f"{value:.4g}"
 
 
 def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A format that writes None and NaN as a dash."""
+    """A format that writes None, NaN and the like as a dash."""
 
     def written(value: Any) -> str:
-        undefined = value is None or (isinstance(value, float) and math.isnan(value))
-        return DASH if undefined else write(value)
+        return DASH if pd.isna(value) else write(value)
 
     return written
 
@@ -59,7 +60,7 @@ def format_seconds(seconds: Any) -> str:
         return "never"
     if abs(seconds) < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
+    if seconds < 119.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 120:

@@ -88,6 +88,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
     `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
+    `last_loss` is None before the first step; NaN is a loss that is not a number.
     """
     frame = store.query(
         f"""
@@ -118,6 +119,8 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         WHERE {MINE} ORDER BY position""",
         [_prefix(experiment_id)],
     )
+    has_loss = frame["steps_done"] > 0
+    frame["last_loss"] = frame["last_loss"].astype(object).where(has_loss, None)
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = _timestamp(frame[column])
     return frame

@@ -1,0 +1,64 @@
+"""The registry of metrics: documented, and written for people."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from storage.metrics import DASH, METRICS
+
+HEADINGS = [
+    line.removeprefix("### ")
+    for line in (Path(__file__).parent.parent / "docs" / "metrics.md").read_text().splitlines()
+    if line.startswith("### ")
+]
+
+
+def test_every_metric_is_defined_in_the_documentation_and_no_other_one() -> None:
+    assert sorted(HEADINGS) == sorted(METRICS)
+    assert all(metric.anchor in HEADINGS for metric in METRICS.values())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_registered_under_its_name_and_writes_a_dash(name: str) -> None:
+    metric = METRICS[name]
+    assert metric.name == name
+    assert metric.axis_title.startswith(metric.title)
+    assert metric.definition.endswith(".")
+    assert metric.format(None) == DASH
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("step_seconds", 0.00085, "0.85 ms"),
+        ("step_seconds", 0.0123, "12.3 ms"),
+        ("step_seconds", 0.9999, "1 s"),
+        ("compile_seconds", 95.12, "95.1 s"),
+        ("compile_seconds", 119.97, "2 min 0 s"),
+        ("compile_seconds", 200.4, "3 min 20 s"),
+        ("compile_seconds", 7500.0, "2 h 5 min"),
+        ("break_even_seconds", math.inf, "never"),
+        ("break_even_steps", 1234.4, "1,234"),
+        ("break_even_steps", math.inf, "never"),
+        ("break_even_epochs", 2.5, "2.5"),
+        ("peak_memory_bytes", 5 * 2**20, "5.0 MiB"),
+        ("peak_memory_bytes", 3 * 2**29, "1.50 GiB"),
+        ("speedup", 1.325, "1.32x"),
+        ("speedup", math.nan, DASH),
+        ("p_holm", 0.0004, "<0.001"),
+        ("p_holm", 0.0312, "0.031"),
+        ("accuracy", 0.875, "87.5 %"),
+        ("samples_per_second", 1234.5, "1,234"),
+        ("samples_per_second", 12.345, "12.3"),
+        ("loss", 1.38629, "1.386"),
+        ("loss", math.nan, "NaN"),
+        ("final_loss", math.inf, "inf"),
+        ("max_ratio_to_band", 0.123, "0.12"),
+        ("max_ratio_to_band", math.inf, "infinite"),
+        ("first_step_outside", 0, "0"),
+        ("parity", "holds", "holds"),
+    ],
+)
+def test_values_are_written_for_people(name: str, value: object, written: str) -> None:
+    assert METRICS[name].format(value) == written
