@@ -1,10 +1,12 @@
 """What the dashboard does to the queue: submit an experiment, stop one."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from runner.capabilities import Capabilities
-from runner.errors import RunnerError
-from runner.queue import cancel, ensure_supervisor, find_experiment, submit
+from runner.errors import InvalidSpec, RunnerError
+from runner.queue import PROJECT_ROOT, cancel, ensure_supervisor, find_experiment, submit
 from runner.spec import ExperimentSpec
 from views.presets import PRESETS, adjusted
 from views.resources import data_dir, look_at_machine
@@ -12,14 +14,16 @@ from views.resources import data_dir, look_at_machine
 LIVE = "views/live.py"
 
 
-def quick_race() -> None:
-    """The button that starts a real comparison on this machine."""
-    clicked = st.button(
+def quick_race_button() -> bool:
+    """Whether a real comparison on this machine was asked for just now."""
+    return st.button(
         "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
         help=PRESETS["quick"].text,
     )  # fmt: skip
-    if not clicked:
-        return
+
+
+def quick_race() -> None:
+    """Starts the quickest preset on the best device there is."""
     try:
         with st.spinner("Looking at what this machine offers (once, about 10 seconds) …"):
             machine = look_at_machine(data_dir()).result()
@@ -28,9 +32,17 @@ def quick_race() -> None:
         st.error(str(error), icon=":material/error:")
 
 
+def check(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """Raises `InvalidSpec` for what is known, before anything starts, not to work here."""
+    machine.check(spec)
+    source = spec.data.source
+    if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).is_file():
+        raise InvalidSpec("data.source", source, "no such file; give its full path")
+
+
 def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued."""
-    machine.check(spec)
+    check(spec, machine)
     folder = data_dir()
     experiment_id = submit(folder, spec)
     ensure_supervisor(folder)

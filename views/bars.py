@@ -19,8 +19,6 @@ from views.palette import FAINT, NEUTRAL, dash, run_colors
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
-INDENT = "\N{NO-BREAK SPACE}" * 3
-"""Between the end of a bar and its text; room for the mark of the compile phase."""
 
 
 def step_times(frame: pd.DataFrame) -> go.Figure:
@@ -53,7 +51,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
     steady = [result.peak_memory_bytes for result in results]
     compiling = [result.compile_peak_memory_bytes for result in results]
     texts = [
-        write(low) if high is None else f"{write(low)}, {write(high)} while compiling"
+        write(low) if high is None else f"{write(low)}, \N{WHITE DIAMOND} {write(high)}"
         for low, high in zip(steady, compiling, strict=True)
     ]
     ends = [max(pair, key=_number) for pair in zip(steady, compiling, strict=True)]
@@ -107,7 +105,7 @@ def over_epochs(frame: pd.DataFrame, name: str, majority_share: float | None = N
             marker={"size": 8},
         )
     if majority_share is not None:
-        figure.add_hline(y=majority_share, **_reference("bottom left"))
+        figure.add_hline(y=majority_share, **_reference("top left"))
     over_steps(figure, METRICS[name].axis_title)
     if name == "accuracy":
         figure.update_yaxes(tickformat=".0%", rangemode="tozero")
@@ -135,8 +133,9 @@ def _bars(
     figure.add_scatter(
         x=[_number(end) for end in ends],
         y=list(colors),
-        text=[INDENT + text for text in texts],
-        mode="text",
+        text=list(texts),
+        mode="markers+text",
+        marker={"size": 12, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
         textposition="middle right",
         cliponaxis=False,
         hoverinfo="skip",
@@ -164,6 +163,7 @@ def _reference(position: str) -> dict[str, Any]:
         "line_color": NEUTRAL,
         "annotation_text": "always the most frequent label",
         "annotation_position": position,
+        "annotation_yanchor": "bottom",
         "annotation_font_size": 11,
         "annotation_font_color": NEUTRAL,
     }
@@ -176,8 +176,8 @@ def _patterns(results: Sequence[Result], color: str) -> dict[str, object]:
 
 
 def _binary_ticks(highest: float) -> list[float]:
-    """Three to six ticks at round numbers of MiB."""
-    step = 2.0 ** np.floor(np.log2(max(highest, 2.0**20) / 3))
+    """Three or four ticks at round numbers of MiB."""
+    step = 2.0 ** np.floor(np.log2(max(highest, 2.0**20) / 2))
     return [float(tick) for tick in np.arange(0, highest, step)]
 
 

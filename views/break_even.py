@@ -4,6 +4,7 @@ Within the measured steps the lines are measurements; beyond them dotted lines g
 steady speed, as far as the last crossing. Where a run pays off is `storage.comparison`'s number.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import plotly.graph_objects as go
 
 from storage.comparison import Result
 from storage.metrics import METRICS
+from storage.statistics import BreakEven
 from views.charts import by_run, line_style, over_steps
 from views.palette import NEUTRAL
 
@@ -93,11 +95,16 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
         )
         found = result.break_even if result is not None else None
         if found is not None:
-            never = found.steps is None
-            note = "never" if never else f"after {found.steps:,.0f} steps"
-            curve = replace(curve, pays_off=None if never else found.steps, note=f": {note}")
+            curve = replace(curve, pays_off=found.steps, note=f": {_note(found)}")
         curves.append(curve)
     return curves
+
+
+def _note(found: BreakEven) -> str:
+    if found.steps is None:
+        return "never"
+    chance = ", perhaps never" if found.high is not None and math.isinf(found.high) else ""
+    return f"after {found.steps:,.0f} steps{chance}"
 
 
 def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
@@ -123,8 +130,8 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
     if horizon > measured > 0:
         figure.add_vline(x=measured, line_width=1, line_dash="dot", line_color=NEUTRAL)
         figure.add_annotation(
-            x=measured, y=1, yref="paper", text="measured", showarrow=False, xanchor="right",
-            xshift=-4, yanchor="top", font={"size": 11, "color": NEUTRAL},
+            x=measured, y=0, yref="paper", text="measured", showarrow=False, xanchor="right",
+            xshift=-4, yanchor="bottom", font={"size": 11, "color": NEUTRAL},
         )  # fmt: skip
     return figure
 

@@ -6,7 +6,7 @@ import streamlit as st
 from storage import queries
 from storage.comparison import Comparison, compare
 from views import compare_charts, leaderboard, verdicts
-from views.actions import quick_race
+from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button
 from views.resources import get_store
 from views.selection import choose_experiment
@@ -39,6 +39,8 @@ def show_start(experiments: pd.DataFrame) -> None:
                 f"{below}One click trains a tiny BERT under several backends on this machine, "
                 "side by side, and compares them. It takes a minute or two."
             )
+        clicked = quick_race_button()
+    if clicked:
         quick_race()
 
 

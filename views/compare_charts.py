@@ -70,7 +70,8 @@ def _memory(results: Sequence[Result]) -> None:
     names = ["peak_memory_bytes", "compile_peak_memory_bytes"]
     chart = Chart(bars.peak_memory(results), _table(results, names))
     metric = METRICS["peak_memory_bytes"]
-    chart_card(metric.title, chart, name="peak-memory", help=metric.definition)
+    help = f"{metric.definition} Diamonds: {METRICS[names[1]].definition.lower()}"
+    chart_card(metric.title, chart, name="peak-memory", help=help)
 
 
 def _evaluation(store: Store, experiment_id: str, results: Sequence[Result], name: str) -> None:

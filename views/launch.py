@@ -11,7 +11,7 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.store import Store
 from views import words
-from views.actions import launch
+from views.actions import check, launch
 from views.presets import PRESETS, adjusted
 from views.progress import estimate
 from views.resources import data_dir, get_store, look_at_machine
@@ -40,7 +40,7 @@ def main() -> None:
     show_missing_compiler(machine)
     try:
         spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine)
-        machine.check(spec)
+        check(spec, machine)
     except InvalidSpec as error:
         st.error(f"This cannot run yet. {error}", icon=":material/error:")
         st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)

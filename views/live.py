@@ -69,9 +69,8 @@ def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) 
                 query_params={"experiment": experiment_id},
             )  # fmt: skip
     if experiment["state"] in ACTIVE:
-        left = remaining_seconds(runs)
-        text = f"about {words.duration(left)} left, not counting compiling still ahead"
-        st.progress(fraction_done(runs), text=text if left is not None else "starting …")
+        now = pd.Timestamp.now(tz="UTC")
+        st.progress(fraction_done(runs), text=words.outlook(runs, remaining_seconds(runs), now))
 
 
 def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:
@@ -85,7 +84,8 @@ def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:
             doing.caption(words.activity(run, now))
             share = min(1.0, run.steps_done / run.num_steps) if run.num_steps else 0.0
             bar.progress(share, text=f"{run.steps_done:,} / {run.num_steps:,} steps")
-            loss.caption(f"loss {METRICS['loss'].format(run.last_loss)}")
+            last_loss = run.last_loss if run.steps_done else None
+            loss.caption(f"loss {METRICS['loss'].format(last_loss)}")
             speed.caption(f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step")
             if run.state in ("failed", "timeout", "out_of_memory", "lost"):
                 st.error(f"**{run.label}**: {run.reason}", icon=":material/error:")

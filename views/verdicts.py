@@ -40,9 +40,10 @@ def headline(comparison: Comparison) -> str:
             "thing: its losses leave the band that rounding allows."
         )
     best = max(rated, key=_median)
-    if all(result.speed_verdict == "unsure" for result in rated):
-        return f"Not enough to tell: **{best.label}** came out at {speedup_text(best)}."
-    return f"No backend pays off here; the fastest, **{best.label}**, is at {speedup_text(best)}."
+    if best.speed_verdict == "unsure":
+        found = f"the best, **{best.label}**, came out at {speedup_text(best)}"
+        return f"No backend is clearly faster here: {found}, which may be chance."
+    return f"No backend pays off here: the best, **{best.label}**, is at {speedup_text(best)}."
 
 
 def speedup_text(result: Result) -> str:
@@ -93,8 +94,8 @@ def noise_text(comparison: Comparison) -> str:
             "difference may be chance."
         )
     return (
-        f"Noise floor {comparison.noise_floor:.1%}: two runs of the same thing differed by up to "
-        "that much here."
+        f"Noise floor {METRICS['noise_floor'].format(comparison.noise_floor)}: two runs of the "
+        "same thing, baseline and control, differed by up to that much here."
     )
 
 

@@ -47,6 +47,19 @@ def activity(run: Any, now: pd.Timestamp) -> str:
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
+def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> str:
+    """How long an experiment has been at work, what holds it up, how long it still takes."""
+    if runs["started"].isna().all():
+        return "waiting in the queue"
+    so_far = f"{duration((now - runs['started'].min()).total_seconds())} so far"
+    compiling = runs[runs["compiling_since"].notna()]
+    if len(compiling):
+        return f"{so_far}; {compiling['label'].iloc[0]} is compiling, the others wait meanwhile"
+    if remaining is None:
+        return f"{so_far}; torch, model and data are loading"
+    return f"{so_far}, about {duration(remaining)} left, not counting compiling still ahead"
+
+
 def workload(model: str, data: str) -> str:
     """What is trained on what: `bert-tiny on reviews`, `bert-base-uncased on ag_news.csv`."""
     names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]

@@ -1,0 +1,214 @@
+"""Figures show the data they are given, under titles and units of the registry of metrics."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from storage.comparison import Result
+from storage.metrics import METRICS
+from storage.statistics import BreakEven, Ratio
+from views import bars, break_even, charts
+from views.downloads import to_csv, to_html, to_png
+from views.palette import KNOWN, NEUTRAL, run_colors
+
+ROLES = {"baseline": "baseline", "control": "control"}
+
+
+def result(label: str, **values: object) -> Result:
+    """A run's result with nothing known but `values`."""
+    fields: dict[str, object] = dict.fromkeys(Result.__dataclass_fields__)
+    role = ROLES.get(label, "backend")
+    fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished"}
+    return Result(**(fields | values))  # type: ignore[arg-type]
+
+
+def series(column: str, **runs: list[float]) -> pd.DataFrame:
+    """One row per step and run, as the queries return it."""
+    rows = [
+        {"run_id": f"x.{label}", "label": label, "role": ROLES.get(label, "backend"),
+         "step": step, column: value}
+        for label, values in runs.items()
+        for step, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def pays_off(steps: float | None, high: float | None = None) -> BreakEven:
+    return BreakEven(
+        steps=steps, low=None, high=high, seconds=None, epochs=None, never=steps is None
+    )
+
+
+def trace(figure, name: str):
+    return next(entry for entry in figure.data if entry.name == name)
+
+
+def test_losses_are_one_line_per_run_with_the_loss_of_each_step():
+    frame = series("loss", baseline=[2.0, 1.5], control=[2.0, 1.4], inductor=[2.0, 1.6])
+    figure = charts.losses(frame)
+    assert [entry.name for entry in figure.data] == ["baseline", "control", "inductor"]
+    assert list(trace(figure, "inductor").y) == [2.0, 1.6]
+    assert figure.layout.yaxis.title.text == METRICS["loss"].axis_title
+    assert figure.layout.xaxis.title.text == "Step"
+
+
+def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
+    frame = series("loss", baseline=[2.0, 1.5])
+    band = pd.DataFrame({"step": [0, 1], "baseline": [2.0, 1.5], "low": [1.9, 1.3],
+                         "high": [2.1, 1.7]})  # fmt: skip
+    figure = charts.losses(frame, band)
+    lower, upper, line = figure.data
+    assert list(lower.y) == [1.9, 1.3]
+    assert list(upper.y) == [2.1, 1.7]
+    assert upper.fill == "tonexty"
+    assert line.name == "baseline"
+
+
+def test_differences_are_distances_to_the_baseline_at_the_same_step():
+    frame = series("loss", baseline=[2.0, 1.5, 1.0], inductor=[2.0, 1.25, 1.5])
+    figure = charts.loss_differences(frame)
+    # |2 - 2| = 0 has no place on a log scale; |1.25 - 1.5| = 0.25; |1.5 - 1| = 0.5
+    assert list(trace(figure, "inductor").x) == [1, 2]
+    assert list(trace(figure, "inductor").y) == [0.25, 0.5]
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_a_diverged_loss_does_not_stretch_the_differences():
+    frame = series("loss", baseline=[2.0, 1.5], inductor=[math.inf, math.nan])
+    assert len(trace(charts.loss_differences(frame), "inductor").y) == 0
+
+
+def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
+    frame = series("seconds", inductor=[9.0, 0.1, 0.1]).assign(compiled=[True, False, False])
+    figure = charts.step_series(frame)
+    assert list(trace(figure, "compiled during this step").x) == [0]
+    assert figure.layout.yaxis.title.text == METRICS["step_seconds"].axis_title
+
+
+def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
+    # The baseline takes 2 s a step; inductor 1 s, after 6 s of compiling in its first step.
+    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, break_even=pays_off(6.0))]  # fmt: skip
+    figure = break_even.cumulative(frame, results)
+    ring = trace(figure, "inductor pays off")
+    # 6 + n = 2 n at n = 6: both have then taken 12 s.
+    assert (list(ring.x), list(ring.y)) == ([6.0], [12.0])
+    dotted = [entry for entry in figure.data if entry.line.dash == "dot"]
+    # Up to 1.15 x 6 = 6.9 steps: baseline 4 + 4.9 x 2 = 13.8 s, inductor 8 + 4.9 = 12.9 s.
+    assert [list(entry.x) for entry in dotted] == [[2.0, pytest.approx(6.9)]] * 2
+    assert [entry.y[1] for entry in dotted] == [pytest.approx(13.8), pytest.approx(12.9)]
+    assert figure.layout.yaxis.title.text == METRICS["cumulative_seconds"].axis_title
+
+
+def test_a_crossing_within_the_measured_steps_needs_no_dotted_lines():
+    frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.0, 4.0, 5.0, 6.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, break_even=pays_off(2.0))]  # fmt: skip
+    figure = break_even.cumulative(frame, results)
+    assert not [entry for entry in figure.data if entry.line.dash == "dot"]
+    assert list(trace(figure, "inductor pays off").y) == [4.0]
+
+
+def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
+    frame = series("seconds", baseline=[2.0], inductor=[7.0], eager=[3.0], aot_eager=[9.0])
+    results = [
+        result("baseline", step_seconds=2.0),
+        result("inductor", step_seconds=1.0, break_even=pays_off(1234.0)),
+        result("eager", step_seconds=2.5, break_even=pays_off(None)),
+        result("aot_eager", step_seconds=1.9, break_even=pays_off(500.0, high=math.inf)),
+    ]
+    names = [entry.name for entry in break_even.cumulative(frame, results).data]
+    assert names == [
+        "baseline",
+        "inductor: after 1,234 steps",
+        "eager: never",
+        "aot_eager: after 500 steps, perhaps never",
+    ]
+
+
+def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even():
+    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, break_even=pays_off(6.0))]  # fmt: skip
+    figure = break_even.saved(frame, results)
+    assert list(trace(figure, "inductor: after 6 steps").y) == [-5.0, -4.0]
+    assert list(trace(figure, "inductor pays off").y) == [0.0]
+    dotted = next(entry for entry in figure.data if entry.line.dash == "dot"
+                  and entry.legendgroup == "inductor")  # fmt: skip
+    # It gains 1 s a step: after 6.9 steps -4 + 4.9 = 0.9 s.
+    assert dotted.y[1] == pytest.approx(0.9)
+
+
+def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
+    frame = series("seconds", baseline=[float(value) for value in range(101)])
+    box = bars.step_times(frame).data[0]
+    shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
+    assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
+
+
+def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():
+    results = [result("baseline"), result("inductor", compile_seconds=12.5)]
+    figure = bars.metric(results, "compile_seconds")
+    bar, text = figure.data
+    assert list(bar.x) == [0.0, 12.5]
+    assert list(text.text) == ["\N{EN DASH}", "12.5 s"]
+    assert figure.layout.xaxis.title.text == METRICS["compile_seconds"].axis_title
+
+
+def test_memory_ticks_are_round_binary_numbers():
+    results = [result("baseline", peak_memory_bytes=3 * 2**30),
+               result("inductor", peak_memory_bytes=2 * 2**30,
+                      compile_peak_memory_bytes=5 * 2**30)]  # fmt: skip
+    figure = bars.peak_memory(results)
+    assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
+    assert list(figure.data[2].x) == [5 * 2**30]
+    assert list(figure.data[2].y) == ["inductor"]
+
+
+def test_accuracy_over_epochs_counts_epochs_from_one():
+    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 1],
+                          "accuracy": [0.5, 0.75], "loss": [1.0, 0.5]})  # fmt: skip
+    figure = bars.over_epochs(frame, "accuracy", majority_share=0.2)
+    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
+    assert figure.layout.shapes[0].y0 == 0.2
+
+
+def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ():
+    first = run_colors(["baseline", "control", "mine", "inductor", "other"])
+    assert first["inductor"] == run_colors(["inductor", "eager"])["inductor"] == KNOWN["inductor"]
+    assert first["baseline"] == first["control"] == NEUTRAL
+    assert len({first["mine"], first["other"], first["inductor"], NEUTRAL}) == 4
+
+
+def test_the_control_is_told_from_the_baseline_by_its_dashes():
+    figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
+    assert trace(figure, "baseline").line.dash == "solid"
+    assert trace(figure, "control").line.dash == "dash"
+
+
+def test_csv_leaves_undefined_values_empty():
+    assert to_csv(pd.DataFrame({"label": ["a"], "value": [None]})) == b"label,value\na,\n"
+
+
+def test_html_export_needs_no_network():
+    page = to_html(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses").decode()
+    assert "Losses" in page
+    assert "<script src=" not in page
+    assert len(page) > 1_000_000, "plotly.js must be inside"
+
+
+@pytest.mark.browser
+def test_png_export_draws_a_picture():
+    picture = to_png(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses")
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_a_speedup_with_too_few_rounds_shows_no_interval():
+    from views.verdicts import speedup_text
+
+    ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
+    assert speedup_text(result("inductor", speedup=ratio)) == "1.50x"
+    known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
+    assert speedup_text(result("inductor", speedup=known)) == "1.50x (1.40 to 1.60)"
