@@ -34,37 +34,27 @@ def list_experiments(store: Store) -> pd.DataFrame:
         WITH known AS (
             SELECT run_id, max(device_name) AS device_name,
                 max(versions->>'torch') AS torch_version
-            FROM environments GROUP BY run_id)
-        SELECT experiment_id, any_value(origin) AS origin, min(claimed) AS started,
-            array_agg(state) AS states, count(*) AS num_runs, min(spec) AS spec,
-            max(device_name) AS device_name, max(torch_version) AS torch_version
-        FROM runs JOIN progress USING (run_id) LEFT JOIN known USING (run_id)
-        GROUP BY experiment_id""")
-    specs = [RunSpec.from_json(text).experiment for text in frame["spec"]]
-    states = [[RunState(state) for state in group] for group in frame["states"]]
+            FROM environments GROUP BY run_id),
+        summed AS (
+            SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
+                array_agg(state) AS state, count(*) AS num_runs, 0 AS num_ended,
+                min(spec)::JSON->'experiment' AS spec,
+                max(device_name) AS device_name, max(torch_version) AS torch_version
+            FROM runs JOIN progress USING (run_id) LEFT JOIN known USING (run_id)
+            GROUP BY experiment_id)
+        SELECT experiment_id, spec->>'name' AS name, origin, submitted,
+            spec->>'$.devices[0]' AS device, device_name, spec->>'schedule' AS schedule,
+            spec->>'fallback_of' AS fallback_of, state, num_runs, num_ended,
+            spec->>'$.model.source' AS model, spec->>'$.data.source' AS data, torch_version
+        FROM summed""")
+    states = [[RunState(state) for state in group] for group in frame["state"]]
+    frame["state"] = [experiment_state(group) for group in states]
+    frame["num_ended"] = [sum(state.is_final for state in group) for group in states]
+    # Ids begin with the time of submission; of one made by other means the first claim must do.
     stamps = frame["experiment_id"].str.slice(0, 22)
     submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    experiments = pd.DataFrame(
-        {
-            "experiment_id": frame["experiment_id"],
-            "name": [spec.name for spec in specs],
-            "origin": frame["origin"],
-            "submitted": submitted.fillna(_timestamp(frame["started"])),
-            "device": [spec.device for spec in specs],
-            "device_name": frame["device_name"],
-            "schedule": [spec.schedule for spec in specs],
-            "fallback_of": [spec.fallback_of for spec in specs],
-            "state": [experiment_state(group) for group in states],
-            "num_runs": frame["num_runs"],
-            "num_ended": [sum(state.is_final for state in group) for group in states],
-            "model": [spec.model.source for spec in specs],
-            "data": [spec.data.source for spec in specs],
-            "torch_version": frame["torch_version"],
-        }
-    )
-    return experiments.sort_values(
-        ["submitted", "experiment_id"], ascending=False, ignore_index=True
-    )
+    frame["submitted"] = submitted.fillna(_timestamp(frame["submitted"]))
+    return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 
 def experiment_state(states: Sequence[RunState]) -> str:

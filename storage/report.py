@@ -10,7 +10,7 @@ Cell = Callable[[Result], str]
 
 
 def report(comparison: Comparison) -> str:
-    """Title, table, one line per parity verdict, and the warnings."""
+    """Title, table, what stands behind break-even and parity, and the warnings."""
     spec = comparison.spec
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
@@ -20,6 +20,11 @@ def report(comparison: Comparison) -> str:
     if comparison.noise_floor is not None:
         lines.append(f"noise floor: two equal runs differ by up to "
                      f"{format_share(comparison.noise_floor)}")  # fmt: skip
+    lines += [
+        f"break-even of {result.label}: {_break_even_in_full(result.break_even)}"
+        for result in comparison.results
+        if result.break_even is not None
+    ]
     lines += [
         f"parity of {result.label}: {result.parity.verdict}; {result.parity.reason}"
         for result in comparison.results
@@ -77,7 +82,16 @@ def _speedup(speedup: Ratio | None) -> str:
 def _break_even(pays: BreakEven | None) -> str:
     if pays is None:
         return DASH
+    return "never" if pays.never else f"{METRICS['break_even_steps'].format(pays.steps)} steps"
+
+
+def _break_even_in_full(pays: BreakEven) -> str:
+    """Steps with their interval, time and epochs."""
+    written = _break_even(pays)
+    if pays.low is not None:
+        low, high = (METRICS["break_even_steps"].format(end) for end in (pays.low, pays.high))
+        written += f" ({low} to {high})" if low != high else ""
     if pays.never:
-        return "never"
-    steps = METRICS["break_even_steps"].format(pays.steps)
-    return f"{steps} steps, {METRICS['break_even_seconds'].format(pays.seconds)}"
+        return written
+    time = METRICS["break_even_seconds"].format(pays.seconds)
+    return f"{written}, {time} or {METRICS['break_even_epochs'].format(pays.epochs)} epochs"

@@ -278,9 +278,10 @@ def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: Dat
     header, _, _, _, inductor = lines[2:7]
     assert header.split()[:3] == ["run", "state", "step"]
     assert "2.00x (2.00 to 2.00)  faster" in inductor
-    assert "30 steps, 6 s" in inductor
+    assert "3 s    30 steps" in inductor
     assert inductor.endswith("holds")
     assert len({len(line) for line in lines[2:7]}) == 1  # aligned
+    assert "break-even of inductor: 30 steps, 6 s or 0.375 epochs" in lines
 
 
 def test_exit_status_1_when_a_run_did_not_finish(
