@@ -30,6 +30,9 @@ NUM_STANDARD_ERRORS = 3.0
 MIN_TENTH = 3
 """Fewest steps whose mean loss is taken as the start or end of a training."""
 
+TELLING_SHARE = 0.1
+"""Once the band is wider than this share of the first loss, no fault is likely to leave it."""
+
 Floats = NDArray[np.float64]
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
 
@@ -83,7 +86,7 @@ def judge_losses(band: pd.DataFrame, backend: pd.Series, num_steps: int) -> Pari
     ratios[losses == common["baseline"].to_numpy()] = 0.0
     ratios[~np.isfinite(losses)] = math.inf
     outside = np.flatnonzero(ratios > 1)
-    extent = f"over {len(common)} of {num_steps} steps"
+    extent = f"over {len(common)} of {num_steps} steps{_blind_after(common, half)}"
     highest = float(ratios.max())
     if len(outside):
         first = int(common["step"].iloc[outside[0]])
@@ -94,6 +97,17 @@ def judge_losses(band: pd.DataFrame, backend: pd.Series, num_steps: int) -> Pari
     reason = f"the loss stays within {highest:.2g} x the band {extent}"
     return Parity(verdict="holds", first_step_outside=None, max_ratio_to_band=highest,
                   steps_compared=len(common), reason=reason)  # fmt: skip
+
+
+def _blind_after(band: pd.DataFrame, half: Floats) -> str:
+    """Says how few of the steps could have shown a fault, if the control strays far."""
+    num_telling = int((half <= TELLING_SHARE * abs(band["baseline"].iloc[0])).sum())
+    if num_telling == len(band):
+        return ""
+    return (
+        f" (of which the first {num_telling} can show a fault; after them rounding alone moves the "
+        f"loss by more than {TELLING_SHARE:.0%})"
+    )
 
 
 def judge_accuracies(

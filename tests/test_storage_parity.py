@@ -92,6 +92,15 @@ def test_without_a_common_step_nothing_is_known() -> None:
     assert judged().verdict == "unknown"
 
 
+def test_a_control_that_strays_far_is_said_to_hide_faults() -> None:
+    # Differences 0, 0.001, 0.1; half widths 4e-5, 0.01, 1.0, and 1.0 is more than 10 % of 2.0.
+    band = loss_band(BASELINE[:3], pd.Series([2.0, 1.001, 1.6]), "float32")
+    found = judge_losses(band, pd.Series([2.0, 1.0, 2.4]), num_steps=4)
+    assert found.verdict == "holds"
+    assert "over 3 of 4 steps (of which the first 2 can show a fault" in found.reason
+    assert "can show" not in judged(2.0, 1.0, 1.5, 1.0).reason
+
+
 def test_losses_of_zero_agree_with_themselves() -> None:
     zeros = pd.Series([0.0, 0.0])
     band = loss_band(zeros, zeros, "float32")
