@@ -134,6 +134,16 @@ def test_the_address_decides_which_experiment_is_shown(folder: DataDir):
     assert opened(experiment=first).selectbox(key="compare_experiment").value == first
 
 
+def test_experiments_of_the_same_name_and_minute_are_told_apart(folder: DataDir):
+    ids = [f"20261122-101010-00000{number}-aaa{number}" for number in range(2)]
+    for experiment_id in ids:
+        record_experiment(folder.runs, experiment_id=experiment_id)
+    app = opened()
+    for experiment_id in ids:
+        app.selectbox(key="compare_experiment").set_value(experiment_id).run()
+        assert app.query_params["experiment"] == experiment_id
+
+
 def test_choosing_an_experiment_changes_the_address(folder: DataDir):
     first = record_experiment(folder.runs)
     record_experiment(folder.runs, experiment_id="20261122-101010-000000-aaaa")
@@ -309,6 +319,22 @@ def test_the_command_that_reproduces_an_experiment_describes_exactly_it():
     words_of_command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
     assert words_of_command[:3] == ["python", "-m", "runner"]
     assert _read_spec(_parser().parse_args(words_of_command[3:])) == spec
+
+
+def test_an_estimate_takes_steps_and_what_comes_beside_them_from_the_earlier_run():
+    earlier = pd.Series({"name": "before", "model": "builtin:bert-tiny", "device": "cpu",
+                         "state": "finished"})  # fmt: skip
+    start = pd.Timestamp("2026-11-21 10:00:00", tz="UTC")
+    runs = pd.DataFrame({
+        "steps_done": [100, 100], "steady_step_seconds": [0.1, 0.3], "started": [start] * 2,
+        "ended": [start + pd.Timedelta(seconds=60)] * 2,
+    })  # fmt: skip
+    spec = experiment_spec(num_steps=1000)  # three runs
+    found = progress.estimate(spec, [(earlier, runs)])
+    # 60 s less 100 x 0.1 + 100 x 0.3 = 20 s beside for 2 runs; 0.2 s a step on average:
+    # 3 x (10 + 1000 x 0.2) = 630 s.
+    assert found == progress.Estimate(seconds=pytest.approx(630.0), based_on="before")
+    assert progress.estimate(spec, [(earlier.replace("cpu", "cuda:0"), runs)]) is None
 
 
 def test_remaining_time_counts_runs_without_a_steady_step_at_the_slowest_known():

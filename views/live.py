@@ -1,8 +1,11 @@
 """Live: what waits, what races, how far it is. Polls only while something is active."""
 
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
+from runner.run_dir import RunDir
 from storage import queries
 from storage.metrics import METRICS
 from storage.store import Store
@@ -61,7 +64,9 @@ def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) 
         words.state_badge(experiment["state"])
         what = words.workload(experiment["model"], experiment["data"])
         st.markdown(f"{what}, {experiment['device']}")
-        if experiment["state"] in ACTIVE:
+        if is_stopping(runs):
+            st.caption("stopping …", width="content")
+        elif experiment["state"] in ACTIVE:
             stop_button(experiment_id)
         else:
             st.page_link(
@@ -71,6 +76,12 @@ def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) 
     if experiment["state"] in ACTIVE:
         now = pd.Timestamp.now(tz="UTC")
         st.progress(fraction_done(runs), text=words.outlook(runs, remaining_seconds(runs), now))
+
+
+def is_stopping(runs: pd.DataFrame) -> bool:
+    """Whether a run was asked to stop and is still at it: while it compiles that takes a while."""
+    active = runs[runs["state"].isin(ACTIVE)]
+    return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
 
 
 def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:

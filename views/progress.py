@@ -45,17 +45,20 @@ def remaining_seconds(runs: pd.DataFrame) -> float | None:
 def estimate(
     spec: ExperimentSpec, earlier: Iterable[tuple[pd.Series, pd.DataFrame]]
 ) -> Estimate | None:
-    """Scales the newest finished experiment of the same model and device by the number of steps.
+    """Goes by the newest finished experiment with the same model and device.
 
-    `earlier`: experiments with their runs, newest first. Compiling and starting up are scaled along
-    with the steps, so the estimate is rough; None if there is nothing to go by.
+    What that one spent beside its steady steps (starting, compiling, evaluating) is taken once
+    per run again, its mean steady step once per step. Rough: batch size and sequence length may
+    differ. None if there is nothing to go by. `earlier`: experiments with their runs, newest first.
     """
     for experiment, runs in earlier:
         same = experiment["model"] == spec.model.source and experiment["device"] == spec.device
-        steps = runs["steps_done"].sum()
-        if not same or experiment["state"] != "finished" or steps == 0:
+        steady = runs["steady_step_seconds"].astype(float)
+        if not same or experiment["state"] != "finished" or steady.isna().any():
             continue
         took = (runs["ended"].max() - runs["started"].min()).total_seconds()
-        planned = spec.num_steps * len(spec.variants)
-        return Estimate(seconds=took * planned / float(steps), based_on=str(experiment["name"]))
+        beside = max(0.0, took - float((runs["steps_done"] * steady).sum()))
+        per_run = beside / len(runs) + spec.num_steps * float(steady.mean())
+        name = str(experiment["name"])
+        return Estimate(seconds=per_run * len(spec.variants), based_on=name)
     return None

@@ -4,6 +4,7 @@ A page that is opened without saying (from the navigation bar) shows what this s
 last, and else what the page itself thinks best.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -22,8 +23,8 @@ def choose_experiment(
     if experiments.empty:
         return None
     rows = experiments.set_index("experiment_id", drop=False)
-    ids = list(rows.index)
-    chosen = _choose(page, "experiment", ids, lambda key: title(rows.loc[key]), preferred)
+    titles = _titles(rows)
+    chosen = _choose(page, "experiment", list(titles), titles.__getitem__, preferred)
     return rows.loc[chosen]
 
 
@@ -34,12 +35,19 @@ def choose_run(page: str, runs: pd.DataFrame) -> pd.Series:
     return rows.loc[chosen]
 
 
-def title(experiment: pd.Series) -> str:
-    """Name of an experiment with what tells it from others of the same name."""
-    when = words.moment(experiment["submitted"])
-    if experiment["origin"] == "example":
-        return f"{experiment['name']} · recorded example"
-    return f"{experiment['name']} · {when}"
+def _titles(experiments: pd.DataFrame) -> dict[str, str]:
+    """Name and time of each experiment. A selector mixes up entries that read the same, so those
+    that would also carry the end of their id.
+    """
+    titles = {
+        key: f"{row['name']} · "
+        + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
+        for key, row in experiments.iterrows()
+    }
+    taken = Counter(titles.values())
+    return {
+        key: text if taken[text] == 1 else f"{text} · {key[-4:]}" for key, text in titles.items()
+    }
 
 
 def _choose(

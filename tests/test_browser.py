@@ -1,0 +1,157 @@
+"""A person's way through the real app: a real Chromium, a real server, real training on the CPU."""
+
+import csv
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from runner.capabilities import probe
+from runner.locks import is_locked
+from runner.queue import experiments
+from runner.run_dir import DataDir, RunState
+
+ROOT = Path(__file__).parent.parent
+SECOND = 1000.0
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    data_dir = DataDir(tmp_path_factory.mktemp("browser") / "data")
+    probe(data_dir)
+    return data_dir
+
+
+@pytest.fixture(scope="module")
+def address(folder: DataDir) -> Iterator[str]:
+    """A dashboard of its own; everything it started is gone at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (folder.path / "dashboard.log").open("w")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "dashboard.py", "--server.headless", "true",
+         "--server.address", "127.0.0.1", "--server.port", str(port)],
+        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path)},
+        stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        for run in folder.run_dirs():
+            run.request_cancel()
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
+        log.close()
+        deadline = time.monotonic() + 30
+        while is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+
+def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "the dashboard ended at once"
+        try:
+            urllib.request.urlopen(url, timeout=1)
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(f"{url} did not answer within a minute")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.set_default_timeout(30 * SECOND)
+    expect.set_options(timeout=30 * SECOND)
+    yield page
+    page.close()
+
+
+def launch(page: Page, address: str, num_samples: int) -> str:
+    """Launches baseline, control and aot_eager of a tiny BERT through the form; returns the id."""
+    page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
+              "&quick.eval_samples=64&quick.backends=")  # fmt: skip
+    expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
+    expect(page.get_by_text("3 processes")).to_be_visible()
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(r"/live\?.*experiment="))
+    found = re.search(r"experiment=([\w-]+)", page.url)
+    assert found
+    return found[1]
+
+
+def test_a_person_launches_watches_reloads_compares_and_downloads(
+    page: Page, address: str, folder: DataDir, tmp_path: Path
+):
+    page.goto(address)
+    expect(page.get_by_role("button", name="Start a race")).to_be_visible()
+    experiment_id = launch(page, address, num_samples=480)
+
+    # It moves: steps appear while the runs are still at work.
+    moving = page.get_by_text(re.compile(r"[1-9]\d* / 60 steps")).first
+    expect(moving).to_be_visible(timeout=90 * SECOND)
+
+    # A reload in the middle loses nothing: same address, same experiment, steps already there.
+    page.reload()
+    assert experiment_id in page.url
+    expect(moving).to_be_visible()
+
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=120 * SECOND)
+    page.get_by_text("See the comparison").click()
+    table = page.locator(".leaderboard table")
+    expect(table).to_be_visible()
+    for label in ("baseline", "control", "aot_eager"):
+        expect(table.get_by_text(label, exact=True)).to_be_visible()
+    assert experiment_id in page.url
+
+    page.reload()
+    expect(table).to_be_visible()
+    with page.expect_download() as download:
+        page.locator(".st-key-download-comparison-csv button").click()
+    download.value.save_as(tmp_path / "comparison.csv")
+    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
+    assert [row["label"] for row in rows] == ["baseline", "control", "aot_eager"]
+    assert {row["state"] for row in rows} == {"finished"}
+    assert all(float(row["step_seconds"]) > 0 for row in rows)
+    assert rows[2]["parity"] in ("holds", "nothing learned")
+    with page.expect_download() as download:
+        page.locator(".st-key-download-loss-html button").click()
+    download.value.save_as(tmp_path / "loss.html")
+    assert "plotly" in (tmp_path / "loss.html").read_text().lower()
+
+
+def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir):
+    experiment_id = launch(page, address, num_samples=16_000)
+    expect(page.get_by_text("running").first).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop it").click()
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=60 * SECOND)
+    expect(page.get_by_text("stopped").first).to_be_visible()
+    stopped = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
+    assert {run.state for run in stopped.runs} == {RunState.CANCELLED}
+    # Nothing polls any more, and the page still says how it ended after a reload.
+    page.reload()
+    expect(page.get_by_text("stopped").first).to_be_visible()
