@@ -282,9 +282,9 @@ from runner.run_dir import DataDir
 from storage.store import Store
 
 with Store.open(DataDir(sys.argv[1])) as store:
-    print("ingesting", flush=True)
     while True:
-        store.ingest()
+        if store.ingest():
+            print("new rows", flush=True)
 """
 
 
@@ -301,11 +301,12 @@ def test_nothing_is_lost_or_doubled_when_ingest_is_killed_again_and_again(
             stdout=subprocess.PIPE,
         )
         assert killed.stdout is not None
-        killed.stdout.readline()
-        for _ in range(10 + attempt):
+        for number in range(10 + attempt):
             recording.block([0.1] * 10, [1.0] * 10)
             num_blocks += 1
             time.sleep(0.003)
+            if number == 0:
+                killed.stdout.readline()  # from here on it is at work
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         killed.stdout.close()
