@@ -105,7 +105,8 @@ def test_compare_answers_in_a_sentence_and_a_table(folder: DataDir):
     assert "after 30 steps" in shown
     assert "It learns the same thing." in shown
     assert "Test CPU" in shown
-    assert '<span style="color: #1f9d76; font-weight: 500">holds</span>' in shown
+    assert ">holds</span>" in shown
+    assert 'title="the loss stays within' in shown, "the reason of a verdict shows on hover"
 
 
 def test_the_example_is_introduced_as_one_until_something_was_run_here(folder: DataDir):

@@ -135,7 +135,7 @@ def _bars(
         y=list(colors),
         text=list(texts),
         mode="markers+text",
-        marker={"size": 12, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
+        marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
         textposition="middle right",
         cliponaxis=False,
         hoverinfo="skip",

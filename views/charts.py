@@ -16,6 +16,8 @@ from storage.metrics import METRICS
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
+LOG_FROM_RATIO = 30
+"""Step times that differ by more than this, as those with a compile do, need a log scale."""
 
 
 def losses(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
@@ -29,9 +31,10 @@ def losses(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
     for label, role, color, run in by_run(frame):
         line = line_style(role, color)
         if role == "baseline" and frame["label"].nunique() > 1:
-            line["width"] = 4.5  # runs that agree lie on it, and it still shows beneath them
+            line["width"] = 4  # runs that agree lie on it, and it still shows beneath them
         figure.add_scatter(x=run["step"], y=run["loss"], name=label, mode="lines", line=line)
-    return over_steps(figure, METRICS["loss"].axis_title)
+    over_steps(figure, METRICS["loss"].axis_title)
+    return figure.update_yaxes(range=_loss_range(frame))
 
 
 def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
@@ -74,8 +77,8 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
             mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
         )  # fmt: skip
     over_steps(figure, METRICS["step_seconds"].axis_title)
-    if len(compiled):
-        figure.update_yaxes(type="log", exponentformat="power")
+    if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
+        figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
 
 
@@ -100,6 +103,21 @@ def layout() -> dict[str, Any]:
             "title_text": "",
         },
     }
+
+
+def _loss_range(frame: pd.DataFrame) -> list[float] | None:
+    """What all losses span, but not much more than the baseline's: a run that diverges, and a band
+    that grows beyond everything, leave the chart instead of flattening it.
+    """
+    finite = frame[np.isfinite(frame["loss"].astype(float))]
+    if finite.empty:
+        return None
+    reference = finite[finite["role"] == "baseline"]["loss"]
+    reference = finite["loss"] if reference.empty else reference
+    span = float(reference.max() - reference.min()) or 1.0
+    low = max(float(finite["loss"].min()), float(reference.min()) - span)
+    high = min(float(finite["loss"].max()), float(reference.max()) + span)
+    return [low - 0.05 * span, high + 0.05 * span]
 
 
 def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:

@@ -53,7 +53,7 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
         "compile_seconds": _plain("compile_seconds"),
         "peak_memory_bytes": _plain("peak_memory_bytes"),
         "accuracy": _plain("accuracy"),
-        "parity": lambda result: _verdict(parity_text(result), _parity_verdict(result)),
+        "parity": _parity,
         "break_even_steps": lambda result: _with_interval(break_even_text(result)),
     }
 
@@ -73,15 +73,18 @@ def _plain(name: str) -> Cell:
     return lambda result: escape(METRICS[name].format(getattr(result, name)))
 
 
-def _verdict(text: str | None, kind: str | None = None) -> str:
-    if not text or text == DASH:
+def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> str:
+    """A word in the colour of its kind; the reason shows on hover."""
+    if kind is None:
         return DASH
-    color = VERDICT_COLORS.get(kind or text, "inherit")
-    return f'<span style="color: {color}; font-weight: 500">{escape(text)}</span>'
+    style = f"color: {VERDICT_COLORS[kind]}; font-weight: 500"
+    return f'<span style="{style}" title="{escape(reason)}">{escape(text or kind)}</span>'
 
 
-def _parity_verdict(result: Result) -> str | None:
-    return result.parity.verdict if result.parity is not None else None
+def _parity(result: Result) -> str:
+    if result.parity is None:
+        return DASH
+    return _verdict(result.parity.verdict, parity_text(result), result.parity.reason)
 
 
 def _with_interval(text: str) -> str:

@@ -5,6 +5,7 @@ import streamlit as st
 
 from runner.run_dir import RunDir
 from storage import queries
+from storage.metrics import DASH
 from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, reproduce, words
@@ -125,7 +126,7 @@ def show_table(title: str, frame: pd.DataFrame, name: str, empty: str) -> None:
         else:
             shown = frame.drop(columns=["run_id", "label", "role"])
             shown.columns = [column.replace("_", " ").capitalize() for column in shown.columns]
-            st.dataframe(shown, hide_index=True, key=f"table-{name}")
+            st.dataframe(shown, hide_index=True, key=f"table-{name}", placeholder=DASH)
 
 
 def _of(frame: pd.DataFrame, run: pd.Series) -> pd.DataFrame:

@@ -6,7 +6,7 @@ disturb another's, and a new choice of preset starts from that preset.
 """
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import streamlit as st
 
@@ -27,21 +27,22 @@ def spec_form(preset: str, start: ExperimentSpec, machine: Capabilities) -> Expe
     """Shows the form, filled from `start`; raises `InvalidSpec` for what cannot run."""
     fields = Fields(preset)
     backends = _backends(fields, start, machine)
-    own_data = _data_source(fields, start.data) if start.data.is_file else None
+    own_data = None
+    if start.data.is_file:  # what this preset is about, so in plain view
+        with st.container(horizontal=True):
+            own_data = _data_source(fields, start.data)
     with st.expander("All settings", icon=":material/tune:"):
-        general, model, data, training = st.columns(4)
+        general, learning, data = st.columns(3)
         with general:
             st.markdown("**Experiment**")
             experiment = _experiment(fields, start, machine)
-        with model:
-            st.markdown("**Model**")
+        with learning:
+            st.markdown("**Model and training**")
             model_values = _model(fields, start.model)
+            training_values = _training(fields, start.training, machine)
         with data:
             st.markdown("**Data**")
             data_values = (own_data or _data_source(fields, start.data)) | _data(fields, start.data)
-        with training:
-            st.markdown("**Training**")
-            training_values = _training(fields, start.training, machine)
     return replace(
         start,
         backends=backends,
@@ -64,8 +65,9 @@ class Fields:
 
     def number(self, label: str, name: str, value: int | None, help: str, lowest: int = 1) -> Any:
         return st.number_input(
-            label, value=value, min_value=lowest, step=1, help=help, **self.bound(name)
-        )
+            label, value=value, min_value=lowest, step=1, help=help,
+            placeholder="half the cores" if value is None else None, **self.bound(name),
+        )  # fmt: skip
 
     def text(self, label: str, name: str, value: str, help: str) -> str:
         return st.text_input(label, value, help=help, **self.bound(name)) or ""
@@ -129,13 +131,15 @@ def _experiment(fields: Fields, start: ExperimentSpec, machine: Capabilities) ->
 
 
 def _model(fields: Fields, start: ModelSpec) -> dict[str, Any]:
+    dropouts = list(get_args(get_type_hints(ModelSpec)["dropout"]))
     return {
         "source": fields.choice(
             "Model", "model", start.source, list(BUILTIN_MODELS),
             "Built in with random weights, or type a hub name or a local folder.", typed=True),
         "dropout": fields.choice(
-            "Dropout", "dropout", start.dropout, ["keep", "off"],
-            "`off` for backends with random numbers of their own, whose losses would differ."),
+            "Dropout", "dropout", start.dropout, dropouts,
+            "`auto` switches it off if a backend draws random numbers of its own, as cudagraphs "
+            "does: its losses could not be compared otherwise."),
     }  # fmt: skip
 
 

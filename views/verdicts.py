@@ -35,10 +35,8 @@ def headline(comparison: Comparison) -> str:
         return _winner(max(sound, key=_median))
     if faster:
         best = max(faster, key=_median)
-        return (
-            f"**{best.label}** is faster ({speedup_text(best)}), but it does not train the same "
-            "thing: its losses leave the band that rounding allows."
-        )
+        why = best.parity.reason if best.parity is not None else ""
+        return f"**{best.label}** is at {speedup_text(best)}, but does not learn the same: {why}."
     best = max(rated, key=_median)
     if best.speed_verdict == "unsure":
         found = f"the best, **{best.label}**, came out at {speedup_text(best)}"
