@@ -36,10 +36,8 @@ class Experiment:
 
     @property
     def is_queued(self) -> bool:
-        """Whether all run folders are there and at least one waits; nothing was claimed."""
-        states = [run.state for run in self.runs]
-        nothing_started = all(state in (RunState.QUEUED, RunState.CANCELLED) for state in states)
-        return nothing_started and RunState.QUEUED in states
+        """Whether a run waits to be started."""
+        return any(run.state is RunState.QUEUED for run in self.runs)
 
     @property
     def is_over(self) -> bool:

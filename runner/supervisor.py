@@ -72,10 +72,12 @@ def _has_work(data_dir: DataDir) -> bool:
 
 def _work(data_dir: DataDir, command: Sequence[str]) -> None:
     idle_since = time.monotonic()
-    while time.monotonic() - idle_since < LINGER_SECONDS:
+    while True:
         queued = next((one for one in experiments(data_dir) if one.is_queued), None)
-        if queued is None:
+        if queued is not None:
+            Race(data_dir, queued, command).run()
+            idle_since = time.monotonic()
+        elif time.monotonic() - idle_since > LINGER_SECONDS:
+            return
+        else:
             time.sleep(POLL_SECONDS)
-            continue
-        Race(data_dir, queued, command).run()
-        idle_since = time.monotonic()

@@ -1,0 +1,74 @@
+"""A run without torch: a real subprocess that speaks the protocol, so that tests stay quick.
+
+What it does is told by its variant's label: `crash` dies at its third step, `hang` never ends its
+first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block
+unless it is alone, `child` starts a child process that outlives any politeness, `slow` takes a
+tenth of a second a step. Every other label trains quickly to the end.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runner.events import EventLog
+from runner.exits import WorkerExit
+from runner.run_dir import RunDir
+from runner.worker.turn_source import TurnSource, open_turns
+
+SLEEPER = "import time; time.sleep(600)"
+
+
+def main() -> int:
+    run = RunDir(Path(sys.argv[1]))
+    spec = run.read_spec()
+    label = spec.variant.label
+    log = EventLog(run.events_file)
+    turns = open_turns(log.flush)
+    if label == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if label == "child":
+        child = subprocess.Popen([sys.executable, "-c", SLEEPER])
+        run.artifacts.mkdir()
+        (run.artifacts / "child").write_text(str(child.pid))
+    log.append("phase", phase="waiting")
+    log.flush()
+    turns.ready()
+    steps = list(range(spec.experiment.num_steps))
+    size = spec.experiment.block_steps
+    for start in range(0, len(steps), size):
+        turn = turns.wait()
+        if turn is None:
+            return WorkerExit.CANCELLED
+        if label == "greedy" and spec.experiment.schedule == "turns":
+            return WorkerExit.OUT_OF_MEMORY
+        block = steps[start : start + size]
+        began = time.time()
+        for step in block:
+            train_one_step(label, step, turns)
+            log.append("step", step=step, epoch=0, round=turn.round, loss=1.0 / (step + 1),
+                       seconds=0.001, compiled=False)  # fmt: skip
+        log.append("block", round=turn.round, position=turn.position, first_step=block[0],
+                   num_steps=len(block), seconds=0.001 * len(block), compiled=False,
+                   began=began)  # fmt: skip
+        log.flush()
+        turns.done(finished=block[-1] == steps[-1])
+    log.append("phase", phase="done")
+    log.close()
+    return WorkerExit.FINISHED
+
+
+def train_one_step(label: str, step: int, turns: TurnSource) -> None:
+    if label == "crash" and step == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while label in ("hang", "stubborn") and not turns.stop_requested:
+        time.sleep(0.02)
+    if turns.stop_requested and label != "stubborn":
+        sys.exit(WorkerExit.CANCELLED)
+    time.sleep(0.1 if label == "slow" else 0.002)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
