@@ -1,0 +1,26 @@
+# docker build -t breakeven .
+# docker run --gpus all -p 8501:8501 -v breakeven-data:/data breakeven
+FROM python:3.13-slim
+
+# Inductor and Triton compile at run time, so the compiler stays in the image.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --create-home --uid 1000 breakeven \
+ && install -d -o breakeven /data
+
+WORKDIR /app
+COPY requirements.txt .
+RUN pip install --no-cache-dir -r requirements.txt
+COPY . .
+
+USER breakeven
+ENV BREAKEVEN_DATA=/data \
+    HF_HOME=/data/huggingface \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+VOLUME /data
+EXPOSE 8501
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://localhost:8501/_stcore/health', timeout=4)"]
+CMD ["streamlit", "run", "dashboard.py", "--server.port", "8501", "--server.address", "0.0.0.0", "--server.headless", "true"]

@@ -1,0 +1,52 @@
+# make run    set up what is missing and serve the dashboard on http://localhost:8501
+# make test   set up what the tests need and run them
+# make lint   formatting, lint and types
+# make check  lint, then tests: what CI runs
+
+PYTHON ?= python3
+PORT ?= 8501
+BIN := .venv/bin
+
+.PHONY: run test lint check machine chromium clean
+
+run: .venv/installed
+	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
+	@$(BIN)/streamlit run dashboard.py --server.port $(PORT) --server.headless true
+
+test: .venv/installed-dev chromium
+	$(BIN)/python -m pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+.venv/installed: requirements.txt | machine
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/installed-dev: requirements-dev.txt .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+machine:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Breakeven needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing)." \
+	    "Install one and say: make PYTHON=python3.13"; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+	  echo "No C++ compiler: the inductor backend cannot compile for the CPU." \
+	    "Remedy: apt install g++ (Debian), dnf install gcc-c++ (Fedora), xcode-select --install (macOS)."
+
+# The browser tests drive a real Chromium: the system's, or else one that Playwright brings.
+chromium: .venv/installed-dev
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  command -v google-chrome >/dev/null || \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; \
+	  then apt-get -qq update && apt-get -qq install -y chromium; \
+	  else $(BIN)/playwright install chromium; fi
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
