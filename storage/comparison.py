@@ -105,7 +105,10 @@ def compare(store: Store, experiment_id: str) -> Comparison:
 
 
 def loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, baseline, low, high: where a correct backend's loss must lie; empty without control."""
+    """step, baseline, low, high: where a correct backend's loss must lie, as far as that is known.
+
+    Empty without a control; ends where the control itself strays far.
+    """
     spec, runs = load_evidence(store, experiment_id)
     baseline, control = _find(runs, "baseline"), _find(runs, "control")
     if baseline is None or control is None:
@@ -186,8 +189,9 @@ def _parity(
             return rules.unknown(f"its {title} are not those that the baseline began with")
     if control is None or control.losses.empty:
         return rules.judge_without_control(baseline.losses, run.losses)
-    band = rules.loss_band(baseline.losses, control.losses, spec.training.precision)
-    parity = rules.judge_losses(band, run.losses, run.num_steps)
+    parity = rules.judge_losses(
+        baseline.losses, control.losses, run.losses, spec.training.precision, run.num_steps
+    )
     parity = rules.judge_accuracies(
         parity, baseline.evaluations, control.evaluations, run.evaluations
     )

@@ -31,7 +31,8 @@ MIN_TENTH = 3
 """Fewest steps whose mean loss is taken as the start or end of a training."""
 
 TELLING_SHARE = 0.1
-"""Once the band is wider than this share of the first loss, no fault is likely to leave it."""
+"""The band ends where it gets wider than this share of the first loss: from there on rounding alone
+decides what the next losses are, and no single one of them tells right from wrong."""
 
 Floats = NDArray[np.float64]
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
@@ -55,83 +56,121 @@ class Parity:
 def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> pd.DataFrame:
     """step, baseline, low, high: where a correct backend's loss must lie.
 
-    Losses are indexed by step. Only steps at which both are finite have a band. Its half width is
-    `SAFETY_FACTOR` times the larger of the floor and the control's largest difference so far.
+    Losses are indexed by step. The half width of the band is `SAFETY_FACTOR` times the larger of
+    the floor and the control's largest difference so far. The band covers the steps at which both
+    losses are finite, and ends for good once it is wider than `TELLING_SHARE` allows.
     """
     both = pd.DataFrame({"baseline": baseline, "control": control})
     both = both[np.isfinite(both).all(axis="columns")].sort_index()
+    first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
     differences = (both["control"] - both["baseline"]).abs()
-    floor = LOSS_FLOORS[precision] * (abs(both["baseline"].iloc[0]) if len(both) else 0.0)
-    half = SAFETY_FACTOR * differences.cummax().clip(lower=floor)
-    return pd.DataFrame(
+    half = SAFETY_FACTOR * differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
+    band = pd.DataFrame(
         {
             "step": both.index,
             "baseline": both["baseline"],
             "low": both["baseline"] - half,
             "high": both["baseline"] + half,
         }
-    ).reset_index(drop=True)
+    )
+    return band[half <= TELLING_SHARE * first_loss].reset_index(drop=True)
 
 
-def judge_losses(band: pd.DataFrame, backend: pd.Series, num_steps: int) -> Parity:
-    """Compares a backend's losses, indexed by step, to the band, over the steps both have."""
-    common = band[band["step"].isin(backend.index)]
-    if common.empty:
-        return unknown("no step was done by baseline, control and backend alike")
-    losses = backend.loc[common["step"]].to_numpy(dtype=float)
-    half = (common["high"] - common["baseline"]).to_numpy()
-    # A control that never differs from losses of 0 leaves a band of width 0.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.abs(losses - common["baseline"].to_numpy()) / half
-    ratios[losses == common["baseline"].to_numpy()] = 0.0
-    ratios[~np.isfinite(losses)] = math.inf
-    outside = np.flatnonzero(ratios > 1)
-    extent = f"over {len(common)} of {num_steps} steps{_blind_after(common, half)}"
-    highest = float(ratios.max())
+def judge_losses(
+    baseline: pd.Series,
+    control: pd.Series,
+    backend: pd.Series,
+    precision: Precision,
+    num_steps: int,
+) -> Parity:
+    """Compares a backend's losses to the band, and asks of all of them that they are finite.
+
+    Losses are indexed by step; only steps count that all three did, and at which baseline and
+    control are finite. `num_steps` is what the whole run would have.
+    """
+    common = backend.index[
+        backend.index.isin(_finite(baseline)) & backend.index.isin(_finite(control))
+    ]
+    band = loss_band(baseline, control, precision)
+    band = band[band["step"].isin(common)]
+    ratios = pd.Series(_ratios_to_band(band, backend), index=band["step"], dtype=float)
+    diverged = common.difference(_finite(backend))
+    ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
+    if ratios.empty:
+        return unknown(
+            "no step was done by baseline, control and backend alike"
+            if common.empty
+            else "rounding alone moves the loss far from the first step on"
+        )
+    highest, outside = float(ratios.max()), ratios.index[ratios > 1]
     if len(outside):
-        first = int(common["step"].iloc[outside[0]])
-        wrong = "a loss that is not finite" if math.isinf(highest) else f"{highest:.3g} x the band"
-        reason = f"the loss leaves the band at step {first} and reaches {wrong}, {extent}"
-        return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=highest,
-                      steps_compared=len(common), reason=reason)  # fmt: skip
-    reason = f"the loss stays within {highest:.2g} x the band {extent}"
-    return Parity(verdict="holds", first_step_outside=None, max_ratio_to_band=highest,
-                  steps_compared=len(common), reason=reason)  # fmt: skip
+        first = int(outside.min())
+        extreme = (
+            "is not finite" if math.isinf(highest) else f"is up to {highest:.3g} x the band off"
+        )
+        return Parity(
+            verdict="broken",
+            first_step_outside=first,
+            max_ratio_to_band=highest,
+            steps_compared=len(common),
+            reason=f"the loss leaves the band at step {first} and {extreme}",
+        )
+    return Parity(
+        verdict="holds",
+        first_step_outside=None,
+        max_ratio_to_band=highest,
+        steps_compared=len(common),
+        reason=f"the loss stays within {highest:.2g} x the band over "
+        f"{_extent(len(band), len(common), num_steps)}",
+    )
 
 
-def _blind_after(band: pd.DataFrame, half: Floats) -> str:
-    """Says how few of the steps could have shown a fault, if the control strays far."""
-    num_telling = int((half <= TELLING_SHARE * abs(band["baseline"].iloc[0])).sum())
-    if num_telling == len(band):
-        return ""
+def _finite(losses: pd.Series) -> pd.Index:
+    return losses.index[np.isfinite(losses)]
+
+
+def _ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> Floats:
+    """Differences over the half width; a difference from a band of no width is infinite."""
+    differences = (backend.loc[band["step"]].to_numpy() - band["baseline"].to_numpy()).astype(float)
+    half = (band["high"] - band["baseline"]).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.abs(differences) / half
+    return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
+
+
+def _extent(num_judged: int, num_common: int, num_steps: int) -> str:
+    if num_judged == num_common:
+        return f"{num_common} of {num_steps} steps"
     return (
-        f" (of which the first {num_telling} can show a fault; after them rounding alone moves the "
-        f"loss by more than {TELLING_SHARE:.0%})"
+        f"the first {num_judged} of {num_steps} steps, after which rounding alone moves it by more "
+        f"than {TELLING_SHARE / SAFETY_FACTOR:.0%}"
     )
 
 
 def judge_accuracies(
     parity: Parity, baseline: pd.DataFrame, control: pd.DataFrame, backend: pd.DataFrame
 ) -> Parity:
-    """Breaks a parity that holds by the losses if the accuracy differs at the end of an epoch.
+    """Breaks a parity that holds by the losses if the backend's accuracy is another one.
 
-    Evaluations are indexed by epoch. Allowed is twice the control's difference, or two standard
-    errors of the difference of two shares, whichever is more.
+    Evaluations are indexed by epoch. The median difference over the epochs counts, because one
+    epoch's accuracy jumps about even between equal runs. Allowed is twice the control's median
+    difference, or two standard errors of the difference of two shares, whichever is more.
     """
-    if parity.verdict != "holds":
+    epochs = baseline.index.intersection(control.index).intersection(backend.index)
+    if parity.verdict != "holds" or epochs.empty:
         return parity
-    for epoch in baseline.index.intersection(control.index).intersection(backend.index):
-        mine, theirs = backend["accuracy"][epoch], baseline["accuracy"][epoch]
-        share, samples = (mine + theirs) / 2, baseline["num_samples"][epoch]
-        sampling = 2 * math.sqrt(2 * share * (1 - share) / samples)
-        allowed = max(2 * abs(control["accuracy"][epoch] - theirs), sampling)
-        if abs(mine - theirs) > allowed:
-            reason = (
-                f"accuracy {mine:.2%} against the baseline's {theirs:.2%} after epoch {epoch}: "
-                f"more than the {allowed:.2%} that rounding and sampling explain"
-            )
-            return replace(parity, verdict="broken", reason=reason)
-    return parity
+    theirs, mine = baseline["accuracy"][epochs], backend["accuracy"][epochs]
+    share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][epochs].min()
+    sampling = 2 * math.sqrt(2 * share * (1 - share) / num_samples)
+    allowed = max(2 * (control["accuracy"][epochs] - theirs).abs().median(), sampling)
+    difference = (mine - theirs).median()
+    if abs(difference) <= allowed:
+        return parity
+    reason = (
+        f"the accuracy differs from the baseline's by {difference:+.2%} (median over epochs); "
+        f"rounding and sampling explain {allowed:.2%}"
+    )
+    return replace(parity, verdict="broken", reason=reason)
 
 
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:

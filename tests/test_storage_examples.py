@@ -1,0 +1,45 @@
+"""The recorded examples, as golden data: what real runs on a real GPU must come out as."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.run_dir import DataDir
+from storage import queries
+from storage.comparison import compare
+from storage.store import Store
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.in_memory(DataDir(tmp_path_factory.mktemp("empty")), EXAMPLES)
+
+
+def test_every_example_is_read_completely(store: Store) -> None:
+    frame = queries.list_experiments(store)
+    assert len(frame) >= 1
+    assert set(frame["origin"]) == {"example"}
+    assert set(frame["state"]) == {"finished"}
+    assert queries.unreadable(store).empty
+    for experiment_id in frame["experiment_id"]:
+        runs = queries.list_runs(store, experiment_id)
+        assert runs["steps_done"].tolist() == runs["num_steps"].tolist()
+
+
+def test_correct_backends_hold_parity_by_a_wide_margin(store: Store) -> None:
+    for experiment_id in queries.list_experiments(store)["experiment_id"]:
+        verdicts = [one.parity for one in compare(store, experiment_id).results if one.parity]
+        assert verdicts
+        for parity in verdicts:
+            assert parity.verdict == "holds", parity.reason
+            assert parity.max_ratio_to_band is not None
+            assert parity.max_ratio_to_band < 0.5
+
+
+def test_the_control_is_as_fast_as_the_baseline(store: Store) -> None:
+    for experiment_id in queries.list_experiments(store)["experiment_id"]:
+        comparison = compare(store, experiment_id)
+        assert comparison.noise_floor is not None
+        assert comparison.noise_floor < 0.05
