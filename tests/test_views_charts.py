@@ -65,6 +65,25 @@ def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
     assert line.name == "baseline"
 
 
+def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
+    # 300 steps alternating between 0 and 2: a window of 300 // 50 = 6 steps averages to 1.
+    frame = series("loss", baseline=[0.0, 2.0] * 150)
+    faint, average = charts.losses(frame).data
+    assert (faint.opacity, len(faint.y)) == (0.25, 300)
+    assert list(average.y[10:290]) == pytest.approx([1.0] * 280)
+
+
+def test_a_moving_average_passes_over_a_loss_that_is_not_finite():
+    run = series("loss", baseline=[1.0, math.inf, 3.0])
+    assert list(charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
+
+
+def test_a_run_that_diverges_does_not_flatten_the_others():
+    figure = charts.losses(series("loss", baseline=[2.0, 1.0], inductor=[2.0, 1e6]))
+    # The baseline spans 1 to 2; one more span and a margin of 5 % are shown: up to 3.05.
+    assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
+
+
 def test_differences_are_distances_to_the_baseline_at_the_same_step():
     frame = series("loss", baseline=[2.0, 1.5, 1.0], inductor=[2.0, 1.25, 1.5])
     figure = charts.loss_differences(frame)

@@ -16,25 +16,56 @@ from storage.metrics import METRICS
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
+SMOOTHED_FROM = 200
+"""Steps from which on a loss chart draws moving averages."""
+MAX_SMOOTH_POINTS = 500
 LOG_FROM_RATIO = 30
 """Step times that differ by more than this, as those with a compile do, need a log scale."""
 
 
-def losses(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
+def losses(
+    frame: pd.DataFrame, band: pd.DataFrame | None = None, every_step: pd.DataFrame | None = None
+) -> go.Figure:
     """Training loss over steps, one line per run, on the band that the control allows.
 
-    `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high.
+    `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high. A long training is
+    drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
     """
     figure = go.Figure()
     if band is not None and len(band):
         _add_band(figure, band)
+    window = smoothing_window(frame)
+    full = frame if every_step is None else every_step
     for label, role, color, run in by_run(frame):
         line = line_style(role, color)
         if role == "baseline" and frame["label"].nunique() > 1:
             line["width"] = 4  # runs that agree lie on it, and it still shows beneath them
-        figure.add_scatter(x=run["step"], y=run["loss"], name=label, mode="lines", line=line)
+        if window > 1:
+            figure.add_scatter(
+                x=run["step"], y=run["loss"], mode="lines", line={"color": color, "width": 1},
+                opacity=0.25, legendgroup=label, showlegend=False, hoverinfo="skip",
+            )  # fmt: skip
+            run = moving_average(full[full["label"] == label], window)
+        figure.add_scatter(
+            x=run["step"], y=run["loss"], name=label, mode="lines", line=line, legendgroup=label
+        )
     over_steps(figure, METRICS["loss"].axis_title)
     return figure.update_yaxes(range=_loss_range(frame))
+
+
+def smoothing_window(frame: pd.DataFrame) -> int:
+    """Steps that the moving average of a loss chart spans; 1 where every step can be seen."""
+    num_steps = int(frame["step"].max()) + 1 if len(frame) else 0
+    return max(1, num_steps // 50) if num_steps > SMOOTHED_FROM else 1
+
+
+def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
+    """step, loss: the mean of `window` steps around each, thinned to what a screen can show."""
+    ordered = run.sort_values("step")
+    finite = ordered["loss"].astype(float).where(np.isfinite(ordered["loss"].astype(float)))
+    mean = finite.rolling(window, center=True, min_periods=1).mean()
+    smooth = pd.DataFrame({"step": ordered["step"], "loss": mean})
+    return smooth.iloc[:: max(1, len(smooth) // MAX_SMOOTH_POINTS)]
 
 
 def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:

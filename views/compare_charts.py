@@ -1,6 +1,7 @@
 """The charts of a comparison, each with its data and its way out."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -10,7 +11,7 @@ from storage.comparison import Comparison, Result, loss_band
 from storage.metrics import METRICS
 from storage.store import Store
 from views import bars, break_even, charts
-from views.downloads import Chart, chart_card
+from views.downloads import chart_card
 from views.leaderboard import throughput_metric
 
 
@@ -25,10 +26,12 @@ def show(store: Store, comparison: Comparison) -> None:
     if not results:
         st.caption("Pick at least one run above to see its charts.")
         return
-    _over_steps(store, comparison.experiment_id, shown, results)
+    steps = _of(queries.step_times(store, comparison.experiment_id), results)
+    _break_even(store, comparison.experiment_id, results)
+    _losses(store, comparison.experiment_id, results, steps)
     left, right = st.columns(2)
     with left:
-        _step_times(store, comparison.experiment_id, shown)
+        _step_times(steps)
         _metric(results, "compile_seconds")
         _evaluation(store, comparison.experiment_id, results, "accuracy")
     with right:
@@ -37,61 +40,70 @@ def show(store: Store, comparison: Comparison) -> None:
         _evaluation(store, comparison.experiment_id, results, "eval_loss")
 
 
-def _over_steps(store: Store, experiment_id: str, shown: list[str], results: list[Result]) -> None:
-    times = _of(queries.cumulative_times(store, experiment_id), shown)
-    views = {
-        "Time spent": Chart(break_even.cumulative(times, results), times),
-        "Time saved": Chart(break_even.saved(times, results), times),
+def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
+    times = _of(queries.cumulative_times(store, experiment_id), results)
+    draw = {
+        "Time spent": partial(break_even.cumulative, times, results),
+        "Time saved": partial(break_even.saved, times, results),
     }
-    chart_card("Break-even", views, name="break-even", help=METRICS["break_even_steps"].definition)
-    losses = _of(queries.losses(store, experiment_id), shown)
+    help = METRICS["break_even_steps"].definition
+    chart_card("Break-even", draw, times, name="break-even", help=help)
+
+
+def _losses(
+    store: Store, experiment_id: str, results: Sequence[Result], steps: pd.DataFrame
+) -> None:
+    losses = _of(queries.losses(store, experiment_id), results)
     band = loss_band(store, experiment_id)
-    views = {
-        "Loss": Chart(charts.losses(losses, band), losses),
-        "Difference": Chart(charts.loss_differences(losses, band), losses),
+    draw = {
+        "Loss": partial(charts.losses, losses, band, steps),
+        "Difference": partial(charts.loss_differences, losses, band),
     }
-    chart_card("Training loss", views, name="loss", help=METRICS["parity"].definition)
+    help = METRICS["parity"].definition
+    window = charts.smoothing_window(losses)
+    if window > 1:
+        help += f" Strong lines are means of {window} steps, faint ones the steps themselves."
+    chart_card("Training loss", draw, losses, name="loss", help=help)
 
 
-def _step_times(store: Store, experiment_id: str, shown: list[str]) -> None:
-    steps = _of(queries.step_times(store, experiment_id), shown)
-    steps = steps[steps["steady"].astype(bool)]
+def _step_times(steps: pd.DataFrame) -> None:
     help = "Median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
-    chart = Chart(bars.step_times(steps), steps)
-    chart_card("Step time", chart, name="step-times", help=help)
+    steady = steps[steps["steady"].astype(bool)]
+    draw = partial(bars.step_times, steady)
+    chart_card("Step time", draw, steady, name="step-times", help=help)
 
 
 def _metric(results: Sequence[Result], name: str) -> None:
-    chart = Chart(bars.metric(results, name), _table(results, [name]))
-    chart_card(METRICS[name].title, chart, name=name, help=METRICS[name].definition)
+    metric, table = METRICS[name], _table(results, [name])
+    draw = partial(bars.metric, results, name)
+    chart_card(metric.title, draw, table, name=name, help=metric.definition)
 
 
 def _memory(results: Sequence[Result]) -> None:
     names = ["peak_memory_bytes", "compile_peak_memory_bytes"]
-    chart = Chart(bars.peak_memory(results), _table(results, names))
+    draw = partial(bars.peak_memory, results)
     metric = METRICS["peak_memory_bytes"]
     help = f"{metric.definition} Diamonds: {METRICS[names[1]].definition.lower()}"
-    chart_card(metric.title, chart, name="peak-memory", help=help)
+    chart_card(metric.title, draw, _table(results, names), name="peak-memory", help=help)
 
 
 def _evaluation(store: Store, experiment_id: str, results: Sequence[Result], name: str) -> None:
     """Bars for a training of one epoch, lines for a longer one."""
-    scores = queries.evaluations(store, experiment_id)
-    scores = _of(scores, [result.label for result in results])
+    scores = _of(queries.evaluations(store, experiment_id), results)
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
     if scores["epoch"].nunique() > 1:
-        figure = bars.over_epochs(scores, name, guessing)
+        draw = partial(bars.over_epochs, scores, name, guessing)
     elif name == "accuracy":
-        figure = bars.accuracy(results, guessing)
+        draw = partial(bars.accuracy, results, guessing)
     else:
-        figure = bars.metric(results, name)
+        draw = partial(bars.metric, results, name)
     metric = METRICS[name]
-    chart_card(metric.title, Chart(figure, scores), name=name, help=metric.definition)
+    chart_card(metric.title, draw, scores, name=name, help=metric.definition)
 
 
-def _of(frame: pd.DataFrame, labels: list[str]) -> pd.DataFrame:
-    return frame[frame["label"].isin(labels)]
+def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
+    return frame[frame["label"].isin([result.label for result in results])]
 
 
 def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -21,27 +20,26 @@ CHART_CONFIG = {
 }
 
 
-class Chart(NamedTuple):
-    """A figure and the data behind it."""
-
-    figure: go.Figure
-    data: pd.DataFrame
+Draw = Callable[[], go.Figure]
 
 
 def chart_card(
-    title: str, charts: Chart | Mapping[str, Chart], *, name: str, help: str | None = None
+    title: str,
+    draw: Draw | Mapping[str, Draw],
+    data: pd.DataFrame,
+    *,
+    name: str,
+    help: str | None = None,
 ) -> None:
-    """Shows a chart under its title, with the downloads on the right.
+    """Shows a chart of `data` under its title, with the downloads on the right.
 
-    Several charts of one subject are offered as a choice; the address keeps it. `name` is unique
-    on the page; the names of the downloaded files begin with it.
+    Several figures of the same data are offered as a choice, which the address keeps; only the
+    chosen one is drawn. `name` is unique on the page; downloaded files are named after it.
     """
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**{title}**", help=help, width="stretch")
-            if not isinstance(charts, Chart):
-                charts = charts[_choice(list(charts), name)]
-            figure, data = charts
+            figure = draw() if callable(draw) else draw[_choice(list(draw), name)]()
             with st.container(horizontal=True, width="content", gap="xsmall"):
                 _chart_downloads(figure, data, title, name)
         image = {"format": "png", "filename": name, "scale": 2}

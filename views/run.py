@@ -1,5 +1,7 @@
 """Run: everything recorded about one run, down to the log and the command that repeats it."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
@@ -9,7 +11,7 @@ from storage.metrics import DASH
 from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, reproduce, words
-from views.downloads import Chart, chart_card, csv_button
+from views.downloads import chart_card, csv_button
 from views.resources import get_store
 from views.selection import choose_experiment, choose_run
 
@@ -70,8 +72,9 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     if steps.empty:
         st.caption("No step is recorded yet: they arrive block by block.")
         return
-    chart_card("Time of every step", Chart(charts.step_series(steps), steps), name="run-steps")
-    chart_card("Training loss", Chart(charts.losses(losses), losses), name="run-loss")
+    chart_card("Time of every step", partial(charts.step_series, steps), steps, name="run-steps")
+    draw = partial(charts.losses, losses, every_step=steps)
+    chart_card("Training loss", draw, losses, name="run-loss")
     evaluations = _of(queries.evaluations(store, record.experiment_id), run)
     show_table("Evaluations", evaluations, "evaluations", "None yet: one follows each epoch.")
 

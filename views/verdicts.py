@@ -35,8 +35,7 @@ def headline(comparison: Comparison) -> str:
         return _winner(max(sound, key=_median))
     if faster:
         best = max(faster, key=_median)
-        why = best.parity.reason if best.parity is not None else ""
-        return f"**{best.label}** is at {speedup_text(best)}, but does not learn the same: {why}."
+        return f"**{best.label}** is at {speedup_text(best)}, but {_breach(best)}."
     best = max(rated, key=_median)
     if best.speed_verdict == "unsure":
         found = f"the best, **{best.label}**, came out at {speedup_text(best)}"
@@ -118,6 +117,14 @@ def _winner(best: Result) -> str:
     }
     unknown = "Whether it learns the same thing is not known: there was no control."
     return f"{text}. {ends.get(_parity(best), unknown)}"
+
+
+def _breach(result: Result) -> str:
+    """How parity broke, in short; the whole reason stands among the doubts."""
+    step = None if result.parity is None else result.parity.first_step_outside
+    if step is None:
+        return "its accuracy differs by more than chance explains"
+    return f"its loss leaves, at step {step:,}, what rounding explains"
 
 
 def _median(result: Result) -> float:
