@@ -70,7 +70,8 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
         experiment = repeat
     # The comparison belongs to storage/, which the runner may not import: a process of its own.
     command = [sys.executable, "-m", "storage", "compare", experiment.experiment_id]
-    return subprocess.run([*command, "--data", str(data_dir.path)], cwd=PROJECT_ROOT).returncode
+    command += ["--data-folder", str(data_dir.path)]
+    return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ class EventLog:
         with self._lock:
             now = time.time()
             row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
-            self._buffer.append(json.dumps(_finite(row), allow_nan=False, separators=(",", ":")))
+            self._buffer.append(json.dumps(_readable(row), allow_nan=False, separators=(",", ":")))
             self._seq += 1
             if len(self._buffer) == 1:
                 self._oldest = now
@@ -123,11 +123,14 @@ def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[b
     return data[:length], offset + length
 
 
-def _finite(value: Any) -> Any:
+def _readable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str):
+        # Half of a surrogate pair, as in an undecodable path, is no JSON that DuckDB would read.
+        return value.encode(errors="replace").decode()
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: _readable(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
+        return [_readable(entry) for entry in value]
     return value

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -36,11 +37,17 @@ Schedule = Literal["turns", "sequential"]
 Role = Literal["baseline", "control", "backend"]
 
 
+@cache
+def _type_hints(kind: Any) -> dict[str, Any]:
+    """Types by field name; finding them anew for each specification would dominate reading it."""
+    return get_type_hints(kind)
+
+
 class Spec:
     """Base of all specifications: checks types and rules on construction, reads and writes JSON."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _type_hints(type(self))  # type: ignore[arg-type]
         for spec_field in fields(self):  # type: ignore[arg-type]
             _check_type(spec_field.name, getattr(self, spec_field.name), hints[spec_field.name])
         self.check_rules()
@@ -65,7 +72,7 @@ class Spec:
         """Builds the specification from plain values; fields left out take their defaults."""
         if not isinstance(content, Mapping):
             raise InvalidSpec(path or cls.__name__, content, "must be an object of named fields")
-        hints = get_type_hints(cls)
+        hints = _type_hints(cls)  # type: ignore[arg-type]
         unknown = set(content) - set(hints)
         if unknown:
             name = min(unknown)

@@ -1,4 +1,4 @@
-"""`python -m storage compare EXPERIMENT --data DIR`: the comparison on the terminal.
+"""`python -m storage compare EXPERIMENT --data-folder DIR`: the comparison on the terminal.
 
 Exit status: 0 every run finished and parity holds for every backend; 1 a run did not finish;
 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or there is
@@ -22,10 +22,10 @@ FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING = range(5)
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
-    if not options.data.is_dir():
-        print(f"--data {options.data}: there is no such folder", file=sys.stderr)  # noqa: T201
+    if not options.data_folder.is_dir():
+        print(f"--data-folder {options.data_folder}: there is no such folder", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
-    with _open(DataDir(options.data)) as store:
+    with _open(DataDir(options.data_folder)) as store:
         store.ingest_all()
         try:
             comparison = compare(store, options.experiment)
@@ -57,7 +57,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="compare")
     command = commands.add_parser("compare", help="print the comparison of an experiment")
     command.add_argument("experiment", help="id of the experiment")
-    command.add_argument("--data", type=Path, default=PROJECT_ROOT / "data", help="the data folder")
+    command.add_argument(
+        "--data-folder", type=Path, default=PROJECT_ROOT / "data", help="where runs are kept"
+    )
     return parser.parse_args(arguments)
 
 

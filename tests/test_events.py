@@ -46,6 +46,14 @@ def test_events_are_numbered_and_stamped(journal: Path) -> None:
     assert second["time"] >= first["time"] > 1.7e9
 
 
+def test_text_that_is_no_unicode_does_not_lose_its_event(journal: Path) -> None:
+    log = EventLog(journal)
+    log.append("error", message="no such file: caf\udce9.csv")
+    log.close()
+    (event,), _ = read_events(journal)
+    assert event["message"] == "no such file: caf?.csv"
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_diverged_loss_survives(journal: Path, loss: float) -> None:
     log = EventLog(journal)

@@ -262,12 +262,12 @@ def test_a_backend_that_saves_nothing_never_breaks_even(data_dir: DataDir) -> No
 
 
 def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
-    return main(["compare", experiment, "--data", str(data_dir.path)])
+    return main(["compare", experiment, "--data-folder", str(data_dir.path)])
 
 
 def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC)
-    command = [sys.executable, "-m", "storage", "compare", EXPERIMENT_ID, "--data"]
+    command = [sys.executable, "-m", "storage", "compare", EXPERIMENT_ID, "--data-folder"]
     with Store.open(data_dir):  # as the dashboard would; the command reads beside it
         done = subprocess.run(
             [*command, str(data_dir.path)], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,0 +1,321 @@
+"""The training loop in this process, against what a person would write by hand."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.callback import callback_handler
+
+from runner.errors import WorkloadError
+from runner.events import EventLog, read_events
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, RunSpec, TrainingSpec
+from runner.turns import Turn
+from runner.worker import measuring
+from runner.worker.data import load_dataset
+from runner.worker.evaluation import evaluate
+from runner.worker.measuring import CpuClock, PeakMemory
+from runner.worker.models import build_model, perturb, weights_sha256
+from runner.worker.session import run_session
+from runner.worker.stepping import MixedPrecision, make_optimizer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> None:
+    """A run has its process, and its compiler, to itself."""
+    torch._dynamo.reset()
+    callback_handler.clear()
+
+
+class TurnsOnPaper:
+    """Gives turns as they are asked for; stops after `num_turns`."""
+
+    def __init__(self, num_turns: int = 1000) -> None:
+        self.stop_requested = False
+        self.said: list[str] = []
+        self._left = num_turns
+        self._round = 0
+
+    def ready(self) -> None:
+        self.said.append("ready")
+
+    def wait(self) -> Turn | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        self._round += 1
+        return Turn(round=self._round - 1, position=0)
+
+    def done(self, *, finished: bool) -> None:
+        self.said.append("finished" if finished else "done")
+
+
+def experiment(**changes: Any) -> ExperimentSpec:
+    """26 samples in batches of 4: 6 full batches an epoch, and 2 samples left out."""
+    spec = ExperimentSpec(
+        name="trial",
+        backends=("eager",),
+        data=DataSpec(num_train_samples=26, num_eval_samples=10, sequence_length=16),
+        training=TrainingSpec(batch_size=4, epochs=2, learning_rate=1e-3, seed=7),
+        block_steps=4,
+    )
+    return replace(spec, **changes)
+
+
+def run(
+    spec: ExperimentSpec, journal: Path, label: str = "baseline", turns: TurnsOnPaper | None = None
+) -> list[dict[str, Any]]:
+    (variant,) = (variant for variant in spec.variants if variant.label == label)
+    log = EventLog(journal)
+    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+    run_session(run_spec, log, turns or TurnsOnPaper())
+    log.close()
+    return read_events(journal)[0]
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
+def test_every_step_of_every_epoch_is_recorded(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(), tmp_path / "events.jsonl", turns=turns)
+    steps = of_kind(events, "step")
+    assert [step["step"] for step in steps] == list(range(12))
+    # Blocks of 4 do not straddle epochs of 6: 4 + 2, twice.
+    assert [step["round"] for step in steps] == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 2
+    assert [step["epoch"] for step in steps] == [0] * 6 + [1] * 6
+    assert [block["num_steps"] for block in of_kind(events, "block")] == [4, 2, 4, 2]
+    assert [(e["epoch"], e["step"]) for e in of_kind(events, "evaluation")] == [(0, 6), (1, 12)]
+    assert turns.said == ["ready", "done", "done", "done", "finished"]
+
+
+def test_a_block_lasts_as_long_as_its_steps(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "events.jsonl")
+    for block in of_kind(events, "block"):
+        steps = [s for s in of_kind(events, "step") if s["round"] == block["round"]]
+        assert block["seconds"] == pytest.approx(sum(step["seconds"] for step in steps))
+
+
+def test_the_losses_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+    spec = experiment()
+    recorded = [step["loss"] for step in of_kind(run(spec, tmp_path / "e.jsonl"), "step")]
+
+    data = load_dataset(spec.data, spec.model, seed=7)
+    model = build_model(spec, data).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    torch.manual_seed(7)
+    by_hand = []
+    for epoch in range(2):
+        generator = torch.Generator().manual_seed(7 * 1_000_003 + epoch)
+        order = torch.randperm(26, generator=generator)
+        for start in range(0, 24, 4):
+            indices = order[start : start + 4]
+            inputs = {name: tensor[indices] for name, tensor in data.train.inputs.items()}
+            loss = model(**inputs, labels=data.train.labels[indices]).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            by_hand.append(loss.item())
+    assert recorded == by_hand
+
+
+def test_dynamo_alone_trains_like_no_compiler(tmp_path: Path) -> None:
+    losses = {
+        label: [
+            step["loss"] for step in of_kind(run(experiment(), tmp_path / label, label), "step")
+        ]
+        for label in ("baseline", "eager")
+    }
+    assert losses["baseline"] == pytest.approx(losses["eager"], abs=1e-4)
+
+
+def test_the_control_starts_beside_the_baseline_and_draws_the_same_numbers(tmp_path: Path) -> None:
+    baseline = of_kind(run(experiment(), tmp_path / "baseline"), "step")
+    control = of_kind(run(experiment(), tmp_path / "control", "control"), "step")
+    first = abs(baseline[0]["loss"] - control[0]["loss"])
+    assert 0 < first < 1e-3  # another dropout mask would move the loss by about 1e-2
+
+
+def test_a_stopped_run_keeps_what_it_measured(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl", turns=TurnsOnPaper(num_turns=2))
+    assert len(of_kind(events, "step")) == 6
+    assert "done" not in [phase["phase"] for phase in of_kind(events, "phase")]
+
+
+def test_the_record_names_the_workload_and_the_environment(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl")
+    (workload,) = of_kind(events, "workload")
+    assert (workload["num_steps"], workload["samples_per_step"]) == (12, 4)
+    assert workload["tokens_per_step"] == 64  # 4 texts of 16 tokens
+    assert "Each epoch leaves out 2 samples that do not fill a batch." in workload["notes"]
+    (environment,) = of_kind(events, "environment")
+    assert environment["versions"]["torch"] == torch.__version__
+    assert environment["cpu_threads"] == 1
+
+
+def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl", "eager")
+    started, ended = of_kind(events, "compile_started"), of_kind(events, "compile_ended")
+    assert len(started) == len(ended) > 0
+    assert all(event["step"] == 0 and event["phase"] == "training" for event in started)
+    whole_step = of_kind(events, "compile_metrics")[0]
+    assert whole_step["function"] == "step" and whole_step["total_seconds"] > 0
+    breaks = of_kind(events, "graph_break")
+    (backward,) = (event for event in breaks if "backward" in event["reason"])
+    assert "stepping.py:" in backward["location"] and backward["count"] == 1
+
+
+def test_every_epoch_sees_every_sample_at_most_once_in_another_order(tmp_path: Path) -> None:
+    from runner.worker.training import Trainer
+
+    spec = experiment()
+    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
+    data = load_dataset(spec.data, spec.model, seed=7)
+    log = EventLog(tmp_path / "e.jsonl")
+    trainer = Trainer(run_spec, build_model(spec, data), data, CPU, log)
+    epochs = [torch.cat(trainer._batches(epoch)).tolist() for epoch in (0, 1)]
+    assert all(len(set(epoch)) == 24 for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_evaluation_counts_right_answers_and_weighs_batches_by_size() -> None:
+    spec = experiment()
+    data = load_dataset(spec.data, spec.model, seed=7)
+    model = build_model(spec, data)
+    precision = MixedPrecision(spec.training, CPU)
+    # 10 samples in batches of 4: 4 + 4 + 2. At once they must give the same mean.
+    parts = evaluate(model, data.evaluation, 4, precision.autocast)
+    whole = evaluate(model, data.evaluation, 10, precision.autocast)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
+    assert parts["accuracy"] == whole["accuracy"]
+    model.eval()
+    with torch.no_grad():
+        logits = model(**data.evaluation.inputs).logits
+    right = (logits.argmax(-1) == data.evaluation.labels).sum().item()
+    assert whole["accuracy"] == right / 10
+
+
+def test_all_runs_start_from_the_same_weights_and_the_seed_changes_them() -> None:
+    data = load_dataset(experiment().data, ModelSpec(), seed=7)
+    other = replace(experiment(), training=TrainingSpec(seed=8))
+    hashes = [
+        weights_sha256(build_model(spec, data)) for spec in (experiment(), experiment(), other)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_perturbation_is_relative_and_of_the_asked_size() -> None:
+    model = torch.nn.Linear(100, 100)
+    torch.nn.init.constant_(model.weight, 2.0)
+    perturb(model, 1e-5, seed=0)
+    # 10,000 draws: their standard deviation is known to about 1 %.
+    deviation = (model.weight / 2.0 - 1).std().item()
+    assert deviation == pytest.approx(1e-5, rel=0.05)
+
+
+def test_dropout_off_leaves_no_dropout_in_the_model() -> None:
+    data = load_dataset(experiment().data, ModelSpec(), seed=7)
+    for dropout, expected in (("off", {0.0}), ("keep", {0.1})):
+        spec = experiment(model=ModelSpec(dropout=dropout))
+        modules = build_model(spec, data).modules()
+        assert {m.p for m in modules if isinstance(m, torch.nn.Dropout)} == expected
+
+
+def test_a_model_for_images_refuses_texts() -> None:
+    spec = experiment(model=ModelSpec(source="builtin:vit-small"))
+    data = load_dataset(spec.data, spec.model, seed=7)
+    with pytest.raises(WorkloadError, match="takes images, but the data set holds texts"):
+        build_model(spec, data)
+
+
+def test_a_vision_transformer_learns_digits(tmp_path: Path) -> None:
+    spec = experiment(
+        model=ModelSpec(source="builtin:vit-small"),
+        data=DataSpec(source="builtin:digits", num_train_samples=960, num_eval_samples=200),
+        training=TrainingSpec(batch_size=32, epochs=4, learning_rate=1e-3, optimizer="AdamW"),
+        block_steps=30,
+    )
+    *_, last = of_kind(run(spec, tmp_path / "e.jsonl"), "evaluation")
+    assert last["accuracy"] > 0.5  # chance is 0.1
+
+
+def test_a_local_folder_is_a_model(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    folder = tmp_path / "model"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", "it"]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, num_labels=2,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    spec = experiment(model=ModelSpec(source=str(folder)))
+    steps = of_kind(run(spec, tmp_path / "e.jsonl"), "step")
+    # Its head had 2 labels; the data has 5, so a new head starts near ln 5 = 1.609.
+    assert len(steps) == 12 and steps[0]["loss"] == pytest.approx(1.609, abs=0.3)
+
+
+def test_autocast_trains_in_bfloat16(tmp_path: Path) -> None:
+    training = replace(experiment().training, precision="bf16")
+    plain = of_kind(run(experiment(), tmp_path / "a"), "step")
+    mixed = of_kind(run(experiment(training=training), tmp_path / "b"), "step")
+    difference = abs(plain[0]["loss"] - mixed[0]["loss"])
+    assert 0 < difference < 0.05
+
+
+def test_any_optimizer_of_torch_is_found_by_name_and_others_are_refused() -> None:
+    model = torch.nn.Linear(2, 2)
+    for name in ("SGD", "RMSprop", "NAdam"):
+        made = make_optimizer(TrainingSpec(optimizer=name, learning_rate=0.5), model, CPU)
+        assert type(made) is getattr(torch.optim, name) and made.defaults["lr"] == 0.5
+    for name in ("Adamm", "lr_scheduler"):
+        with pytest.raises(WorkloadError, match=f"'{name}': torch.optim has no such optimizer"):
+            make_optimizer(TrainingSpec(optimizer=name), model, CPU)
+
+
+def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.5, 12.0, 12.25])
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(times))
+    clock = CpuClock()
+    clock.start()
+    for _ in range(3):
+        clock.mark()
+    assert clock.read() == [0.5, 1.5, 0.25]
+
+
+def test_peak_memory_is_that_of_the_block_alone() -> None:
+    memory = PeakMemory(CPU)
+    memory.reset()
+    before = memory.read()
+    if before is None:
+        pytest.skip("this system does not let a process reset its peak")
+    block = torch.ones(50_000_000)  # 200 MB
+    high = memory.read()
+    del block
+    memory.reset()
+    low = memory.read()
+    assert high is not None and low is not None
+    assert high - before > 190e6 and high - low > 190e6
+
+
+def test_a_journal_of_a_run_is_plain_json(tmp_path: Path) -> None:
+    run(experiment(), tmp_path / "e.jsonl")
+    for line in (tmp_path / "e.jsonl").read_text().splitlines():
+        assert json.loads(line)["v"] == 1
