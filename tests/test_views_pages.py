@@ -164,19 +164,19 @@ def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
     record_experiment(folder.runs, spec)
     failed = Recording(folder.runs, "inductor", spec, "20261122-101010-000000-aaaa").claim()
     failed.start().log.append("error", error="RuntimeError", message="boom", out_of_memory=False,
-                              traceback="Traceback: boom in line 7")  # fmt: skip
+                              traceback="Traceback\n  in line 7\nRuntimeError: boom")  # fmt: skip
     failed.run.output_file.write_text("a last word\n")
     failed.end(RunState.FAILED, "exit status 1: boom")
     for label in ("baseline", "control"):
         Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa").claim().start().end()
     run_id = f"20261122-101010-000000-aaaa.{failed.run_id.rpartition('.')[2]}"
     app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id)
-    assert "exit status 1: boom" in text(app)
-    assert "Traceback: boom in line 7" in text(app)
+    assert "RuntimeError: boom" in app.error[0].value
+    assert "in line 7" in text(app)
     app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id, tab="Log")
     assert "a last word" in text(app)
     live = opened("live", experiment="20261122-101010-000000-aaaa")
-    assert "exit status 1: boom" in text(live)
+    assert "**inductor**: RuntimeError: boom" in text(live)
 
 
 @pytest.mark.parametrize("tab", ["Steps", "Compiling", "Settings", "Environment", "Log"])
@@ -279,6 +279,14 @@ def test_a_database_in_use_is_said_and_the_page_stops(folder: DataDir):
         app = opened()
     assert "The database is in use." in text(app)
     assert app.button(key="retry_store")
+
+
+def test_a_data_folder_that_cannot_be_made_is_said_and_the_page_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("BREAKEVEN_DATA", str(tmp_path / "file" / "data"))
+    assert "The data folder cannot be used." in text(opened())
 
 
 def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):

@@ -52,7 +52,9 @@ def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
                     icon=":material/hourglass_top:")  # fmt: skip
             st.page_link("views/live.py", label="Watch it live", icon=":material/monitor_heart:",
                          query_params={"experiment": experiment["experiment_id"]})  # fmt: skip
-    st.markdown(f"### {verdicts.headline(comparison)}")
+    nothing = experiment["state"] in ("failed", "cancelled")
+    answer = "No run finished." if nothing else verdicts.headline(comparison)
+    st.markdown(f"### {answer}")
     st.caption(verdicts.provenance(experiment))
 
 

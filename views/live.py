@@ -14,7 +14,7 @@ from views.actions import stop_button
 from views.downloads import CHART_CONFIG
 from views.leaderboard import run_mark
 from views.palette import run_colors
-from views.progress import ACTIVE, fraction_done, remaining_seconds
+from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
 from views.resources import get_store
 from views.selection import choose_experiment
 
@@ -54,7 +54,8 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     experiment = experiments.set_index("experiment_id").loc[experiment_id]
     runs = queries.list_runs(store, experiment_id)
     show_summary(experiment_id, experiment, runs)
-    show_runs(experiment_id, runs)
+    show_runs(runs)
+    show_failures(store, experiment_id, runs)
     show_race(store, experiment_id)
     show_queue(active, experiment_id)
 
@@ -84,7 +85,7 @@ def is_stopping(runs: pd.DataFrame) -> bool:
     return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
 
 
-def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:
+def show_runs(runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
     now = pd.Timestamp.now(tz="UTC")
     colors = run_colors(runs["label"])
@@ -98,11 +99,19 @@ def show_runs(experiment_id: str, runs: pd.DataFrame) -> None:
             last_loss = run.last_loss if run.steps_done else None
             loss.caption(f"loss {METRICS['loss'].format(last_loss)}")
             speed.caption(f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step")
-            if run.state in ("failed", "timeout", "out_of_memory", "lost"):
-                st.error(f"**{run.label}**: {run.reason}", icon=":material/error:")
-                address = {"experiment": experiment_id, "run": run.run_id}
-                st.page_link("views/run.py", label="What happened", query_params=address,
-                             icon=":material/troubleshoot:")  # fmt: skip
+
+
+def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
+    """Why runs did not finish, said once where several failed alike, with a link to the first."""
+    failed = runs[runs["state"].isin(FAILED)]
+    records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
+    reasons = [words.why_ended(record.reason, record.error) for record in records]
+    for reason, group in failed.groupby(pd.Series(reasons, index=failed.index), sort=False):
+        st.error(f"**{', '.join(group['label'])}**: {reason}", icon=":material/error:")
+        st.page_link(
+            "views/run.py", label="What happened", icon=":material/troubleshoot:",
+            query_params={"experiment": experiment_id, "run": group["run_id"].iloc[0]},
+        )  # fmt: skip
 
 
 def show_race(store: Store, experiment_id: str) -> None:

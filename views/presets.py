@@ -37,7 +37,7 @@ PRESETS = {
             name="Digits",
             model=ModelSpec(source="builtin:vit-small"),
             data=DataSpec(source="builtin:digits", num_train_samples=1440, num_eval_samples=357),
-            training=TrainingSpec(learning_rate=1e-3, batch_size=16, epochs=2),
+            training=TrainingSpec(learning_rate=3e-4, batch_size=32, epochs=4),
             backends=("aot_eager", "inductor"),
         ),
     ),

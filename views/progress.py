@@ -8,6 +8,8 @@ import pandas as pd
 from runner.spec import ExperimentSpec
 
 ACTIVE = ("queued", "running")
+FAILED = ("failed", "timeout", "out_of_memory", "lost")
+"""States of runs that ended otherwise than they should or were told to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from runner.capabilities import Capabilities, probe, read_capabilities
 from runner.errors import ProbeFailed
 from runner.queue import ensure_supervisor, experiments
 from runner.run_dir import DataDir, RunState
-from storage.errors import StoreLocked
+from storage.errors import StoreLocked, StoreUnusable
 from storage.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,14 +111,17 @@ def capabilities() -> Capabilities | None:
 
 
 def _open(folder: DataDir) -> Store:
-    folder.path.mkdir(parents=True, exist_ok=True)
+    """Opens the store, or says why that cannot be and stops the page."""
     try:
+        folder.path.mkdir(parents=True, exist_ok=True)
         return Store.open(folder, examples=EXAMPLES)
     except StoreLocked as error:
-        st.error(f"**The database is in use.** {error}", icon=":material/lock:")
-        st.markdown(
-            "One process at a time may own it. Close the other dashboard, or start this one with "
-            "another data folder: `BREAKEVEN_DATA=/another/folder make run`. Then reload."
-        )
-        st.button("Try again", key="retry_store")
-        st.stop()
+        problem = f"**The database is in use.** {error}"
+        remedy = "One process at a time may own it: close the other dashboard, or start this one"
+    except (StoreUnusable, OSError) as error:
+        problem = f"**The data folder cannot be used.** {error}"
+        remedy = "Make it writable, or start the dashboard"
+    st.error(problem, icon=":material/database_off:")
+    st.markdown(f"{remedy} with another data folder: `BREAKEVEN_DATA=/another/folder make run`.")
+    st.button("Try again", key="retry_store")
+    st.stop()

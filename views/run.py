@@ -12,6 +12,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, reproduce, words
 from views.downloads import chart_card, csv_button
+from views.progress import FAILED
 from views.resources import get_store
 from views.selection import choose_experiment, choose_run
 
@@ -59,10 +60,11 @@ def show_summary(run: pd.Series, record: RunRecord) -> None:
         if pd.notna(run["ended"]) and pd.notna(run["started"]):
             parts.append(f"took {words.duration((run['ended'] - run['started']).total_seconds())}")
         st.caption(" · ".join(parts))
-    if record.reason and run["state"] != "finished":
-        st.error(record.reason, icon=":material/error:")
+    if run["state"] in FAILED:
+        st.error(words.why_ended(record.reason, record.error), icon=":material/error:")
     if record.error:
-        with st.expander("Traceback", expanded=True):
+        # What a person can mend needs no traceback; everything else is read from it.
+        with st.expander("Traceback", expanded="WorkloadError" not in record.error):
             st.code(record.error, language="pytb")
 
 

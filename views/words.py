@@ -47,6 +47,14 @@ def activity(run: Any, now: pd.Timestamp) -> str:
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
+def why_ended(reason: str | None, traceback: str | None) -> str:
+    """Why a run did not finish: the message of its error, without the class of one of our own."""
+    if not traceback:
+        return reason or "no reason was recorded"
+    last = traceback.strip().splitlines()[-1]
+    return last.partition("WorkloadError: ")[2] or last
+
+
 def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> str:
     """How long an experiment has been at work, what holds it up, how long it still takes."""
     if runs["started"].isna().all():
@@ -55,6 +63,8 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
         return f"{so_far}; {compiling['label'].iloc[0]} is compiling, the others wait meanwhile"
+    if remaining is None and runs["steps_done"].sum() > 0:
+        return f"{so_far}; after the second round the remaining time is known"
     if remaining is None:
         return f"{so_far}; torch, model and data are loading"
     return f"{so_far}, about {duration(remaining)} left, not counting compiling still ahead"
