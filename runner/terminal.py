@@ -1,6 +1,7 @@
 """Live progress of an experiment on a terminal: one line per run, redrawn in place."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from runner.run_dir import RunState
 REFRESH_SECONDS = 0.5
 PLAIN_REFRESH_SECONDS = 5.0
 BAR_WIDTH = 20
+MAX_ERROR_CHARACTERS = 100
 
 
 def watch(experiment: Experiment) -> None:
@@ -61,7 +63,7 @@ def _line(label: str, run: RunProgress) -> str:
     if run.accuracy is not None:
         parts.append(f"accuracy {run.accuracy:.1%}")
     if run.error:
-        parts.append(run.error.splitlines()[0])
+        parts.append(textwrap.shorten(run.error, MAX_ERROR_CHARACTERS, placeholder=" ..."))
     return "  ".join(parts)
 
 

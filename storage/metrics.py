@@ -104,7 +104,7 @@ def format_rate(rate: Any) -> str:
 
 @_defined
 def format_epochs(epochs: Any) -> str:
-    return "never" if math.isinf(epochs) else f"{epochs:.3g}"
+    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 10 else 0}f}"
 
 
 @_defined

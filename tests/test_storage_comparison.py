@@ -281,7 +281,7 @@ def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: Dat
     assert "3 s    30 steps" in inductor
     assert inductor.endswith("holds")
     assert len({len(line) for line in lines[2:7]}) == 1  # aligned
-    assert "break-even of inductor: 30 steps, 6 s or 0.375 epochs" in lines
+    assert "break-even of inductor: 30 steps, 6 s or 0.4 epochs" in lines
 
 
 def test_exit_status_1_when_a_run_did_not_finish(

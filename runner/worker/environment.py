@@ -13,7 +13,7 @@ from runner.errors import WorkloadError
 from runner.spec import Precision
 from runner.worker.probe import cpu_name
 
-PACKAGES = ("torch", "transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
+PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
 
 
@@ -23,7 +23,11 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        # Torch itself says what it was built for (+cpu, +cu130); its package may not.
+        "versions": {
+            "torch": torch.__version__,
+            **{name: version for name in PACKAGES if (version := _version(name))},
+        },
         "cpu_model": cpu_name(),
         "num_cpus": os.cpu_count(),
         "cpu_threads": torch.get_num_threads(),
