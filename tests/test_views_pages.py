@@ -179,6 +179,14 @@ def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
     assert "**inductor**: RuntimeError: boom" in text(live)
 
 
+def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: DataDir):
+    for label in ("baseline", "control", "inductor"):
+        Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")
+    shown = text(opened())
+    assert "No run finished." in shown
+    assert "No step was recorded" in shown
+
+
 @pytest.mark.parametrize("tab", ["Steps", "Compiling", "Settings", "Environment", "Log"])
 def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
     record_experiment(folder.runs)
@@ -287,6 +295,22 @@ def test_a_data_folder_that_cannot_be_made_is_said_and_the_page_stops(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BREAKEVEN_DATA", str(tmp_path / "file" / "data"))
     assert "The data folder cannot be used." in text(opened())
+
+
+def test_work_that_an_earlier_supervisor_left_gets_a_new_one(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    started: list[DataDir] = []
+    monkeypatch.setattr(resources, "ensure_supervisor", started.append)
+    record_experiment(folder.runs)
+    assert not resources.has_open_work(folder)
+    later = "20261122-101010-000000-aaaa"
+    recording = Recording(folder.runs, "baseline", experiment_id=later)
+    Recording(folder.runs, "control", experiment_id=later)
+    Recording(folder.runs, "inductor", experiment_id=later)
+    recording.claim()  # by a process that is gone
+    opened()
+    assert [one.path for one in started] == [folder.path]
 
 
 def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):

@@ -17,6 +17,10 @@ from views.leaderboard import throughput_metric
 
 def show(store: Store, comparison: Comparison) -> None:
     """All charts, of the runs that the reader picks."""
+    steps = queries.step_times(store, comparison.experiment_id)
+    if steps.empty:
+        st.caption("No step was recorded, so there is nothing to chart.")
+        return
     labels = [result.label for result in comparison.results]
     shown = st.pills(
         "Runs", labels, selection_mode="multi", key="runs", default=labels, bind="query-params",
@@ -26,7 +30,7 @@ def show(store: Store, comparison: Comparison) -> None:
     if not results:
         st.caption("Pick at least one run above to see its charts.")
         return
-    steps = _of(queries.step_times(store, comparison.experiment_id), results)
+    steps = _of(steps, results)
     _break_even(store, comparison.experiment_id, results)
     _losses(store, comparison.experiment_id, results, steps)
     left, right = st.columns(2)

@@ -56,7 +56,7 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     show_summary(experiment_id, experiment, runs)
     show_runs(runs)
     show_failures(store, experiment_id, runs)
-    show_race(store, experiment_id)
+    show_race(store, experiment_id, experiment["state"] in ACTIVE)
     show_queue(active, experiment_id)
 
 
@@ -91,14 +91,16 @@ def show_runs(runs: pd.DataFrame) -> None:
     colors = run_colors(runs["label"])
     with st.container(border=True, gap="small"):
         for run in runs.itertuples():
-            name, doing, bar, loss, speed = st.columns([2, 3, 5, 2, 2], vertical_alignment="center")
+            name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
             name.html(run_mark(run.label, run.role, colors[run.label]))
             doing.caption(words.activity(run, now))
             share = min(1.0, run.steps_done / run.num_steps) if run.num_steps else 0.0
             bar.progress(share, text=f"{run.steps_done:,} / {run.num_steps:,} steps")
             last_loss = run.last_loss if run.steps_done else None
-            loss.caption(f"loss {METRICS['loss'].format(last_loss)}")
-            speed.caption(f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step")
+            numbers.caption(
+                f"loss {METRICS['loss'].format(last_loss)} · "
+                f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step"
+            )
 
 
 def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
@@ -114,10 +116,11 @@ def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
         )  # fmt: skip
 
 
-def show_race(store: Store, experiment_id: str) -> None:
+def show_race(store: Store, experiment_id: str, active: bool) -> None:
     losses = queries.losses(store, experiment_id)
     if losses.empty:
-        st.caption("The losses appear here as soon as the first block of steps is done.")
+        if active:
+            st.caption("The losses appear here as soon as the first block of steps is done.")
         return
     st.plotly_chart(charts.losses(losses), key="race", config=CHART_CONFIG, alt="Losses so far")
 
