@@ -11,9 +11,10 @@ from pathlib import Path
 
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
-from storage.comparison import Comparison, compare
+from storage.comparison import compare
 from storage.errors import NotInStore, StoreError
 from storage.report import report
+from storage.results import Comparison
 from storage.store import Store
 
 EXAMPLES = PROJECT_ROOT / "examples"

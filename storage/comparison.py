@@ -4,10 +4,7 @@
 blocks and evaluations whenever it is asked for, also while the runs go on.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -16,6 +13,7 @@ from storage import parity as rules
 from storage.cautions import cautions
 from storage.evidence import Evidence, load_evidence
 from storage.parity import Parity
+from storage.results import Comparison, Result
 from storage.statistics import (
     BreakEven,
     Ratio,
@@ -27,55 +25,6 @@ from storage.statistics import (
     speed_verdict,
 )
 from storage.store import Store
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one run shows, and how it compares to the baseline. None is undefined or unmeasured."""
-
-    run_id: str
-    label: str
-    role: str
-    backend: str | None
-    state: str
-    step_seconds: float | None
-    samples_per_second: float | None
-    tokens_per_second: float | None
-    speedup: Ratio | None
-    """None for the baseline, and without a round that baseline and run both spent steadily."""
-    p_holm: float | None
-    speed_verdict: SpeedVerdict | None
-    """None for baseline and control, which are what backends are judged by."""
-    compile_seconds: float | None
-    peak_memory_bytes: int | None
-    compile_peak_memory_bytes: int | None
-    accuracy: float | None
-    eval_loss: float | None
-    final_loss: float | None
-    parity: Parity | None
-    """None for baseline and control."""
-    break_even: BreakEven | None
-    """None for a run that compiled nothing, or without a paired round."""
-    graph_breaks: int | None
-    recompiles: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """An experiment's results, one per run in the order of its variants."""
-
-    experiment_id: str
-    spec: ExperimentSpec
-    baseline: str
-    """Label of the run that the others are compared to."""
-    results: tuple[Result, ...]
-    warnings: tuple[str, ...]
-    """What a reader must know before believing the numbers."""
-    noise_floor: float | None
-
-    def table(self) -> pd.DataFrame:
-        """One row per run; columns named as in METRICS. Undefined is None, never is infinite."""
-        return pd.DataFrame([_table_row(result) for result in self.results], dtype=object)
 
 
 def compare(store: Store, experiment_id: str) -> Comparison:
@@ -148,6 +97,7 @@ def _result(
         role=run.role,
         backend=run.backend,
         state=str(run.state),
+        num_steps=len(run.steps),
         step_seconds=run.step_seconds,
         samples_per_second=run.per_second("samples_per_step"),
         tokens_per_second=run.per_second("tokens_per_step"),
@@ -207,38 +157,3 @@ def _parity(
 def _last_num_samples(run: Evidence) -> int | None:
     samples = run.last_evaluation("num_samples")
     return None if samples is None else int(samples)
-
-
-def _table_row(result: Result) -> dict[str, Any]:
-    speedup, parity, pays = result.speedup, result.parity, result.break_even
-    never = math.inf if pays is not None and pays.never else None
-    return {
-        "label": result.label,
-        "role": result.role,
-        "backend": result.backend,
-        "state": result.state,
-        "step_seconds": result.step_seconds,
-        "samples_per_second": result.samples_per_second,
-        "tokens_per_second": result.tokens_per_second,
-        "speedup": speedup and speedup.median,
-        "speedup_low": speedup and speedup.low,
-        "speedup_high": speedup and speedup.high,
-        "p_holm": result.p_holm,
-        "speed_verdict": result.speed_verdict,
-        "compile_seconds": result.compile_seconds,
-        "break_even_steps": never or (pays and pays.steps),
-        "break_even_low": pays and pays.low,
-        "break_even_high": pays and pays.high,
-        "break_even_seconds": never or (pays and pays.seconds),
-        "break_even_epochs": never or (pays and pays.epochs),
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "compile_peak_memory_bytes": result.compile_peak_memory_bytes,
-        "accuracy": result.accuracy,
-        "eval_loss": result.eval_loss,
-        "final_loss": result.final_loss,
-        "parity": parity and parity.verdict,
-        "first_step_outside": parity and parity.first_step_outside,
-        "max_ratio_to_band": parity and parity.max_ratio_to_band,
-        "graph_breaks": result.graph_breaks,
-        "recompiles": result.recompiles,
-    }

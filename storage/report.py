@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from storage.comparison import Comparison, Result
 from storage.metrics import DASH, METRICS, format_share
+from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 
 Cell = Callable[[Result], str]

@@ -10,9 +10,10 @@ import pytest
 from runner.run_dir import DataDir, RunState
 from runner.spec import ExperimentSpec
 from storage.__main__ import main
-from storage.comparison import Comparison, Result, compare, loss_band
+from storage.comparison import compare, loss_band
 from storage.errors import NotInStore
 from storage.metrics import METRICS
+from storage.results import Comparison, Result
 from storage.store import Store
 from tests.journals import (
     EXPERIMENT_ID,

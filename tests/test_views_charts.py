@@ -4,13 +4,15 @@ import math
 
 import pandas as pd
 import pytest
+from journals import experiment_spec
 
-from storage.comparison import Result
 from storage.metrics import METRICS
+from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import bars, break_even, charts
 from views.downloads import to_csv, to_html, to_png
 from views.palette import KNOWN, NEUTRAL, run_colors
+from views.verdicts import headline, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -32,6 +34,11 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
         for step, value in enumerate(values)
     ]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def comparison(*results: Result) -> Comparison:
+    return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
+                      results=results, warnings=(), noise_floor=0.01)  # fmt: skip
 
 
 def pays_off(steps: float | None, high: float | None = None) -> BreakEven:
@@ -225,9 +232,19 @@ def test_png_export_draws_a_picture():
 
 
 def test_a_speedup_with_too_few_rounds_shows_no_interval():
-    from views.verdicts import speedup_text
-
     ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
     assert speedup_text(result("inductor", speedup=ratio)) == "1.50x"
     known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
     assert speedup_text(result("inductor", speedup=known)) == "1.50x (1.40 to 1.60)"
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "said"),
+    [(59, "and pays for its compiling after 60 steps"),
+     (60, "and has paid for its compiling after 60 steps")],
+)  # fmt: skip
+def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_steps: int, said: str):
+    ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
+    best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
+                  break_even=pays_off(60.0))  # fmt: skip
+    assert said in headline(comparison(result("baseline"), best))

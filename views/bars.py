@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison import Result
 from storage.metrics import METRICS
+from storage.results import Result
 from views.charts import layout, over_steps
 from views.palette import FAINT, NEUTRAL, dash, run_colors
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison import Result
 from storage.metrics import METRICS
+from storage.results import Result
 from storage.statistics import BreakEven
 from views.charts import by_run, line_style, over_steps
 from views.palette import NEUTRAL

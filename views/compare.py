@@ -4,7 +4,8 @@ import pandas as pd
 import streamlit as st
 
 from storage import queries
-from storage.comparison import Comparison, compare
+from storage.comparison import compare
+from storage.results import Comparison
 from views import compare_charts, leaderboard, verdicts
 from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button

@@ -7,8 +7,9 @@ import pandas as pd
 import streamlit as st
 
 from storage import queries
-from storage.comparison import Comparison, Result, loss_band
+from storage.comparison import loss_band
 from storage.metrics import METRICS
+from storage.results import Comparison, Result
 from storage.store import Store
 from views import bars, break_even, charts
 from views.downloads import chart_card

@@ -7,8 +7,8 @@ on hover, and its colours follow the theme because they inherit from it.
 from collections.abc import Callable, Sequence
 from html import escape
 
-from storage.comparison import Result
 from storage.metrics import DASH, METRICS
+from storage.results import Result
 from views import words
 from views.palette import run_colors
 from views.verdicts import VERDICT_COLORS, break_even_text, parity_text, speedup_text

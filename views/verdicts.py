@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from storage.comparison import Comparison, Result
 from storage.metrics import DASH, METRICS
+from storage.results import Comparison, Result
 from views import words
 from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
@@ -110,7 +110,8 @@ def provenance(experiment: pd.Series) -> str:
 def _winner(best: Result) -> str:
     text = f"**{best.label}** trains at {speedup_text(best)} the speed of no compile"
     if best.break_even is not None and best.break_even.steps is not None:
-        text += f" and has paid for its compiling after {break_even_text(best)}"
+        pays = "has paid" if best.break_even.steps <= best.num_steps else "pays"
+        text += f" and {pays} for its compiling after {break_even_text(best)}"
     ends = {
         "holds": "It learns the same thing.",
         "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
