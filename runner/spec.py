@@ -5,16 +5,11 @@ An `ExperimentSpec` is what a person asks for: one workload (model, data, traini
 complete one, so that a folder copied from elsewhere explains itself.
 """
 
-import json
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Literal
 
-from runner.errors import InvalidSpec
+from runner.validation import Spec, require
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {
@@ -37,107 +32,6 @@ Schedule = Literal["turns", "sequential"]
 Role = Literal["baseline", "control", "backend"]
 
 
-@cache
-def _type_hints(kind: Any) -> dict[str, Any]:
-    """Types by field name; finding them anew for each specification would dominate reading it."""
-    return get_type_hints(kind)
-
-
-class Spec:
-    """Base of all specifications: checks types and rules on construction, reads and writes JSON."""
-
-    def __post_init__(self) -> None:
-        hints = _type_hints(type(self))  # type: ignore[arg-type]
-        for spec_field in fields(self):  # type: ignore[arg-type]
-            _check_type(spec_field.name, getattr(self, spec_field.name), hints[spec_field.name])
-        self.check_rules()
-
-    def check_rules(self) -> None:
-        """Raises `InvalidSpec` for the first field whose value breaks its rule."""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"  # type: ignore[call-overload]
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Reads what `to_json` wrote; raises `InvalidSpec` for anything else."""
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidSpec(cls.__name__, text[:80], f"is not JSON: {error}") from None
-        return cls.from_dict(content)
-
-    @classmethod
-    def from_dict(cls, content: Any, path: str = "") -> Self:
-        """Builds the specification from plain values; fields left out take their defaults."""
-        if not isinstance(content, Mapping):
-            raise InvalidSpec(path or cls.__name__, content, "must be an object of named fields")
-        hints = _type_hints(cls)  # type: ignore[arg-type]
-        unknown = set(content) - set(hints)
-        if unknown:
-            name = min(unknown)
-            rule = f"is not a field of {cls.__name__}; its fields are {', '.join(hints)}"
-            raise InvalidSpec(path + name, content[name], rule)
-        values = {name: _from_plain(value, hints[name], name) for name, value in content.items()}
-        try:
-            return cls(**values)
-        except TypeError:
-            missing = [name for name in hints if name not in content and not hasattr(cls, name)]
-            raise InvalidSpec(path + missing[0], None, "is required") from None
-        except InvalidSpec as error:
-            if path and not error.field.startswith(path):
-                raise InvalidSpec(path + error.field, error.value, error.rule) from None
-            raise
-
-
-def _from_plain(value: Any, hint: Any, name: str) -> Any:
-    if isinstance(hint, type) and issubclass(hint, Spec):
-        return hint.from_dict(value, path=f"{name}.")
-    if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
-
-
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    if not _has_type(value, hint):
-        raise InvalidSpec(name, value, f"must be {_type_name(hint)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidSpec(name, value, "must be a finite number")
-
-
-def _has_type(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin in (UnionType, Union):
-        return any(_has_type(value, option) for option in get_args(hint))
-    if origin is tuple:
-        item = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_has_type(entry, item) for entry in value)
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if hint is float else hint)
-
-
-def _type_name(hint: Any) -> str:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    if origin in (UnionType, Union):
-        return " or ".join(map(_type_name, get_args(hint)))
-    if origin is tuple:
-        return f"a list of {_type_name(get_args(hint)[0])}"
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return "null" if hint is NoneType else names.get(hint, hint.__name__)
-
-
-def _require(condition: bool, name: str, value: Any, rule: str) -> None:
-    if not condition:
-        raise InvalidSpec(name, value, rule)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
     """Which model is trained."""
@@ -149,10 +43,10 @@ class ModelSpec(Spec):
     numbers of its own, because its losses could then not be compared with the baseline's."""
 
     def check_rules(self) -> None:
-        _require(bool(self.source), "model.source", self.source, "must name a model")
+        require(bool(self.source), "model.source", self.source, "must name a model")
         if self.is_builtin:
             rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
-            _require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
+            require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
 
     @property
     def is_builtin(self) -> bool:
@@ -178,15 +72,15 @@ class DataSpec(Spec):
     """Tokens per text; longer texts are cut, shorter ones padded."""
 
     def check_rules(self) -> None:
-        _require(bool(self.source), "data.source", self.source, "must name a data set")
+        require(bool(self.source), "data.source", self.source, "must name a data set")
         if self.source.startswith(BUILTIN):
             rule = f"must be one of {', '.join(BUILTIN_DATA)}"
-            _require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
+            require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
         for name in ("num_train_samples", "num_eval_samples"):
             value = getattr(self, name)
-            _require(value >= 1, f"data.{name}", value, "must be at least 1")
+            require(value >= 1, f"data.{name}", value, "must be at least 1")
         length = self.sequence_length
-        _require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
+        require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
 
     @property
     def is_file(self) -> bool:
@@ -209,14 +103,14 @@ class TrainingSpec(Spec):
     """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
 
     def check_rules(self) -> None:
-        _require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
+        require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
                  "must be the name of a class in torch.optim")  # fmt: skip
         for name in ("batch_size", "epochs"):
             value = getattr(self, name)
-            _require(value >= 1, f"training.{name}", value, "must be at least 1")
+            require(value >= 1, f"training.{name}", value, "must be at least 1")
         rate = self.learning_rate
-        _require(rate > 0, "training.learning_rate", rate, "must be above 0")
-        _require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
+        require(rate > 0, "training.learning_rate", rate, "must be above 0")
+        require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +124,9 @@ class Variant(Spec):
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
-        _require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
         rule = "must be named for a backend, and only for a backend"
-        _require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
+        require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
                  rule)  # fmt: skip
 
     @property
@@ -267,28 +161,28 @@ class ExperimentSpec(Spec):
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
 
     def check_rules(self) -> None:
-        _require(bool(self.name.strip()), "name", self.name, "must not be empty")
-        _require(len(self.name) <= 120, "name", self.name, "must be at most 120 characters")
+        require(bool(self.name.strip()), "name", self.name, "must not be empty")
+        require(len(self.name) <= 120, "name", self.name, "must be at most 120 characters")
         for backend in self.backends:
             rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
-            _require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", backend)), "backends", backend, rule)
+            require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", backend)), "backends", backend, rule)
         rule = "must not name a backend twice"
-        _require(len(set(self.backends)) == len(self.backends), "backends", self.backends, rule)
+        require(len(set(self.backends)) == len(self.backends), "backends", self.backends, rule)
         rule = "must name exactly one device, 'cpu' or 'cuda:N'"
         valid = len(self.devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", self.devices[0])
-        _require(bool(valid), "devices", self.devices, rule)
-        _require(self.block_steps >= 1, "block_steps", self.block_steps, "must be at least 1")
+        require(bool(valid), "devices", self.devices, rule)
+        require(self.block_steps >= 1, "block_steps", self.block_steps, "must be at least 1")
         limit = self.time_limit_seconds
-        _require(limit > 0, "time_limit_seconds", limit, "must be above 0")
+        require(limit > 0, "time_limit_seconds", limit, "must be above 0")
         threads = self.cpu_threads
-        _require(threads is None or threads >= 1, "cpu_threads", threads, "must be at least 1")
+        require(threads is None or threads >= 1, "cpu_threads", threads, "must be at least 1")
         batch, samples = self.training.batch_size, self.data.num_train_samples
         rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
-        _require(batch <= samples, "training.batch_size", batch, rule)
+        require(batch <= samples, "training.batch_size", batch, rule)
         on_cpu = self.devices[0] == "cpu"
         precision = self.training.precision
         rule = "needs a CUDA device; on the CPU choose float32 or bf16"
-        _require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
+        require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
                  rule)  # fmt: skip
 
     @property
@@ -337,9 +231,9 @@ class RunSpec(Spec):
     def check_rules(self) -> None:
         rule = "must be letters, digits and '-'"
         valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
-        _require(bool(valid), "experiment_id", self.experiment_id, rule)
+        require(bool(valid), "experiment_id", self.experiment_id, rule)
         rule = "must be one of the experiment's own variants"
-        _require(self.variant in self.experiment.variants, "variant", self.variant.label, rule)
+        require(self.variant in self.experiment.variants, "variant", self.variant.label, rule)
 
     @property
     def run_id(self) -> str:
