@@ -206,6 +206,10 @@ _ALL = (
         definition="Largest difference in loss to the baseline, over the band's half width.",
     ),
     Metric(
+        name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,
+        definition="reached, never or unsure; only of a run that is faster the steps are certain.",
+    ),
+    Metric(
         name="break_even_steps", title="Break-even", unit="steps", better="lower",
         format=format_count,
         definition="Steps after which the time saved per step has paid for compiling.",

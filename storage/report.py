@@ -21,7 +21,7 @@ def report(comparison: Comparison) -> str:
         lines.append(f"noise floor: two equal runs differ by up to "
                      f"{format_share(comparison.noise_floor)}")  # fmt: skip
     lines += [
-        f"break-even of {result.label}: {_break_even_in_full(result.break_even)}"
+        f"break-even of {result.label}: {_break_even_in_full(result, result.break_even)}"
         for result in comparison.results
         if result.break_even is not None
     ]
@@ -46,7 +46,7 @@ COLUMNS: dict[str, Cell] = {
     "speedup (95 %)": lambda result: _speedup(result.speedup),
     "speed": _metric("speed_verdict"),
     "compile": _metric("compile_seconds"),
-    "break-even": lambda result: _break_even(result.break_even),
+    "break-even": lambda result: _break_even(result),
     "memory": _metric("peak_memory_bytes"),
     "final loss": _metric("final_loss"),
     "accuracy": _metric("accuracy"),
@@ -79,15 +79,21 @@ def _speedup(speedup: Ratio | None) -> str:
     return f"{median} ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
-def _break_even(pays: BreakEven | None) -> str:
-    if pays is None:
-        return DASH
-    return "never" if pays.never else f"{METRICS['break_even_steps'].format(pays.steps)} steps"
+def _break_even(result: Result) -> str:
+    if result.break_even_verdict == "reached" and result.break_even is not None:
+        return _steps(result.break_even)
+    return result.break_even_verdict or DASH
 
 
-def _break_even_in_full(pays: BreakEven) -> str:
+def _steps(pays: BreakEven) -> str:
+    return f"{METRICS['break_even_steps'].format(pays.steps)} steps"
+
+
+def _break_even_in_full(result: Result, pays: BreakEven) -> str:
     """Steps with their interval, time and epochs."""
-    written = _break_even(pays)
+    written = _break_even(result)
+    if written == "unsure":
+        written = f"unsure, the saving may be chance; if it is real, {_steps(pays)}"
     if pays.low is not None:
         low, high = (METRICS["break_even_steps"].format(end) for end in (pays.low, pays.high))
         written += f" ({low} to {high})" if low != high else ""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runner.spec import ExperimentSpec
 from storage.parity import Parity
-from storage.statistics import BreakEven, Ratio, SpeedVerdict
+from storage.statistics import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,18 @@ class Result:
     """None for a run that compiled nothing, or without a paired round."""
     graph_breaks: int | None
     recompiles: int | None
+
+    @property
+    def break_even_verdict(self) -> BreakEvenVerdict | None:
+        """Whether `break_even` may be read as a number: only of a run that is clearly faster.
+
+        Of any other run the saving may be chance, and with it the steps that repay the compiling.
+        """
+        if self.break_even is None:
+            return None
+        if self.break_even.never:
+            return "never"
+        return "reached" if self.speed_verdict == "faster" else "unsure"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +94,7 @@ def _table_row(result: Result) -> dict[str, Any]:
         "p_holm": result.p_holm,
         "speed_verdict": result.speed_verdict,
         "compile_seconds": result.compile_seconds,
+        "break_even_verdict": result.break_even_verdict,
         "break_even_steps": never or (pays and pays.steps),
         "break_even_low": pays and pays.low,
         "break_even_high": pays and pays.high,

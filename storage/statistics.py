@@ -17,6 +17,7 @@ MIN_MARGIN = 0.02
 """Speeds closer than this are called the same, however exactly they are known."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
+BreakEvenVerdict = Literal["reached", "never", "unsure"]
 
 
 @dataclass(frozen=True, kw_only=True)

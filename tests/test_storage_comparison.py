@@ -1,6 +1,7 @@
 """The comparison, from run folders to verdicts, against numbers worked out by hand."""
 
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from storage.__main__ import main
 from storage.comparison import compare, loss_band
 from storage.errors import NotInStore
 from storage.metrics import METRICS
+from storage.report import report
 from storage.results import Comparison, Result
 from storage.store import Store
 from tests.journals import (
@@ -260,6 +262,24 @@ def test_a_backend_that_saves_nothing_never_breaks_even(data_dir: DataDir) -> No
     row = comparison.table().iloc[2]
     assert row["break_even_steps"] == math.inf
     assert METRICS["break_even_steps"].format(row["break_even_steps"]) == "never"
+
+
+def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
+    record(data_dir, "inductor").blocks([0.099] * 8, LOSSES, compile_seconds=3.0).end()
+    comparison = compared(data_dir)
+    inductor = result(comparison, "inductor")
+    # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
+    assert (inductor.speed_verdict, inductor.break_even_verdict) == ("same", "unsure")
+    assert inductor.break_even is not None
+    assert inductor.break_even.steps == pytest.approx(3000)
+    printed = report(comparison)
+    assert re.search(r"same +3 s +unsure", printed)
+    assert (
+        "break-even of inductor: unsure, the saving may be chance; if it is real, 3,000 steps, "
+        "5 min 0 s or 38 epochs" in printed
+    )
 
 
 def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:

@@ -9,7 +9,7 @@ from journals import experiment_spec
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
-from views import bars, break_even, charts
+from views import bars, break_even, charts, leaderboard
 from views.downloads import to_csv, to_html, to_png
 from views.palette import KNOWN, NEUTRAL, run_colors
 from views.verdicts import headline, speedup_text
@@ -116,7 +116,8 @@ def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
     # The baseline takes 2 s a step; inductor 1 s, after 6 s of compiling in its first step.
     frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
     results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, break_even=pays_off(6.0))]  # fmt: skip
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(6.0))]  # fmt: skip
     figure = break_even.cumulative(frame, results)
     ring = trace(figure, "inductor pays off")
     # 6 + n = 2 n at n = 6: both have then taken 12 s.
@@ -131,33 +132,40 @@ def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
 def test_a_crossing_within_the_measured_steps_needs_no_dotted_lines():
     frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.0, 4.0, 5.0, 6.0])
     results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, break_even=pays_off(2.0))]  # fmt: skip
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(2.0))]  # fmt: skip
     figure = break_even.cumulative(frame, results)
     assert not [entry for entry in figure.data if entry.line.dash == "dot"]
     assert list(trace(figure, "inductor pays off").y) == [4.0]
 
 
 def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
-    frame = series("seconds", baseline=[2.0], inductor=[7.0], eager=[3.0], aot_eager=[9.0])
+    frame = series("seconds", baseline=[2.0], inductor=[7.0], eager=[3.0], aot_eager=[9.0],
+                   mine=[3.0])  # fmt: skip
     results = [
         result("baseline", step_seconds=2.0),
-        result("inductor", step_seconds=1.0, break_even=pays_off(1234.0)),
+        result("inductor", step_seconds=1.0, speed_verdict="faster",
+               break_even=pays_off(1234.0)),
         result("eager", step_seconds=2.5, break_even=pays_off(None)),
-        result("aot_eager", step_seconds=1.9, break_even=pays_off(500.0, high=math.inf)),
-    ]
+        result("aot_eager", step_seconds=1.9, speed_verdict="faster",
+               break_even=pays_off(500.0, high=math.inf)),
+        result("mine", step_seconds=1.9, speed_verdict="unsure", break_even=pays_off(700.0)),
+    ]  # fmt: skip
     names = [entry.name for entry in break_even.cumulative(frame, results).data]
     assert names == [
         "baseline",
         "inductor: after 1,234 steps",
         "eager: never",
         "aot_eager: after 500 steps, perhaps never",
+        "mine: unsure",
     ]
 
 
 def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even():
     frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
     results = [result("baseline", step_seconds=2.0),
-               result("inductor", step_seconds=1.0, break_even=pays_off(6.0))]  # fmt: skip
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(6.0))]  # fmt: skip
     figure = break_even.saved(frame, results)
     assert list(trace(figure, "inductor: after 6 steps").y) == [-5.0, -4.0]
     assert list(trace(figure, "inductor pays off").y) == [0.0]
@@ -248,3 +256,15 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
     best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
                   break_even=pays_off(60.0))  # fmt: skip
     assert said in headline(comparison(result("baseline"), best))
+
+
+def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():
+    ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
+    found = BreakEven(steps=700.0, low=300.0, high=math.inf, seconds=30.0, epochs=7.0, never=False)
+    table = leaderboard.html([
+        result("baseline"),
+        result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
+    ])  # fmt: skip
+    reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
+              "for after 700 steps (300 to never, 30 s).")  # fmt: skip
+    assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')

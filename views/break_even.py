@@ -35,7 +35,7 @@ class Curve:
     slope: float
     """Seconds per steady step; 0 where no steady step was measured."""
     pays_off: float | None = None
-    """Steps until break-even; None for never and for runs that have none."""
+    """Steps until break-even; None for never, unsure, and runs that have none."""
     note: str = ""
 
     @property
@@ -93,16 +93,17 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
             seconds=run["seconds"].to_numpy(float),
             slope=(result.step_seconds or 0.0) if result is not None else 0.0,
         )
-        found = result.break_even if result is not None else None
-        if found is not None:
-            curve = replace(curve, pays_off=found.steps, note=f": {_note(found)}")
+        if result is not None and result.break_even is not None:
+            sure = result.break_even_verdict == "reached"
+            steps = result.break_even.steps if sure else None
+            curve = replace(curve, pays_off=steps, note=f": {_note(result, result.break_even)}")
         curves.append(curve)
     return curves
 
 
-def _note(found: BreakEven) -> str:
-    if found.steps is None:
-        return "never"
+def _note(result: Result, found: BreakEven) -> str:
+    if result.break_even_verdict != "reached":
+        return str(result.break_even_verdict)
     chance = ", perhaps never" if found.high is not None and math.isinf(found.high) else ""
     return f"after {found.steps:,.0f} steps{chance}"
 

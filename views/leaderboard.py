@@ -11,7 +11,13 @@ from storage.metrics import DASH, METRICS
 from storage.results import Result
 from views import words
 from views.palette import run_colors
-from views.verdicts import VERDICT_COLORS, break_even_text, parity_text, speedup_text
+from views.verdicts import (
+    VERDICT_COLORS,
+    break_even_doubt,
+    break_even_text,
+    parity_text,
+    speedup_text,
+)
 
 Cell = Callable[[Result], str]
 
@@ -54,7 +60,7 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
         "peak_memory_bytes": _plain("peak_memory_bytes"),
         "accuracy": _plain("accuracy"),
         "parity": _parity,
-        "break_even_steps": lambda result: _with_interval(break_even_text(result)),
+        "break_even_steps": _break_even,
     }
 
 
@@ -85,6 +91,12 @@ def _parity(result: Result) -> str:
     if result.parity is None:
         return DASH
     return _verdict(result.parity.verdict, parity_text(result), result.parity.reason)
+
+
+def _break_even(result: Result) -> str:
+    if result.break_even_verdict == "unsure":
+        return _verdict("unsure", reason=break_even_doubt(result))
+    return _with_interval(break_even_text(result))
 
 
 def _with_interval(text: str) -> str:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from storage.metrics import DASH, METRICS
 from storage.results import Comparison, Result
+from storage.statistics import BreakEven
 from views import words
 from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
@@ -55,12 +56,23 @@ def speedup_text(result: Result) -> str:
 
 
 def break_even_text(result: Result) -> str:
-    """`210 steps (180 to 260, 84 s)`, `never`, or a dash."""
-    found = result.break_even
-    if found is None:
-        return DASH
-    if found.steps is None:
-        return "never"
+    """`210 steps (180 to 260, 84 s)`, `never`, `unsure`, or a dash."""
+    if result.break_even_verdict == "reached" and result.break_even is not None:
+        return _steps_text(result.break_even)
+    return result.break_even_verdict or DASH
+
+
+def break_even_doubt(result: Result) -> str:
+    """What is known of a break-even that is unsure; else nothing."""
+    if result.break_even_verdict != "unsure" or result.break_even is None:
+        return ""
+    return (
+        f"The speedup of {speedup_text(result)} may be chance. If it is real, compiling is paid "
+        f"for after {_steps_text(result.break_even)}."
+    )
+
+
+def _steps_text(found: BreakEven) -> str:
     count = METRICS["break_even_steps"].format
     spread = "" if found.low is None else f"{count(found.low)} to {count(found.high)}, "
     return f"{count(found.steps)} steps ({spread}{METRICS['step_seconds'].format(found.seconds)})"
@@ -109,7 +121,7 @@ def provenance(experiment: pd.Series) -> str:
 
 def _winner(best: Result) -> str:
     text = f"**{best.label}** trains at {speedup_text(best)} the speed of no compile"
-    if best.break_even is not None and best.break_even.steps is not None:
+    if best.break_even_verdict == "reached" and best.break_even and best.break_even.steps:
         pays = "has paid" if best.break_even.steps <= best.num_steps else "pays"
         text += f" and {pays} for its compiling after {break_even_text(best)}"
     ends = {
