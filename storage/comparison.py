@@ -107,6 +107,7 @@ def _result(
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=run.peak_memory_bytes,
         compile_peak_memory_bytes=run.compile_peak_memory_bytes,
+        reserved_memory_bytes=run.reserved_memory_bytes,
         accuracy=run.last_evaluation("accuracy"),
         eval_loss=run.last_evaluation("loss"),
         final_loss=run.final_loss,

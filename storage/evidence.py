@@ -73,6 +73,10 @@ class Evidence:
         return whole_number(self.blocks.loc[self.blocks["compiled"], "peak_memory_bytes"].max())
 
     @property
+    def reserved_memory_bytes(self) -> int | None:
+        return whole_number(self.steady_blocks["reserved_memory_bytes"].max())
+
+    @property
     def final_loss(self) -> float | None:
         """Mean over the last tenth of the steps done, at least one; NaN if one of them is."""
         if self.losses.empty:

@@ -180,6 +180,11 @@ _ALL = (
         definition="Highest memory in use during any block that compiled.",
     ),
     Metric(
+        name="reserved_memory_bytes", title="Reserved memory", unit="bytes", better="lower",
+        format=format_bytes,
+        definition="Most that the CUDA allocator held from the driver after any steady block.",
+    ),
+    Metric(
         name="accuracy", title="Accuracy", unit="", better="higher", format=format_share,
         definition="Share of held-out samples labelled correctly after the last epoch.",
     ),

@@ -162,7 +162,10 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
 
 def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory."""
-    columns = "round, position, first_step, num_steps, seconds, compiled, steady, peak_memory_bytes"
+    columns = (
+        "round, position, first_step, num_steps, seconds, compiled, steady, peak_memory_bytes, "
+        "reserved_memory_bytes"
+    )
     return _rows(store, experiment_id, "judged_blocks", columns, "first_step")
 
 

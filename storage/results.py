@@ -36,6 +36,7 @@ class Result:
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
+    reserved_memory_bytes: int | None
     accuracy: float | None
     eval_loss: float | None
     final_loss: float | None
@@ -102,6 +103,7 @@ def _table_row(result: Result) -> dict[str, Any]:
         "break_even_epochs": never or (pays and pays.epochs),
         "peak_memory_bytes": result.peak_memory_bytes,
         "compile_peak_memory_bytes": result.compile_peak_memory_bytes,
+        "reserved_memory_bytes": result.reserved_memory_bytes,
         "accuracy": result.accuracy,
         "eval_loss": result.eval_loss,
         "final_loss": result.final_loss,

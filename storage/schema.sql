@@ -85,7 +85,7 @@ CREATE TABLE blocks (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
     num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN,
-    peak_memory_bytes BIGINT
+    peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
 );
 
 CREATE TABLE evaluations (

@@ -90,6 +90,7 @@ class Recording:
         losses: Sequence[float],
         compiled: Sequence[int] = (),
         peak_memory_bytes: int | None = None,
+        reserved_memory_bytes: int | None = None,
     ) -> "Recording":
         """One turn's steps; `compiled` has the indices within the block that compiled."""
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
@@ -111,6 +112,7 @@ class Recording:
             seconds=sum(seconds),
             compiled=bool(compiled),
             peak_memory_bytes=peak_memory_bytes,
+            reserved_memory_bytes=reserved_memory_bytes,
         )
         self.log.flush()
         self._num_steps += len(seconds)

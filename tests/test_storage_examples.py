@@ -38,6 +38,16 @@ def test_correct_backends_hold_parity_by_a_wide_margin(store: Store) -> None:
             assert parity.max_ratio_to_band < 0.5
 
 
+def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> None:
+    for experiment_id in queries.list_experiments(store)["experiment_id"]:
+        by_label = {one.label: one for one in compare(store, experiment_id).results}
+        graphs, baseline = by_label["cudagraphs"], by_label["baseline"]
+        assert graphs.peak_memory_bytes and baseline.peak_memory_bytes
+        assert graphs.reserved_memory_bytes and baseline.reserved_memory_bytes
+        assert graphs.peak_memory_bytes < 0.5 * baseline.peak_memory_bytes
+        assert graphs.reserved_memory_bytes > baseline.reserved_memory_bytes
+
+
 def test_the_control_is_as_fast_as_the_baseline(store: Store) -> None:
     for experiment_id in queries.list_experiments(store)["experiment_id"]:
         comparison = compare(store, experiment_id)

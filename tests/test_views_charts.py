@@ -201,6 +201,16 @@ def test_memory_ticks_are_round_binary_numbers():
     assert list(figure.data[2].y) == ["inductor"]
 
 
+def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
+    results = [result("baseline", peak_memory_bytes=2**30),
+               result("inductor", peak_memory_bytes=2**29, compile_peak_memory_bytes=2**30,
+                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
+    _bar, text, _compiling, reserved = bars.peak_memory(results).data
+    assert list(text.text) == ["1.00 GiB", "512.0 MiB, \N{WHITE DIAMOND} 1.00 GiB, | 3.00 GiB"]
+    assert list(text.x) == [2**30, 3 * 2**30], "the text stands beyond the last mark"
+    assert (list(reserved.x), list(reserved.y)) == ([3 * 2**30], ["inductor"])
+
+
 def test_accuracy_over_epochs_counts_epochs_from_one():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 1],
                           "accuracy": [0.5, 0.75], "loss": [1.0, 0.5]})  # fmt: skip

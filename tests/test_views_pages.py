@@ -193,6 +193,16 @@ def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
     opened("run", run=f"{EXPERIMENT_ID}.inductor", tab=tab)
 
 
+def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: DataDir):
+    recording = Recording(folder.runs, "baseline").claim().start()
+    for _ in range(2):
+        recording.block([0.2] * 10, [1.0] * 10, peak_memory_bytes=2**29,
+                        reserved_memory_bytes=3 * 2**30)  # fmt: skip
+    recording.end()
+    shown = text(opened("run"))
+    assert "Step time 200 ms · Peak memory 512.0 MiB · Reserved memory 3.00 GiB" in shown
+
+
 def test_live_shows_progress_and_a_stop_button_that_asks_once(folder: DataDir):
     spec = experiment_spec(num_steps=40)
     me = ProcessIdentity.of(os.getpid())  # any living process makes a claim look alive

@@ -19,6 +19,11 @@ from views.palette import FAINT, NEUTRAL, dash, run_colors
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
+MEMORY_MARKS = {
+    "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
+    "reserved_memory_bytes": ("|", "line-ns"),
+}
+"""What the memory figure marks beside its bars: how it is written, and Plotly's symbol."""
 
 
 def step_times(frame: pd.DataFrame) -> go.Figure:
@@ -46,33 +51,44 @@ def metric(results: Sequence[Result], name: str) -> go.Figure:
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
-    """Peak memory of steady steps as bars, and of the compile phase as open diamonds."""
+    """Peak memory of steady steps as bars, of the compile phase as open diamonds, and what the
+    allocator holds as upright lines.
+    """
     write = METRICS["peak_memory_bytes"].format
-    steady = [result.peak_memory_bytes for result in results]
-    compiling = [result.compile_peak_memory_bytes for result in results]
-    texts = [
-        write(low) if high is None else f"{write(low)}, \N{WHITE DIAMOND} {write(high)}"
-        for low, high in zip(steady, compiling, strict=True)
-    ]
-    ends = [max(pair, key=_number) for pair in zip(steady, compiling, strict=True)]
-    figure = _bars(results, steady, ends, texts)
+    names = ["peak_memory_bytes", *MEMORY_MARKS]
+    ends = [max((getattr(result, name) for name in names), key=_number) for result in results]
+    texts = [_memory_text(result) for result in results]
+    figure = _bars(results, [result.peak_memory_bytes for result in results], ends, texts)
     colors = run_colors(result.label for result in results)
-    compiled = [result for result in results if result.compile_peak_memory_bytes is not None]
-    figure.add_scatter(
-        x=[result.compile_peak_memory_bytes for result in compiled],
-        y=[result.label for result in compiled],
-        mode="markers",
-        hoverinfo="skip",
-        showlegend=False,
-        marker={"symbol": "diamond-open", "size": 10, "line": {"width": 2},
-                "color": [colors[result.label] for result in compiled]},
-    )  # fmt: skip
+    for name, (_sign, symbol) in MEMORY_MARKS.items():
+        marked = [result for result in results if getattr(result, name) is not None]
+        color = [colors[result.label] for result in marked]
+        figure.add_scatter(
+            x=[getattr(result, name) for result in marked],
+            y=[result.label for result in marked],
+            mode="markers",
+            hoverinfo="skip",
+            showlegend=False,
+            marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
+                    "color": color},
+        )  # fmt: skip
     ticks = _binary_ticks(max((_number(end) for end in ends), default=0.0))
     return figure.update_xaxes(
         tickvals=ticks,
         ticktext=[write(tick).replace(".0 ", " ").replace(".00 ", " ") for tick in ticks],
         title_text=METRICS["peak_memory_bytes"].title,
     )
+
+
+def _memory_text(result: Result) -> str:
+    """`1.01 GiB, ◇ 2.72 GiB, | 3.21 GiB`, as far as it was measured."""
+    write = METRICS["peak_memory_bytes"].format
+    marks = [
+        f"{sign} {write(getattr(result, name))}"
+        for name, (sign, _symbol) in MEMORY_MARKS.items()
+        if getattr(result, name) is not None
+    ]
+    return ", ".join([write(result.peak_memory_bytes), *marks])
 
 
 def accuracy(results: Sequence[Result], majority_share: float | None) -> go.Figure:

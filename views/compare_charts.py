@@ -85,10 +85,13 @@ def _metric(results: Sequence[Result], name: str) -> None:
 
 
 def _memory(results: Sequence[Result]) -> None:
-    names = ["peak_memory_bytes", "compile_peak_memory_bytes"]
+    names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
     draw = partial(bars.peak_memory, results)
     metric = METRICS["peak_memory_bytes"]
-    help = f"{metric.definition} Diamonds: {METRICS[names[1]].definition.lower()}"
+    help = " ".join([
+        metric.definition,
+        *(f"{sign} {METRICS[name].definition}" for name, (sign, _) in bars.MEMORY_MARKS.items()),
+    ])  # fmt: skip
     chart_card(metric.title, draw, _table(results, names), name="peak-memory", help=help)
 
 

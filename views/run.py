@@ -1,5 +1,6 @@
 """Run: everything recorded about one run, down to the log and the command that repeats it."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -7,7 +8,8 @@ import streamlit as st
 
 from runner.run_dir import RunDir
 from storage import queries
-from storage.metrics import DASH
+from storage.comparison import compare
+from storage.metrics import DASH, METRICS
 from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, reproduce, words
@@ -17,6 +19,11 @@ from views.resources import get_store
 from views.selection import choose_experiment, choose_run
 
 LOG_LINES = 40
+NUMBERS = (
+    "step_seconds", "compile_seconds", "peak_memory_bytes", "compile_peak_memory_bytes",
+    "reserved_memory_bytes", "graph_breaks", "recompiles",
+)  # fmt: skip
+"""What a run says for itself, without another one to compare it with."""
 
 
 def main() -> None:
@@ -34,7 +41,7 @@ def main() -> None:
         assert experiment is not None
         run = choose_run("run", queries.list_runs(store, experiment["experiment_id"]))
     record = queries.run_record(store, run["run_id"])
-    show_summary(run, record)
+    show_summary(run, record, measured(store, run, record))
     tabs = st.tabs(["Steps", "Compiling", "Settings", "Environment", "Log"], key="tab",
                    on_change="rerun", bind="query-params")  # fmt: skip
     parts = (show_steps, show_compiling, show_settings, show_environment, show_log)
@@ -52,7 +59,19 @@ def show_unreadable(store: Store) -> None:
                 st.markdown(f"`{folder.folder}`: {folder.message}")
 
 
-def show_summary(run: pd.Series, record: RunRecord) -> None:
+def measured(store: Store, run: pd.Series, record: RunRecord) -> list[str]:
+    """What the run's own steps came to, as far as it is known: `Step time 12.3 ms`."""
+    results = compare(store, record.experiment_id).results
+    result = next(one for one in results if one.run_id == run["run_id"])
+    values = {name: getattr(result, name) for name in NUMBERS}
+    return [
+        f"{METRICS[name].title} {METRICS[name].format(value)}"
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def show_summary(run: pd.Series, record: RunRecord, numbers: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(run["state"])
         parts = [f"{run['steps_done']:,} of {run['num_steps']:,} steps",
@@ -60,6 +79,8 @@ def show_summary(run: pd.Series, record: RunRecord) -> None:
         if pd.notna(run["ended"]) and pd.notna(run["started"]):
             parts.append(f"took {words.duration((run['ended'] - run['started']).total_seconds())}")
         st.caption(" · ".join(parts))
+    if numbers:
+        st.caption(" · ".join(numbers))
     if run["state"] in FAILED:
         st.error(words.why_ended(record.reason, record.error), icon=":material/error:")
     if record.error:
