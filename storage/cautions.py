@@ -1,4 +1,4 @@
-"""What a reader must know before believing a comparison: one sentence each."""
+"""What a reader must know of a comparison: warnings cast doubt on it, notes explain it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,15 +27,27 @@ def cautions(
     speedups: Sequence[Ratio | None],
     floor: float | None,
 ) -> tuple[str, ...]:
-    """All warnings of a comparison, the gravest first."""
+    """All warnings of a comparison: what casts doubt on its numbers, the gravest first."""
     return (
         *_about_runs(runs),
         *_about_likeness(runs),
         *_about_schedule(spec),
         *_about_control(runs, floor),
         *_about_rounds(runs, speedups),
-        *dict.fromkeys(note for run in runs for note in run.workload.get("notes") or []),
+        *_notes(runs, of_all=False),
     )
+
+
+def notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
+    """What the runs say of the workload that they share."""
+    return _notes(runs, of_all=True)
+
+
+def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[str, ...]:
+    """Notes that all runs carry, or those that some lack: these tell of an unequal comparison."""
+    told = [run.workload.get("notes") or [] for run in runs if run.workload]
+    every = dict.fromkeys(note for notes in told for note in notes)
+    return tuple(note for note in every if all(note in notes for notes in told) is of_all)
 
 
 def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from runner.spec import ExperimentSpec
 from storage import parity as rules
-from storage.cautions import cautions
+from storage.cautions import cautions, notes
 from storage.evidence import Evidence, load_evidence
 from storage.parity import Parity
 from storage.results import Comparison, Result
@@ -49,6 +49,7 @@ def compare(store: Store, experiment_id: str) -> Comparison:
         baseline="baseline",
         results=tuple(results),
         warnings=cautions(spec, runs, speedups, floor),
+        notes=notes(runs),
         noise_floor=floor,
     )
 

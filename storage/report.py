@@ -10,7 +10,7 @@ Cell = Callable[[Result], str]
 
 
 def report(comparison: Comparison) -> str:
-    """Title, table, what stands behind break-even and parity, and the warnings."""
+    """Title, table, what stands behind break-even and parity, the warnings and notes."""
     spec = comparison.spec
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
@@ -31,6 +31,7 @@ def report(comparison: Comparison) -> str:
         if result.parity is not None
     ]
     lines += [f"warning: {warning}" for warning in comparison.warnings]
+    lines += [f"note: {note}" for note in comparison.notes]
     return "\n".join(lines)
 
 

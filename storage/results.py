@@ -71,6 +71,8 @@ class Comparison:
     results: tuple[Result, ...]
     warnings: tuple[str, ...]
     """What a reader must know before believing the numbers."""
+    notes: tuple[str, ...]
+    """What a reader would not guess of the workload; it holds for all runs alike."""
     noise_floor: float | None
 
     def table(self) -> pd.DataFrame:

@@ -204,16 +204,17 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     spec = experiment_spec(
         num_steps=40, backends=("inductor", "eager"), schedule="sequential", fallback_of="earlier"
     )
-    Recording(data_dir.runs, "baseline", spec).start(notes=["Dropout is off."]).blocks(
-        [0.2] * 4, falling_losses(40)
-    ).end()
-    record(data_dir, "control", spec).blocks([0.2] * 4, [math.nan] * 40).end()
+    for label, losses in (("baseline", falling_losses(40)), ("control", [math.nan] * 40)):
+        recording = Recording(data_dir.runs, label, spec).start(notes=["Dropout is off."])
+        recording.blocks([0.2] * 4, losses).end()
     other = {"versions": {"torch": "2.11.0"}, "variables": {"TORCH_LOGS": "+dynamo"}}
-    Recording(data_dir.runs, "inductor", spec).start(environment=other).end(
-        RunState.FAILED, "exit status 1"
-    )
+    inductor = Recording(data_dir.runs, "inductor", spec)
+    inductor.start(environment=other, notes=["Dropout is off.", "inductor: memory is more."])
+    inductor.end(RunState.FAILED, "exit status 1")
     Recording(data_dir.runs, "eager", spec)
-    assert compared(data_dir).warnings == (
+    comparison = compared(data_dir)
+    assert comparison.notes == ("Dropout is off.",)
+    assert comparison.warnings == (
         "control has a loss that is not finite, first at step 0.",
         "inductor did not finish: failed, exit status 1 (0 of 40 steps).",
         "eager is queued (0 of 40 steps): its numbers are preliminary.",
@@ -227,8 +228,10 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
         "part of the speedups.",
         "Fewer than 6 rounds can be paired with the baseline, so no interval is claimed: "
         "control (3), inductor (0), eager (0). Train for more steps.",
-        "Dropout is off.",
+        "inductor: memory is more.",
     )
+    printed = report(comparison).splitlines()
+    assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
 
 
 def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: DataDir) -> None:

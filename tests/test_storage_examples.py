@@ -48,6 +48,14 @@ def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> N
         assert graphs.reserved_memory_bytes > baseline.reserved_memory_bytes
 
 
+def test_what_all_runs_share_is_a_note_and_only_what_casts_doubt_a_warning(store: Store) -> None:
+    for experiment_id in queries.list_experiments(store)["experiment_id"]:
+        comparison = compare(store, experiment_id)
+        assert [warning.partition(":")[0] for warning in comparison.warnings] == ["cudagraphs"]
+        assert comparison.notes[0] == "The reviews are written by a generator, not by people."
+        assert len(comparison.notes) == 2
+
+
 def test_the_control_is_as_fast_as_the_baseline(store: Store) -> None:
     for experiment_id in queries.list_experiments(store)["experiment_id"]:
         comparison = compare(store, experiment_id)

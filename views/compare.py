@@ -66,6 +66,8 @@ def show_leaderboard(comparison: Comparison) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(verdicts.noise_text(comparison), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
+        if comparison.notes:
+            st.caption(" ".join(comparison.notes))
     doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
     if doubts:
         st.warning("\n".join(f"- {doubt}" for doubt in doubts), icon=":material/info:")
