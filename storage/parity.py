@@ -30,6 +30,9 @@ NUM_STANDARD_ERRORS = 3.0
 MIN_TENTH = 3
 """Fewest steps whose mean loss is taken as the start or end of a training."""
 
+ACCURACY_CONFIDENCE = 0.995
+"""One-sided; two-sided it leaves 1 % for equal runs to be called different."""
+
 TELLING_SHARE = 0.1
 """The band ends where it gets wider than this share of the first loss: from there on rounding alone
 decides what the next losses are, and no single one of them tells right from wrong."""
@@ -153,16 +156,20 @@ def judge_accuracies(
     """Breaks a parity that holds by the losses if the backend's accuracy is another one.
 
     Evaluations are indexed by epoch. The median difference over the epochs counts, because one
-    epoch's accuracy jumps about even between equal runs. Allowed is twice the control's median
-    difference, or two standard errors of the difference of two shares, whichever is more.
+    epoch's accuracy jumps about even between equal runs. Allowed are two standard errors of the
+    difference of two shares, or what the control's differences make likely, whichever is more:
+    their root mean square times Student's t for as many values, since few of them tell little.
     """
+    from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
+
     epochs = baseline.index.intersection(control.index).intersection(backend.index)
     if parity.verdict != "holds" or epochs.empty:
         return parity
     theirs, mine = baseline["accuracy"][epochs], backend["accuracy"][epochs]
     share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][epochs].min()
     sampling = 2 * math.sqrt(2 * share * (1 - share) / num_samples)
-    allowed = max(2 * (control["accuracy"][epochs] - theirs).abs().median(), sampling)
+    strayed = math.sqrt(((control["accuracy"][epochs] - theirs) ** 2).mean())
+    allowed = max(float(stdtrit(len(epochs), ACCURACY_CONFIDENCE)) * strayed, sampling)
     difference = (mine - theirs).median()
     if abs(difference) <= allowed:
         return parity

@@ -146,8 +146,24 @@ def test_an_accuracy_that_sampling_cannot_explain_breaks_parity() -> None:
     assert broken.verdict == "broken"
     assert "-10.00%" in broken.reason and "8.66%" in broken.reason
     assert broken.first_step_outside is None
-    # The control itself lost 0.06; twice that allows 0.1.
-    assert judge_accuracies(holds, baseline, accuracies(0.74), accuracies(0.7)).verdict == "holds"
+
+
+def test_the_accuracy_may_stray_as_the_controls_did_the_less_the_more_epochs_tell() -> None:
+    holds = judged(*BASELINE)
+    # One epoch: Student's t is 63.66, and a control that lost 0.005 allows 0.32.
+    found = judge_accuracies(holds, accuracies(0.8), accuracies(0.795), accuracies(0.5))
+    assert found.verdict == "holds"
+    # Four epochs of the same: t is 4.604 and allows 0.023; sampling, at a mean share of 0.65,
+    # 2 x sqrt(2 x 0.65 x 0.35 / 200) = 0.0954.
+    found = judge_accuracies(
+        holds, accuracies(*[0.8] * 4), accuracies(*[0.795] * 4), accuracies(*[0.5] * 4)
+    )
+    assert found.verdict == "broken" and "9.54%" in found.reason
+    # A control that lost 0.04 in each of them allows 4.604 x 0.04 = 0.184.
+    found = judge_accuracies(
+        holds, accuracies(*[0.8] * 4), accuracies(*[0.76] * 4), accuracies(*[0.5] * 4)
+    )
+    assert found.verdict == "broken" and "18.42%" in found.reason
 
 
 def test_the_median_epoch_decides_about_the_accuracy() -> None:
