@@ -32,7 +32,7 @@ def cautions(
         *_about_runs(runs),
         *_about_likeness(runs),
         *_about_schedule(spec),
-        *_about_control(runs, floor),
+        *_about_control(spec, runs, floor),
         *_about_rounds(runs, speedups),
         *_notes(runs, of_all=False),
     )
@@ -114,9 +114,13 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:
         )
 
 
-def _about_control(runs: Sequence[Evidence], floor: float | None) -> Iterator[str]:
-    if not any(run.role == "control" and len(run.losses) for run in runs):
-        yield "There is no control: neither this machine's noise nor parity can be judged."
+def _about_control(
+    spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
+) -> Iterator[str]:
+    control = next((run for run in runs if run.role == "control"), None)
+    if control is None or control.losses.empty:
+        why = _why_no_control(spec, control)
+        yield f"{why}: neither this machine's noise nor parity can be judged."
     elif floor is not None and floor > MIN_MARGIN:
         yield (
             f"This machine is noisy: two equal runs differ by up to {format_share(floor)}, and "
@@ -124,11 +128,20 @@ def _about_control(runs: Sequence[Evidence], floor: float | None) -> Iterator[st
         )
 
 
+def _why_no_control(spec: ExperimentSpec, control: Evidence | None) -> str:
+    if control is None:
+        missing = "The control's run folder is missing or unreadable"
+        return missing if spec.control else "There is no control"
+    if control.state.is_final:
+        return f"The control recorded no step ({control.state.replace('_', ' ')})"
+    return f"The control has recorded no step yet ({control.state})"
+
+
 def _about_rounds(runs: Sequence[Evidence], speedups: Sequence[Ratio | None]) -> Iterator[str]:
     few = [
         f"{run.label} ({0 if ratio is None else ratio.n})"
         for run, ratio in zip(runs, speedups, strict=True)
-        if run.role != "baseline" and (ratio is None or ratio.n < MIN_PAIRS)
+        if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
     ]
     if few:
         yield (

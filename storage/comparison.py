@@ -90,7 +90,7 @@ def _result(
     parity: Parity | None,
 ) -> Result:
     verdict: SpeedVerdict | None = None
-    if run.role == "backend":
+    if run.role == "backend" and len(run.steps):
         verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
     return Result(
         run_id=run.run_id,

@@ -32,7 +32,7 @@ class Result:
     """None for the baseline, and without a round that baseline and run both spent steadily."""
     p_holm: float | None
     speed_verdict: SpeedVerdict | None
-    """None for baseline and control, which are what backends are judged by."""
+    """None for baseline and control, which are what backends are judged by, and without a step."""
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None

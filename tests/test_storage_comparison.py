@@ -173,9 +173,43 @@ def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None
     parity = result(comparison, "inductor").parity
     assert parity is not None
     assert (parity.verdict, comparison.noise_floor) == ("unknown", None)
-    assert any("no control" in warning for warning in comparison.warnings)
+    warning = "There is no control: neither this machine's noise nor parity can be judged."
+    assert warning in comparison.warnings
     with Store.in_memory(data_dir) as store:
         assert loss_band(store, EXPERIMENT_ID).empty
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (RunState.OUT_OF_MEMORY, "The control recorded no step (out of memory)"),
+        (None, "The control has recorded no step yet (queued)"),
+    ],
+)
+def test_a_control_without_a_step_is_said_to_have_none_and_why(
+    data_dir: DataDir, state: RunState | None, why: str
+) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    control = Recording(data_dir.runs, "control", SPEC)
+    if state is not None:
+        control.claim().start().end(state, "too big")
+    warning = f"{why}: neither this machine's noise nor parity can be judged."
+    assert warning in compared(data_dir).warnings
+
+
+def test_a_control_whose_folder_is_gone_is_not_said_to_be_left_out(data_dir: DataDir) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    warnings = compared(data_dir).warnings
+    assert any("control's run folder is missing" in warning for warning in warnings)
+
+
+def test_a_backend_that_never_made_a_step_gets_no_speed_verdict(data_dir: DataDir) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    record(data_dir, "inductor").end(RunState.FAILED, "exit status 1")
+    comparison = compared(data_dir)
+    assert result(comparison, "inductor").speed_verdict is None
+    line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
+    assert line.split() == ["inductor", "failed", *["\N{EN DASH}"] * 9, "unknown"]
 
 
 def test_a_baseline_that_learned_nothing_proves_nothing(data_dir: DataDir) -> None:
@@ -227,7 +261,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
         "The runs took place one after another, so that drift of clocks, heat and neighbours is "
         "part of the speedups.",
         "Fewer than 6 rounds can be paired with the baseline, so no interval is claimed: "
-        "control (3), inductor (0), eager (0). Train for more steps.",
+        "control (3). Train for more steps.",
         "inductor: memory is more.",
     )
     printed = report(comparison).splitlines()
@@ -240,7 +274,7 @@ def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: Dat
     comparison = compared(data_dir)
     inductor = result(comparison, "inductor")
     assert (inductor.step_seconds, inductor.speedup, inductor.break_even) == (None, None, None)
-    assert inductor.speed_verdict == "unsure"
+    assert inductor.speed_verdict is None
     assert inductor.parity is not None
     assert inductor.parity.verdict == "unknown"
 

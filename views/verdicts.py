@@ -128,7 +128,8 @@ def _winner(best: Result) -> str:
         "holds": "It learns the same thing.",
         "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
     }
-    unknown = "Whether it learns the same thing is not known: there was no control."
+    reason = best.parity.reason if best.parity else "it was not judged"
+    unknown = f"Whether it learns the same thing is not known: {reason}."
     return f"{text}. {ends.get(_parity(best), unknown)}"
 
 
