@@ -13,6 +13,8 @@ import pandas as pd
 
 DASH = "\N{EN DASH}"
 """Stands for what is undefined or was not measured."""
+MILLISECONDS_BELOW = 0.9995
+"""Seconds; rounded to three digits, from here on it is a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,17 @@ class Metric:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
+def axis_unit(name: str, values: pd.Series) -> tuple[float, str]:
+    """Factor and axis title for times of a metric in seconds, in the unit that `format` chooses.
+
+    Milliseconds if the median is shorter than a second.
+    """
+    metric = METRICS[name]
+    if values.empty or values.median() >= MILLISECONDS_BELOW:
+        return 1.0, metric.axis_title
+    return 1e3, f"{metric.title} (ms)"
+
+
 def format_loss(value: Any) -> str:
     """Four digits; a loss that is not finite is a finding, so only None is a dash."""
     if value is None:
@@ -58,7 +71,7 @@ def format_seconds(seconds: Any) -> str:
     """0.85 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
     if math.isinf(seconds):
         return "never"
-    if abs(seconds) < 0.9995:
+    if abs(seconds) < MILLISECONDS_BELOW:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 119.95:
         return f"{seconds:.3g} s"

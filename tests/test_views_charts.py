@@ -109,7 +109,9 @@ def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
     frame = series("seconds", inductor=[9.0, 0.1, 0.1]).assign(compiled=[True, False, False])
     figure = charts.step_series(frame)
     assert list(trace(figure, "compiled during this step").x) == [0]
-    assert figure.layout.yaxis.title.text == METRICS["step_seconds"].axis_title
+    # The median step takes 0.1 s, so the axis counts milliseconds.
+    assert figure.layout.yaxis.title.text == "Step time (ms)"
+    assert list(trace(figure, "inductor").y) == pytest.approx([9000, 100, 100])
 
 
 def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
@@ -180,6 +182,13 @@ def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
     box = bars.step_times(frame).data[0]
     shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
     assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
+
+
+def test_step_times_are_drawn_in_the_unit_in_which_their_median_is_written():
+    short = bars.step_times(series("seconds", baseline=[0.25, 0.5, 0.75]))
+    assert (short.data[0].median[0], short.layout.xaxis.title.text) == (500.0, "Step time (ms)")
+    long = bars.step_times(series("seconds", baseline=[0.5, 1.0, 1.5]))
+    assert (long.data[0].median[0], long.layout.xaxis.title.text) == (1.0, "Step time (s)")
 
 
 def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():

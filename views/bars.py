@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.metrics import METRICS
+from storage.metrics import METRICS, axis_unit
 from storage.results import Result
 from views.charts import layout, over_steps
 from views.palette import FAINT, NEUTRAL, dash, run_colors
@@ -33,14 +33,15 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
     """
     figure = go.Figure()
     colors = run_colors(frame["label"])
+    factor, title = axis_unit("step_seconds", frame["seconds"])
     for label, run in frame.groupby("label", sort=False):
-        low, first, median, third, high = np.quantile(run["seconds"], WHISKERS)
+        low, first, median, third, high = np.quantile(run["seconds"] * factor, WHISKERS)
         figure.add_box(
             y=[label], q1=[first], median=[median], q3=[third], lowerfence=[low],
             upperfence=[high], orientation="h", name=str(label), showlegend=False,
             line={"color": colors[str(label)], "width": 1.6}, width=0.5,
         )  # fmt: skip
-    return _per_run(figure, list(colors), METRICS["step_seconds"].axis_title)
+    return _per_run(figure, list(colors), title)
 
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.metrics import METRICS
+from storage.metrics import METRICS, axis_unit
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
@@ -99,6 +99,8 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
     """
     figure = go.Figure()
     label, _role, color, run = next(by_run(frame))
+    factor, title = axis_unit("step_seconds", run["seconds"])
+    run = run.assign(seconds=run["seconds"] * factor)
     compiled = run[run["compiled"].astype(bool)]
     line = line_style("backend", color)
     figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
@@ -107,7 +109,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
             x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
             mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
         )  # fmt: skip
-    over_steps(figure, METRICS["step_seconds"].axis_title)
+    over_steps(figure, title)
     if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
