@@ -5,11 +5,13 @@ blocks and evaluations whenever it is asked for, also while the runs go on.
 """
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
 from runner.spec import ExperimentSpec
 from storage import parity as rules
+from storage import queries
 from storage.cautions import cautions, notes
 from storage.evidence import Evidence, load_evidence
 from storage.parity import Parity
@@ -26,9 +28,30 @@ from storage.statistics import (
 )
 from storage.store import Store
 
+MAX_KEPT = 16
+"""Comparisons kept per store; the longest ones hold some megabytes of loss band."""
+_kept: WeakKeyDictionary[Store, dict[str, tuple[tuple[int, int], Comparison]]] = WeakKeyDictionary()
+
 
 def compare(store: Store, experiment_id: str) -> Comparison:
-    """Compares an experiment's runs as far as they have got; raises `NotInStore`."""
+    """Compares an experiment's runs as far as they have got; raises `NotInStore`.
+
+    Kept until the store takes in something new of the experiment, so asking again costs a query.
+    """
+    kept = _kept.setdefault(store, {})
+    # Before the evidence is loaded: what arrives meanwhile then counts as new the next time.
+    revision = queries.revision(store, experiment_id)
+    known = kept.get(experiment_id)
+    if known is not None and known[0] == revision:
+        return known[1]
+    comparison = _compare(store, experiment_id)
+    kept[experiment_id] = (revision, comparison)
+    for oldest in list(kept)[:-MAX_KEPT]:
+        kept.pop(oldest, None)
+    return comparison
+
+
+def _compare(store: Store, experiment_id: str) -> Comparison:
     spec, runs = load_evidence(store, experiment_id)
     baseline = _find(runs, "baseline")
     control = _find(runs, "control")
@@ -51,16 +74,13 @@ def compare(store: Store, experiment_id: str) -> Comparison:
         warnings=cautions(spec, runs, speedups, floor),
         notes=notes(runs),
         noise_floor=floor,
+        loss_band=_loss_band(spec, baseline, control),
     )
 
 
-def loss_band(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step, baseline, low, high: where a correct backend's loss must lie, as far as that is known.
-
-    Empty without a control; ends where the control itself strays far.
-    """
-    spec, runs = load_evidence(store, experiment_id)
-    baseline, control = _find(runs, "baseline"), _find(runs, "control")
+def _loss_band(
+    spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None
+) -> pd.DataFrame:
     if baseline is None or control is None:
         return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
     return rules.loss_band(baseline.losses, control.losses, spec.training.precision)

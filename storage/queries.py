@@ -215,6 +215,17 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
     return _parsed(_rows(store, experiment_id, "workloads", columns, "seq"), "labels", "notes")
 
 
+def revision(store: Store, experiment_id: str) -> tuple[int, int]:
+    """Differs from every earlier answer if anything of the experiment has changed since.
+
+    The newest write to any of its runs, and how many there are: a write has a number above all
+    earlier ones, and a run that is gone makes them fewer.
+    """
+    query = f"SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE {MINE}"
+    newest, num_runs = store.query(query, [_prefix(experiment_id)]).iloc[0]
+    return int(newest), int(num_runs)
+
+
 def unreadable(store: Store) -> pd.DataFrame:
     """Folders that should be run folders and cannot be read, and what is wrong with them."""
     return store.query("SELECT folder, message FROM unreadable ORDER BY folder")

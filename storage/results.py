@@ -4,7 +4,7 @@
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -74,6 +74,11 @@ class Comparison:
     notes: tuple[str, ...]
     """What a reader would not guess of the workload; it holds for all runs alike."""
     noise_floor: float | None
+    loss_band: pd.DataFrame = field(compare=False)
+    """step, baseline, low, high: where a correct backend's loss must lie, as far as that is known.
+
+    Empty without a control; ends where the control itself strays far.
+    """
 
     def table(self) -> pd.DataFrame:
         """One row per run; columns named as in METRICS. Undefined is None, never is infinite."""

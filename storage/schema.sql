@@ -16,6 +16,9 @@ CREATE TABLE runs (
     spec VARCHAR NOT NULL               -- the RunSpec as JSON
 );
 
+-- Numbers the writes to table progress, also across a rebuild.
+CREATE SEQUENCE revisions;
+
 -- What changes while a run goes on. Times are seconds since the epoch.
 CREATE TABLE progress (
     run_id VARCHAR NOT NULL,
@@ -25,7 +28,8 @@ CREATE TABLE progress (
     claimed DOUBLE,
     ended DOUBLE,
     settled BOOLEAN NOT NULL,           -- exit.json was read: the state will not change again
-    journal_offset BIGINT NOT NULL      -- bytes of events.jsonl whose rows are below
+    journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
+    revision BIGINT NOT NULL DEFAULT nextval('revisions')
 );
 
 CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from runner.run_dir import DataDir, RunState
 from runner.spec import ExperimentSpec
 from storage.__main__ import main
-from storage.comparison import compare, loss_band
+from storage.comparison import compare
 from storage.errors import NotInStore
 from storage.metrics import METRICS
 from storage.report import report
@@ -146,12 +147,12 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
     # The control differs by 1e-5, so the band is 1e-4.
     record_experiment(data_dir.runs, SPEC, backend_offset=2e-4)
-    parity = result(compared(data_dir), "inductor").parity
+    comparison = compared(data_dir)
+    parity = result(comparison, "inductor").parity
     assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 0)
     assert parity.max_ratio_to_band == pytest.approx(2.0, rel=1e-3)
-    with Store.in_memory(data_dir) as store:
-        band = loss_band(store, EXPERIMENT_ID)
+    band = comparison.loss_band
     assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 80, rel=1e-3)
 
 
@@ -175,8 +176,7 @@ def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None
     assert (parity.verdict, comparison.noise_floor) == ("unknown", None)
     warning = "There is no control: neither this machine's noise nor parity can be judged."
     assert warning in comparison.warnings
-    with Store.in_memory(data_dir) as store:
-        assert loss_band(store, EXPERIMENT_ID).empty
+    assert comparison.loss_band.empty
 
 
 @pytest.mark.parametrize(
@@ -328,6 +328,40 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
         "break-even of inductor: unsure, the saving may be chance; if it is real, 3,000 steps, "
         "5 min 0 s or " in printed  # 3 s + 3,000 x 0.099 s
     )
+
+
+def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) -> None:
+    other = "20261122-000000-000000-aaaa"
+    record_experiment(data_dir.runs, SPEC)
+    with Store.in_memory(data_dir) as store:
+        first = compare(store, EXPERIMENT_ID)
+        record_experiment(data_dir.runs, SPEC, experiment_id=other)
+        store.ingest_all()
+        assert compare(store, EXPERIMENT_ID) is first, "another experiment does not touch it"
+
+        control = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
+        journal = control.events_file.read_bytes()
+        control.events_file.write_bytes(journal.replace(b'"accuracy":0.8', b'"accuracy":0.7'))
+        assert control.events_file.stat().st_size == len(journal)
+        store.rebuild()
+        again = compare(store, EXPERIMENT_ID)
+        assert result(again, "control").accuracy == 0.7, "of equal length, yet another content"
+
+        shutil.rmtree(control.path)
+        store.ingest()
+        assert [one.label for one in compare(store, EXPERIMENT_ID).results] == [
+            "baseline",
+            "inductor",
+        ]
+
+
+def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
+    baseline = record(data_dir, "baseline").block([0.2] * 10, [1.0] * 10)
+    with Store.in_memory(data_dir) as store:
+        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 10
+        baseline.block([0.2] * 10, [1.0] * 10)
+        store.ingest()
+        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 20
 
 
 def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:

@@ -7,7 +7,6 @@ import pandas as pd
 import streamlit as st
 
 from storage import queries
-from storage.comparison import loss_band
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.store import Store
@@ -33,7 +32,7 @@ def show(store: Store, comparison: Comparison) -> None:
         return
     steps = _of(steps, results)
     _break_even(store, comparison.experiment_id, results)
-    _losses(store, comparison.experiment_id, results, steps)
+    _losses(store, comparison, results, steps)
     left, right = st.columns(2)
     with left:
         _step_times(steps)
@@ -56,10 +55,10 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
 
 
 def _losses(
-    store: Store, experiment_id: str, results: Sequence[Result], steps: pd.DataFrame
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> None:
-    losses = _of(queries.losses(store, experiment_id), results)
-    band = loss_band(store, experiment_id)
+    losses = _of(queries.losses(store, comparison.experiment_id), results)
+    band = comparison.loss_band
     draw = {
         "Loss": partial(charts.losses, losses, band, steps),
         "Difference": partial(charts.loss_differences, losses, band),
