@@ -4,13 +4,13 @@ import csv
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,11 +35,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
 
 @pytest.fixture(scope="module")
 def address(folder: DataDir) -> Iterator[str]:
-    """A dashboard of its own; everything it started is gone at the end."""
+    with served(folder) as (url, _server):
+        yield url
+
+
+@contextmanager
+def served(folder: DataDir) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A dashboard of its own, its address and process; all that it started is gone at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = (folder.path / "dashboard.log").open("w")
+    log = (folder.path / "dashboard.log").open("a")
     server = subprocess.Popen(
         [sys.executable, "-m", "streamlit", "run", "dashboard.py", "--server.headless", "true",
          "--server.address", "127.0.0.1", "--server.port", str(port)],
@@ -48,11 +54,11 @@ def address(folder: DataDir) -> Iterator[str]:
     )  # fmt: skip
     try:
         wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", server
     finally:
         for run in folder.run_dirs():
             run.request_cancel()
-        server.send_signal(signal.SIGTERM)
+        server.terminate()
         server.wait(20)
         log.close()
         deadline = time.monotonic() + 30
@@ -155,3 +161,42 @@ def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir)
     # Nothing polls any more, and the page still says how it ended after a reload.
     page.reload()
     expect(page.get_by_text("stopped").first).to_be_visible()
+
+
+def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
+    page: Page, folder: DataDir, tmp_path: Path
+):
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    shutil.copy(folder.capabilities_file, data_dir.capabilities_file)
+    with served(data_dir) as (address, server):
+        experiment_id = launch(page, address, num_samples=1600)
+        expect(page.get_by_text(re.compile(r"[1-9]\d* / 200 steps")).first).to_be_visible(
+            timeout=90 * SECOND
+        )
+        server.kill()
+        server.wait()
+        assert not processes_that_serve(address)
+        (experiment,) = experiments(data_dir)
+        assert not any(run.state.is_final for run in experiment.runs), "killed in the middle"
+        deadline = time.monotonic() + 120
+        while not all(run.state.is_final for run in experiment.runs):
+            assert time.monotonic() < deadline, "the runs did not go on to their end"
+            time.sleep(0.2)
+        assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    with served(data_dir) as (address, _server):
+        page.goto(f"{address}/live?experiment={experiment_id}")
+        expect(page.get_by_text("200 / 200 steps")).to_have_count(3)
+        expect(page.get_by_text("finished").first).to_be_visible()
+
+
+def processes_that_serve(address: str) -> list[str]:
+    """Command lines of living processes that were told to serve at this address."""
+    port = address.rpartition(":")[2]
+    commands = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            commands.append(process.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue  # it has ended meanwhile
+    return [words for words in commands if f"--server.port\0{port}\0" in words]

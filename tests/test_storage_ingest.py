@@ -37,7 +37,7 @@ def num_rows(store: Store, table: str = "steps") -> int:
 
 
 def content(store: Store) -> dict[str, list[str]]:
-    """All rows of all tables, as text (NaN equals NaN there), sorted; not when they were written."""
+    """All rows of all tables, as text (NaN equals NaN there), sorted; without their revision."""
     tables = store.query("SELECT table_name FROM duckdb_tables()")["table_name"]
     return {
         table: sorted(
