@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import get_args
 
 from runner.capabilities import probe, read_capabilities
 from runner.errors import RunnerError
@@ -26,7 +27,7 @@ from runner.queue import (
     submit,
 )
 from runner.run_dir import DataDir
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, Scheduler, TrainingSpec
 from runner.supervisor import supervise
 from runner.terminal import watch
 
@@ -172,6 +173,11 @@ def _add_spec_options(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=float, default=training.learning_rate)
     add("--batch-size", type=int, default=training.batch_size)
     add("--epochs", type=int, default=training.epochs)
+    add("--max-steps", type=int, help="optimizer steps in all; replaces --epochs")
+    add("--gradient-accumulation", type=int, default=1, help="micro-batches per optimizer step")
+    add("--scheduler", default=training.scheduler, choices=get_args(Scheduler))
+    add("--warmup-steps", type=int, default=training.warmup_steps)
+    add("--clip-norm", type=float, help="largest norm of all gradients together")
     add("--precision", default=training.precision, choices=("float32", "tf32", "bf16", "fp16"))
     add("--seed", type=int, default=training.seed)
     add("--backends", default="inductor", help="comma-separated Dynamo backends")
@@ -204,6 +210,11 @@ def _read_spec(options: argparse.Namespace) -> ExperimentSpec:
         learning_rate=options.learning_rate,
         batch_size=options.batch_size,
         epochs=options.epochs,
+        max_steps=options.max_steps,
+        gradient_accumulation=options.gradient_accumulation,
+        scheduler=options.scheduler,
+        warmup_steps=options.warmup_steps,
+        clip_norm=options.clip_norm,
         precision=options.precision,
         seed=options.seed,
     )

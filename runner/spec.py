@@ -5,6 +5,7 @@ An `ExperimentSpec` is what a person asks for: one workload (model, data, traini
 complete one, so that a folder copied from elsewhere explains itself.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,6 +31,13 @@ CONTROL_PERTURBATION = 1e-5
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Schedule = Literal["turns", "sequential"]
 Role = Literal["baseline", "control", "backend"]
+Scheduler = Literal[
+    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
+    "step", "multistep", "plateau",
+]  # fmt: skip
+EvaluationPoint = Literal["epochs", "steps", "end", "never"]
+Options = dict[str, bool | int | float | str | tuple[float, ...]]
+"""Keyword arguments of something that is named beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,20 +102,62 @@ class TrainingSpec(Spec):
 
     optimizer: str = "Adam"
     """Name of a class in `torch.optim`."""
+    optimizer_options: Options = field(default_factory=dict)
+    """Keyword arguments of the optimizer beside the learning rate, such as `weight_decay`."""
     learning_rate: float = 5e-5
+    """The highest that the schedule reaches."""
+    scheduler: Scheduler = "constant"
+    """How the learning rate changes with the steps."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate first rises from 0."""
+    scheduler_options: Options = field(default_factory=dict)
+    """Keyword arguments of the schedule, such as `num_cycles`, or `step_size` for `step`."""
     batch_size: int = 8
+    """Samples per micro-batch: what the device works on at once."""
+    gradient_accumulation: int = 1
+    """Micro-batches per optimizer step. An epoch's last step takes what is left."""
     epochs: int = 1
+    max_steps: int | None = None
+    """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
+    clip_norm: float | None = None
+    """Largest norm of all gradients together; they are scaled down to it."""
+    clip_value: float | None = None
+    """Largest size of each gradient element."""
+    record_gradient_norm: bool = False
+    """Whether every step records the norm of its gradients, before clipping."""
+    evaluation: EvaluationPoint = "epochs"
+    """When held-out samples are evaluated; at the end in any case but `never`."""
+    evaluate_every: int = 1
+    """How many epochs or steps lie between evaluations."""
     precision: Precision = "float32"
     """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
+    scaler_options: Options = field(default_factory=dict)
+    """Keyword arguments of `torch.amp.GradScaler`, which fp16 uses."""
     seed: int = 0
     """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
 
     def check_rules(self) -> None:
         require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
                  "must be the name of a class in torch.optim")  # fmt: skip
-        for name in ("batch_size", "epochs"):
+        for name in (
+            "batch_size", "gradient_accumulation", "epochs", "max_steps", "evaluate_every",
+        ):  # fmt: skip
             value = getattr(self, name)
-            require(value >= 1, f"training.{name}", value, "must be at least 1")
+            require(value is None or value >= 1, f"training.{name}", value, "must be at least 1")
+        for name in ("clip_norm", "clip_value"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"training.{name}", value, "must be above 0")
+        warmup = self.warmup_steps
+        require(warmup >= 0, "training.warmup_steps", warmup, "must be at least 0")
+        rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
+        without = self.scheduler in ("step", "multistep", "plateau")
+        require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
+        rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
+        blind = self.scheduler == "plateau" and self.evaluation == "never"
+        require(not blind, "training.evaluation", self.evaluation, rule)
+        scaler = self.scaler_options
+        rule = "are for precision 'fp16' only"
+        require(not scaler or self.precision == "fp16", "training.scaler_options", scaler, rule)
         rate = self.learning_rate
         require(rate > 0, "training.learning_rate", rate, "must be above 0")
         require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
@@ -199,13 +249,14 @@ class ExperimentSpec(Spec):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full batches per epoch; a last, smaller batch is left out (it would recompile)."""
-        return self.data.num_train_samples // self.training.batch_size
+        """Optimizer steps per epoch; a last, smaller batch is left out (it would recompile)."""
+        num_batches = self.data.num_train_samples // self.training.batch_size
+        return math.ceil(num_batches / self.training.gradient_accumulation)
 
     @property
     def num_steps(self) -> int:
         """Optimizer steps of one run."""
-        return self.steps_per_epoch * self.training.epochs
+        return self.training.max_steps or self.steps_per_epoch * self.training.epochs
 
     @property
     def variants(self) -> tuple[Variant, ...]:

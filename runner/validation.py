@@ -73,6 +73,8 @@ def _from_plain(value: Any, hint: Any, name: str) -> Any:
         return hint.from_dict(value, path=f"{name}.")
     if get_origin(hint) is tuple and isinstance(value, list):
         return tuple(value)
+    if get_origin(hint) is dict and isinstance(value, Mapping):
+        return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value
@@ -94,6 +96,11 @@ def _has_type(value: Any, hint: Any) -> bool:
     if origin is tuple:
         item = get_args(hint)[0]
         return isinstance(value, tuple) and all(_has_type(entry, item) for entry in value)
+    if origin is dict:
+        _, item = get_args(hint)
+        return isinstance(value, dict) and all(
+            isinstance(key, str) and _has_type(entry, item) for key, entry in value.items()
+        )
     if hint in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if hint is float else hint)
@@ -107,6 +114,8 @@ def _type_name(hint: Any) -> str:
         return " or ".join(map(_type_name, get_args(hint)))
     if origin is tuple:
         return f"a list of {_type_name(get_args(hint)[0])}"
+    if origin is dict:
+        return f"named values, each {_type_name(get_args(hint)[1])}"
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     return "null" if hint is NoneType else names.get(hint, hint.__name__)
 

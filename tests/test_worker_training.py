@@ -173,7 +173,7 @@ def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
     assert len(started) == len(ended) > 0
     assert all(event["step"] == 0 and event["phase"] == "training" for event in started)
     whole_step = of_kind(events, "compile_metrics")[0]
-    assert whole_step["function"] == "step" and whole_step["total_seconds"] > 0
+    assert whole_step["function"] == "iterate" and whole_step["total_seconds"] > 0
     breaks = of_kind(events, "graph_break")
     (backward,) = (event for event in breaks if "backward" in event["reason"])
     assert "stepping.py:" in backward["location"] and backward["count"] == 1
@@ -187,7 +187,7 @@ def test_every_epoch_sees_every_sample_at_most_once_in_another_order(tmp_path: P
     data = load_dataset(spec.data, spec.model, seed=7)
     log = EventLog(tmp_path / "e.jsonl")
     trainer = Trainer(run_spec, build_model(spec, data), data, CPU, log)
-    epochs = [torch.cat(trainer._batches(epoch)).tolist() for epoch in (0, 1)]
+    epochs = [torch.cat([batch for (batch,) in trainer._windows(n)]).tolist() for n in (0, 1)]
     assert all(len(set(epoch)) == 24 for epoch in epochs)
     assert epochs[0] != epochs[1]
 

@@ -3,8 +3,9 @@
 import difflib
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch._dynamo
@@ -14,15 +15,15 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from runner.errors import WorkloadError
 from runner.events import EventLog
-from runner.worker.stepping import Step
 
 MAX_REASON_CHARACTERS = 2000
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compile_step(backend: str | None, step: Step) -> Step:
-    """The step under a Dynamo backend; unchanged for None. Compilation happens when it runs."""
+def compile_with(backend: str | None, function: Function) -> Function:
+    """The function under a Dynamo backend; unchanged for None. It compiles when it is called."""
     if backend is None:
-        return step
+        return function
     known = torch._dynamo.list_backends(exclude_tags=None)
     if backend not in known:
         near = difflib.get_close_matches(backend, known, n=1)
@@ -31,8 +32,7 @@ def compile_step(backend: str | None, step: Step) -> Step:
         raise WorkloadError(message)
     # Draw random numbers as eager does, so that dropout agrees between backends.
     torch._inductor.config.fallback_random = True
-    compiled: Step = torch.compile(step, backend=backend)
-    return compiled
+    return cast(Function, torch.compile(function, backend=backend))
 
 
 @dataclass
