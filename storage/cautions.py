@@ -30,6 +30,7 @@ def cautions(
     """All warnings of a comparison: what casts doubt on its numbers, the gravest first."""
     return (
         *_about_runs(runs),
+        *_about_unfinished(runs),
         *_about_likeness(runs),
         *_about_schedule(spec),
         *_about_control(spec, runs, floor),
@@ -55,14 +56,22 @@ def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
         yield "The baseline's run folder is missing or unreadable, so nothing can be compared."
     for run in runs:
         done = f"{len(run.losses)} of {run.num_steps} steps"
-        if not run.state.is_final:
-            yield f"{run.label} is {run.state} ({done}): its numbers are preliminary."
-        elif run.state is not RunState.FINISHED:
+        if run.state.is_final and run.state is not RunState.FINISHED:
             why = f", {run.reason}" if run.reason else ""
             yield f"{run.label} did not finish: {run.state.replace('_', ' ')}{why} ({done})."
         wrong = run.losses.index[~np.isfinite(run.losses)]
         if len(wrong):
             yield f"{run.label} has a loss that is not finite, first at step {wrong[0]}."
+
+
+def _about_unfinished(runs: Sequence[Evidence]) -> Iterator[str]:
+    going_on = [
+        f"{run.label} ({run.state}, {len(run.losses)} of {run.num_steps} steps)"
+        for run in runs
+        if not run.state.is_final
+    ]
+    if going_on:
+        yield f"The numbers of runs that are not over are preliminary: {', '.join(going_on)}."
 
 
 def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:

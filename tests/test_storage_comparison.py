@@ -251,7 +251,7 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     assert comparison.warnings == (
         "control has a loss that is not finite, first at step 0.",
         "inductor did not finish: failed, exit status 1 (0 of 40 steps).",
-        "eager is queued (0 of 40 steps): its numbers are preliminary.",
+        "The numbers of runs that are not over are preliminary: eager (queued, 0 of 40 steps).",
         "The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo (inductor).",
         "The runs differ in version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).",
         "The runs differ in version of transformers: 5.23.0 (baseline, control), not set "

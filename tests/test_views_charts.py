@@ -7,12 +7,13 @@ import pytest
 from journals import experiment_spec
 
 from storage.metrics import METRICS
+from storage.parity import unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import bars, break_even, charts, leaderboard
 from views.downloads import to_csv, to_html, to_png
 from views.palette import KNOWN, NEUTRAL, run_colors
-from views.verdicts import headline, speedup_text
+from views.verdicts import doubts, headline, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -288,3 +289,9 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
               "for after 700 steps (300 to never, 30 s).")  # fmt: skip
     assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
+
+
+def test_a_doubt_that_several_runs_share_is_said_once():
+    found = doubts([result("eager", parity=unknown("no control")),
+                    result("inductor", parity=unknown("no control"))])  # fmt: skip
+    assert found == ["**eager, inductor**: no control"]

@@ -64,13 +64,13 @@ def show_leaderboard(comparison: Comparison) -> None:
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results))
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(verdicts.noise_text(comparison), width="stretch")
+            known = [verdicts.noise_text(comparison), " ".join(comparison.notes)]
+            st.caption("  \n".join(known), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
-        if comparison.notes:
-            st.caption(" ".join(comparison.notes))
     doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
     if doubts:
-        st.warning("\n".join(f"- {doubt}" for doubt in doubts), icon=":material/info:")
+        listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
+        st.warning("\n".join(listed), icon=":material/info:")
 
 
 main()

@@ -19,11 +19,11 @@ from views.resources import get_store
 from views.selection import choose_experiment, choose_run
 
 LOG_LINES = 40
+# What a run says for itself, without another one to compare it with.
 NUMBERS = (
     "step_seconds", "compile_seconds", "peak_memory_bytes", "compile_peak_memory_bytes",
     "reserved_memory_bytes", "graph_breaks", "recompiles",
 )  # fmt: skip
-"""What a run says for itself, without another one to compare it with."""
 
 
 def main() -> None:

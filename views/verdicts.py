@@ -87,12 +87,12 @@ def parity_text(result: Result) -> str:
 
 
 def doubts(results: Sequence[Result]) -> list[str]:
-    """Reasons behind parity verdicts other than `holds`, one sentence a run."""
-    return [
-        f"**{result.label}**: {result.parity.reason}"
-        for result in results
-        if result.parity is not None and result.parity.verdict != "holds" and result.parity.reason
-    ]
+    """Reasons behind parity verdicts other than `holds`, each said once, after its runs."""
+    labels: dict[str, list[str]] = {}
+    for result in results:
+        if result.parity is not None and result.parity.verdict != "holds":
+            labels.setdefault(result.parity.reason, []).append(result.label)
+    return [f"**{', '.join(runs)}**: {reason}" for reason, runs in labels.items()]
 
 
 def noise_text(comparison: Comparison) -> str:
