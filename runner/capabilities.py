@@ -60,11 +60,12 @@ class Capabilities:
 
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
-        for backend in spec.backends:
+        backends = [variant.backend for variant in spec.variants if variant.backend is not None]
+        for backend in backends:
             _check_known("backends", backend, (*self.backends, *self.debug_backends))
         _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         _check_known("devices", spec.device, tuple(device.id for device in self.devices))
-        if "inductor" in spec.backends and spec.device == "cpu" and self.cpp_compiler is None:
+        if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)
 

@@ -180,7 +180,11 @@ def _add_spec_options(parser: argparse.ArgumentParser) -> None:
     add("--clip-norm", type=float, help="largest norm of all gradients together")
     add("--precision", default=training.precision, choices=("float32", "tf32", "bf16", "fp16"))
     add("--seed", type=int, default=training.seed)
-    add("--backends", default="inductor", help="comma-separated Dynamo backends")
+    add(
+        "--backends",
+        default="inductor",
+        help="comma-separated, each a name or name:setting=value+setting=value",
+    )
     add("--no-control", action="store_true", help="leave the control out (no parity verdict)")
     add("--device", default="cpu", help="cpu or cuda:N")
     add("--cpu-threads", type=int, help="threads a run computes with (default: half the cores)")

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.validation import Spec, require
+from runner.validation import Options, Spec, require
+from runner.variants import Variant, parse_backend
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {
@@ -23,21 +24,14 @@ BUILTIN_DATA = {
     "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
 }
 DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
-OWN_RANDOM_NUMBERS = frozenset({"cudagraphs"})
-"""Backends whose dropout differs from eager's (a captured graph keeps its own random state)."""
-CONTROL_PERTURBATION = 1e-5
-"""Relative size of the change to the control's initial weights."""
 
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Schedule = Literal["turns", "sequential"]
-Role = Literal["baseline", "control", "backend"]
 Scheduler = Literal[
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
     "step", "multistep", "plateau",
 ]  # fmt: skip
 EvaluationPoint = Literal["epochs", "steps", "end", "never"]
-Options = dict[str, bool | int | float | str | tuple[float, ...]]
-"""Keyword arguments of something that is named beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,28 +158,6 @@ class TrainingSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant(Spec):
-    """One way to run the workload: the baseline, the control, or a backend."""
-
-    label: str
-    role: Role
-    backend: str | None = None
-    """Name of a Dynamo backend; None means no `torch.compile` at all."""
-
-    def check_rules(self) -> None:
-        rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
-        require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
-        rule = "must be named for a backend, and only for a backend"
-        require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
-                 rule)  # fmt: skip
-
-    @property
-    def perturbation(self) -> float:
-        """Relative change to the initial weights."""
-        return CONTROL_PERTURBATION if self.role == "control" else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExperimentSpec(Spec):
     """One comparison: a workload under several backends, beside a baseline and a control."""
 
@@ -194,7 +166,7 @@ class ExperimentSpec(Spec):
     data: DataSpec = field(default_factory=DataSpec)
     training: TrainingSpec = field(default_factory=TrainingSpec)
     backends: tuple[str, ...] = ("inductor",)
-    """Names of Dynamo backends, as `torch.compile(backend=...)` takes them."""
+    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
     control: bool = True
     """Whether a second, minutely perturbed baseline measures noise and rounding."""
     devices: tuple[str, ...] = ("cpu",)
@@ -213,11 +185,10 @@ class ExperimentSpec(Spec):
     def check_rules(self) -> None:
         require(bool(self.name.strip()), "name", self.name, "must not be empty")
         require(len(self.name) <= 120, "name", self.name, "must be at most 120 characters")
-        for backend in self.backends:
-            rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
-            require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", backend)), "backends", backend, rule)
+        compiled = [parse_backend(text) for text in self.backends]
         rule = "must not name a backend twice"
-        require(len(set(self.backends)) == len(self.backends), "backends", self.backends, rule)
+        labels = {variant.label for variant in compiled}
+        require(len(labels) == len(compiled), "backends", self.backends, rule)
         rule = "must name exactly one device, 'cpu' or 'cuda:N'"
         valid = len(self.devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", self.devices[0])
         require(bool(valid), "devices", self.devices, rule)
@@ -244,7 +215,7 @@ class ExperimentSpec(Spec):
     def has_dropout(self) -> bool:
         """Whether every run of the experiment trains with the model's dropout."""
         if self.model.dropout == "auto":
-            return OWN_RANDOM_NUMBERS.isdisjoint(self.backends)
+            return not any(variant.draws_own_random_numbers for variant in self.variants)
         return self.model.dropout == "keep"
 
     @property
@@ -264,10 +235,7 @@ class ExperimentSpec(Spec):
         variants = [Variant(label="baseline", role="baseline")]
         if self.control:
             variants.append(Variant(label="control", role="control"))
-        taken = {variant.label for variant in variants}
-        for backend in self.backends:
-            label = f"backend-{backend}" if backend in taken else backend.lstrip("_.-")
-            variants.append(Variant(label=label, role="backend", backend=backend))
+        variants.extend(parse_backend(text) for text in self.backends)
         return tuple(variants)
 
 

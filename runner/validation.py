@@ -14,6 +14,9 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 from runner.errors import InvalidSpec
 
+Options = dict[str, bool | int | float | str | tuple[float, ...]]
+"""Keyword arguments of something that is named beside them."""
+
 
 @cache
 def _type_hints(kind: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from runner.run_dir import RunState
-from runner.spec import ExperimentSpec, RunSpec, Variant
+from runner.spec import ExperimentSpec, RunSpec
+from runner.variants import Variant
 from storage.errors import NotInStore
 from storage.store import Store
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from runner.errors import InvalidSpec
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, RunSpec, TrainingSpec, Variant
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, RunSpec, TrainingSpec
+from runner.variants import Variant
 
 
 def experiment(**changes: Any) -> ExperimentSpec:

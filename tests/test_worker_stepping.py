@@ -62,7 +62,7 @@ def build(
     spec = TrainingSpec(**{"optimizer": "SGD", "learning_rate": 0.1, **training})
     model = Line()
     optimizer = make_optimizer(spec, model, CPU)
-    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, compile)
+    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, "iteration", compile)
     return model, step, optimizer
 
 
@@ -200,7 +200,7 @@ def test_another_learning_rate_does_not_recompile(optimizer: str) -> None:
     made = make_optimizer(spec, model, CPU)
     rate = LearningRate(spec, 20, made)
     compiled = lambda function: torch.compile(function, backend=counter)  # noqa: E731
-    step = make_step(model, made, MixedPrecision(spec, CPU), spec, compiled)
+    step = make_step(model, made, MixedPrecision(spec, CPU), spec, "iteration", compiled)
     frames, seen = [], set()
     for batch in batches(12):
         step([batch])
@@ -219,7 +219,7 @@ def test_a_warm_up_from_zero_leaves_weights_without_gradient_alone(compiled: boo
     optimizer = make_optimizer(spec, model, CPU)
     rate = LearningRate(spec, 20, optimizer)
     compile = partial(torch.compile, backend="eager") if compiled else lambda function: function
-    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, compile)
+    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, "iteration", compile)
     (batch,) = batches(1)
     batch["inputs"][:, 1] = 0  # so the second weight has no gradient
     before = model.slope.detach().clone()

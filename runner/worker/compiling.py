@@ -5,34 +5,74 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch._dynamo
 import torch._inductor.config
+from torch import nn
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from runner.errors import WorkloadError
 from runner.events import EventLog
+from runner.variants import Variant
 
 MAX_REASON_CHARACTERS = 2000
-Function = TypeVar("Function", bound=Callable[..., Any])
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Puts a function under a backend."""
 
 
-def compile_with(backend: str | None, function: Function) -> Function:
-    """The function under a Dynamo backend; unchanged for None. It compiles when it is called."""
-    if backend is None:
-        return function
+def make_compiler(variant: Variant) -> Compile:
+    """What puts a function under the variant's backend; it compiles when it is first called.
+
+    Raises `WorkloadError` for a backend that torch does not know here.
+    """
+    if variant.backend is None:
+        return lambda function: function
     known = torch._dynamo.list_backends(exclude_tags=None)
-    if backend not in known:
-        near = difflib.get_close_matches(backend, known, n=1)
+    if variant.backend not in known:
+        near = difflib.get_close_matches(variant.backend, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        message = f"backend {backend!r} is not registered here.{hint} Known: {', '.join(known)}"
-        raise WorkloadError(message)
+        message = f"backend {variant.backend!r} is not registered here.{hint}"
+        raise WorkloadError(f"{message} Known: {', '.join(known)}")
     # Draw random numbers as eager does, so that dropout agrees between backends.
     torch._inductor.config.fallback_random = True
-    return cast(Function, torch.compile(function, backend=backend))
+    return cast(Compile, partial(torch.compile, **compile_arguments(variant)))
+
+
+def compile_arguments(variant: Variant) -> dict[str, Any]:
+    """Keyword arguments of `torch.compile` for a variant with a backend."""
+    return {
+        "backend": variant.backend,
+        "mode": variant.mode,
+        "fullgraph": variant.fullgraph,
+        "dynamic": variant.dynamic,
+        "options": dict(variant.options) or None,
+    }
+
+
+def compile_blocks(model: nn.Module, variant: Variant) -> None:
+    """Compiles the model's repeated blocks in place, so that one compilation serves them all.
+
+    The blocks are the members of every `nn.ModuleList` that holds more than one module of one
+    class. Raises `WorkloadError` if the model has none.
+    """
+    blocks = [
+        block
+        for modules in model.modules()
+        if isinstance(modules, nn.ModuleList) and len(modules) > 1
+        for block in modules
+        if {type(other) for other in modules} == {type(block)}
+    ]
+    if not blocks:
+        raise WorkloadError(
+            f"{type(model).__name__} has no repeated blocks (an nn.ModuleList of one class); "
+            "choose another scope than 'blocks'"
+        )
+    for block in blocks:
+        block.compile(**compile_arguments(variant))
 
 
 @dataclass

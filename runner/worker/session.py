@@ -11,9 +11,9 @@ from runner.worker.models import build_model, perturb, weights_sha256
 from runner.worker.training import Trainer
 from runner.worker.turn_source import TurnSource
 
-AUTO_DROPOUT_REASON = "the cudagraphs backend draws random numbers of its own"
+AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
 CUDAGRAPHS_MEMORY_NOTE = (
-    "cudagraphs: peak memory leaves out what captured graphs keep in their private pools; see the "
+    "Peak memory leaves out what captured graphs keep in their private pools; see the "
     "reserved memory instead."
 )
 
@@ -79,7 +79,7 @@ def _notes(spec: RunSpec) -> list[str]:
     if not experiment.has_dropout:
         reason = "" if experiment.model.dropout == "off" else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
-    if spec.variant.backend == "cudagraphs":
+    if spec.variant.captures_cuda_graphs:
         notes.append(CUDAGRAPHS_MEMORY_NOTE)
     left_out = experiment.data.num_train_samples % experiment.training.batch_size
     if left_out:

@@ -10,6 +10,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 
 from runner.errors import WorkloadError
 from runner.spec import TrainingSpec
+from runner.variants import Scope
+from runner.worker.compiling import Compile
 from runner.worker.schedules import is_constant
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -25,7 +27,6 @@ class StepResult(NamedTuple):
 
 Step = Callable[[Sequence[Batch]], StepResult]
 """Trains on the micro-batches of one optimizer step."""
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class MixedPrecision:
@@ -53,14 +54,18 @@ def make_step(
     optimizer: torch.optim.Optimizer,
     precision: MixedPrecision,
     training: TrainingSpec,
+    scope: Scope,
     compile: Compile,
 ) -> Step:
-    """One whole iteration, as compiled functions.
+    """One whole iteration, of which `compile` is given what lies in its scope.
 
-    A step of one micro-batch is one function: forward, loss, backward, optimizer, zero_grad. With
-    accumulation the micro-batch (forward, loss, backward) and the update are two, so that the code
-    does not grow with the number of micro-batches, and a last, smaller window fits it too.
+    In scope `iteration` a step of one micro-batch is one function: forward, loss, backward,
+    optimizer, zero_grad. With accumulation, and in scope `forward_backward`, the micro-batch
+    (forward, loss, backward) and the update are two, so that the code does not grow with the number
+    of micro-batches, and a last, smaller window fits it too. Scope `blocks` has nothing left to do
+    here: the model's blocks are compiled in place.
     """
+    forward: Callable[..., Any] = compile(model) if scope == "forward" else model
     update = _make_update(model, optimizer, precision, training)
     scaler = precision.scaler
     scales_loss = scaler.is_enabled()
@@ -69,20 +74,26 @@ def make_step(
     # inside a called function after the break at loss.backward(), and would split it once more.
     def backward(batch: Batch, share: Tensor) -> Tensor:
         with precision.autocast():
-            loss: Tensor = model(**batch).loss * share
+            loss: Tensor = forward(**batch).loss * share
         (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def iterate(batch: Batch) -> StepResult:
         with precision.autocast():
-            loss: Tensor = model(**batch).loss
+            loss: Tensor = forward(**batch).loss
         (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
         return StepResult(loss.detach(), update())
 
-    if training.gradient_accumulation == 1:
-        whole = compile(iterate)
-        return lambda batches: whole(batches[0])
-    return _accumulating(compile(backward), compile(update))
+    if scope in ("forward", "blocks"):
+        compile = _leave_alone
+    if scope == "forward_backward" or training.gradient_accumulation > 1:
+        return _accumulating(compile(backward), compile(update))
+    whole = compile(iterate)
+    return lambda batches: whole(batches[0])
+
+
+def _leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _accumulating(

@@ -1,7 +1,6 @@
 """The training loop: one block of steps a turn, everything measured and written down."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from runner.events import EventLog
 from runner.spec import RunSpec
 from runner.turns import Turn
-from runner.worker.compiling import CompileObserver, compile_with
+from runner.worker.compiling import CompileObserver, compile_blocks, make_compiler
 from runner.worker.data import Dataset
 from runner.worker.evaluation import evaluate
 from runner.worker.measuring import PeakMemory, make_clock
@@ -48,8 +47,13 @@ class Trainer:
         self._precision = MixedPrecision(self._training, device)
         optimizer = make_optimizer(self._training, self._model, device)
         self._rate = LearningRate(self._training, spec.experiment.num_steps, optimizer)
-        compile = partial(compile_with, spec.variant.backend)
-        self._step = make_step(self._model, optimizer, self._precision, self._training, compile)
+        self._replays_graphs = spec.variant.captures_cuda_graphs
+        compile = make_compiler(spec.variant)
+        if spec.variant.scope == "blocks":
+            compile_blocks(self._model, spec.variant)
+        self._step = make_step(
+            self._model, optimizer, self._precision, self._training, spec.variant.scope, compile
+        )
 
     def train(self, turns: TurnSource) -> bool:
         """Trains to the end of the plan (True) or until somebody asks to stop (False)."""
@@ -93,6 +97,9 @@ class Trainer:
         self._clock.start()
         while len(compiled) < block.num_steps and not turns.stop_requested:
             index = len(compiled)
+            if self._replays_graphs:
+                # Tells the compiler that the last step's results may be overwritten.
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             loss, norm = self._step(self._fetch(next(windows)))
             # Copies, because a captured CUDA graph overwrites its outputs at the next replay.
             self._losses[index].copy_(loss)
@@ -152,12 +159,14 @@ class Trainer:
     def _evaluate(self, block: Block) -> None:
         self._log.append("phase", phase="evaluating")
         self._log.flush()
-        result = evaluate(
-            self._model,
-            self._evaluation_split,
-            self._training.batch_size,
-            self._precision.autocast,
-        )
+        # Blocks that were compiled in place would otherwise compile anew for evaluation.
+        with torch.compiler.set_stance("force_eager"):
+            result = evaluate(
+                self._model,
+                self._evaluation_split,
+                self._training.batch_size,
+                self._precision.autocast,
+            )
         self._rate.evaluated(result["loss"])
         self._log.append("evaluation", epoch=block.epoch, step=block.end, **result)
         self._log.append("phase", phase="training")

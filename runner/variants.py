@@ -1,0 +1,121 @@
+"""The ways to run a workload: baseline, control, and each backend with its settings.
+
+A backend is written as its name, or with settings behind a colon:
+
+    inductor
+    inductor:mode=max-autotune
+    inductor:scope=forward+dynamic=true
+    inductor:epilogue_fusion=false          any other name is an Inductor configuration
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from runner.errors import InvalidSpec
+from runner.validation import Options, Spec, require
+
+Role = Literal["baseline", "control", "backend"]
+Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+CONTROL_PERTURBATION = 1e-5
+"""Relative size of the change to the control's initial weights."""
+RESERVED_LABELS = ("baseline", "control")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant(Spec):
+    """One way to run the workload."""
+
+    label: str
+    role: Role
+    backend: str | None = None
+    """Name of a Dynamo backend; None means no `torch.compile` at all."""
+    scope: Scope = "iteration"
+    """What is compiled: the whole iteration; the model's forward; forward and backward with the
+    optimizer apart; or the model's repeated blocks, each once for all of them."""
+    mode: Mode | None = None
+    fullgraph: bool = False
+    """Whether a graph break is an error."""
+    dynamic: bool | None = None
+    """Whether shapes are symbols (true), fixed (false), or fixed until they change (null)."""
+    options: Options = field(default_factory=dict)
+    """Inductor configuration by name."""
+
+    def check_rules(self) -> None:
+        rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
+        require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        rule = "must be named for a backend, and only for a backend"
+        require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
+                rule)  # fmt: skip
+        settings = self.mode is not None or bool(self.options)
+        rule = "is for inductor only, which alone has modes and options"
+        require(not settings or self.backend == "inductor", "backends", self.label, rule)
+        rule = "has a mode and options; torch.compile takes one of them"
+        require(self.mode is None or not self.options, "backends", self.label, rule)
+        rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
+        possible = self.scope in ("forward", "blocks")
+        require(not self.fullgraph or possible, "backends", self.label, rule)
+
+    @property
+    def perturbation(self) -> float:
+        """Relative change to the initial weights."""
+        return CONTROL_PERTURBATION if self.role == "control" else 0.0
+
+    @property
+    def captures_cuda_graphs(self) -> bool:
+        """Whether steps are replayed from CUDA graphs."""
+        return self.backend == "cudagraphs" or self.mode in ("reduce-overhead", "max-autotune")
+
+    @property
+    def draws_own_random_numbers(self) -> bool:
+        """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
+        return self.captures_cuda_graphs
+
+
+def parse_backend(text: str) -> Variant:
+    """The variant that a text such as `inductor:mode=max-autotune` describes.
+
+    Raises `InvalidSpec` for the field `backends`.
+    """
+    name, _, settings = text.partition(":")
+    rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
+    require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name)), "backends", text, rule)
+    known: dict[str, Any] = {}
+    options: Options = {}
+    for setting in filter(None, settings.split("+")):
+        key, equals, value = setting.partition("=")
+        rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
+        require(bool(key.isidentifier() and equals and value), "backends", text, rule)
+        if key in ("scope", "mode", "fullgraph", "dynamic"):
+            known[key] = _value(value)
+        else:
+            options[key] = _value(value)
+    try:
+        return Variant(label=_label(name, {**known, **options}), role="backend", backend=name,
+                       options=options, **known)  # fmt: skip
+    except InvalidSpec as error:
+        if error.field == "backends":
+            raise
+        raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _label(name: str, settings: dict[str, Any]) -> str:
+    """`inductor-max-autotune-forward`: the values that speak for themselves, the others named."""
+    words = [name.lstrip("_.-")]
+    for key, value in settings.items():
+        speaks = value in get_args(Scope) + get_args(Mode)
+        words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
+    label = "-".join(words)
+    return f"backend-{label}" if label in RESERVED_LABELS else label
