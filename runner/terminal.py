@@ -19,6 +19,8 @@ def watch(experiment: Experiment) -> None:
     """Shows the runs of an experiment until all have ended."""
     labels = [variant.label for variant in experiment.spec.variants]
     runs = [RunProgress(run, experiment.spec.num_steps) for run in experiment.runs]
+    width = max(map(len, labels))
+    padded = [label.ljust(width) for label in labels]
     is_terminal = sys.stdout.isatty()
     drawn = 0
     shown: list[str] = []
@@ -26,7 +28,7 @@ def watch(experiment: Experiment) -> None:
     while True:
         for run in runs:
             run.update()
-        lines = [_line(label, run) for label, run in zip(labels, runs, strict=True)]
+        lines = [_line(label, run) for label, run in zip(padded, runs, strict=True)]
         over = all(run.state.is_final for run in runs)
         if is_terminal:
             drawn = _redraw(lines, drawn)
@@ -55,7 +57,7 @@ def _print_changed(lines: Sequence[str], shown: Sequence[str]) -> None:
 def _line(label: str, run: RunProgress) -> str:
     filled = round(BAR_WIDTH * run.steps_done / run.num_steps)
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    parts = [f"{label:<14} [{bar}] {run.steps_done:>5}/{run.num_steps}", f"{_doing(run):<16}"]
+    parts = [f"{label} [{bar}] {run.steps_done:>5}/{run.num_steps}", f"{_doing(run):<16}"]
     if run.loss is not None:
         parts.append(f"loss {run.loss:.4f}")
     if run.step_seconds is not None:

@@ -167,6 +167,23 @@ def test_the_record_names_the_workload_and_the_environment(tmp_path: Path) -> No
     assert environment["cpu_threads"] == 1
 
 
+def test_a_step_of_several_micro_batches_counts_all_their_samples(tmp_path: Path) -> None:
+    training = replace(experiment().training, gradient_accumulation=3)
+    events = run(experiment(training=training), tmp_path / "e.jsonl")
+    (workload,) = of_kind(events, "workload")
+    # 6 batches of 4 in windows of 3 make 2 steps an epoch, of 12 samples each.
+    assert (workload["num_steps"], workload["samples_per_step"]) == (4, 12)
+
+
+def test_the_learning_rate_of_every_step_is_recorded(tmp_path: Path) -> None:
+    training = replace(experiment().training, scheduler="linear", clip_norm=1.0)
+    steps = of_kind(run(experiment(training=training), tmp_path / "e.jsonl"), "step")
+    # From 1e-3 in 12 equal steps to 0.
+    expected = [1e-3 * (12 - step) / 12 for step in range(12)]
+    assert [step["learning_rate"] for step in steps] == pytest.approx(expected)
+    assert all(step["gradient_norm"] > 0 for step in steps)
+
+
 def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
     events = run(experiment(), tmp_path / "e.jsonl", "eager")
     started, ended = of_kind(events, "compile_started"), of_kind(events, "compile_ended")

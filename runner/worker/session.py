@@ -49,7 +49,7 @@ def _enter(log: EventLog, phase: str) -> None:
 def _describe_workload(log: EventLog, spec: RunSpec, model: nn.Module, data: Dataset) -> None:
     experiment = spec.experiment
     is_text = data.vocabulary_size is not None
-    batch_size = experiment.training.batch_size
+    samples = experiment.training.batch_size * experiment.training.gradient_accumulation
     log.append(
         "workload",
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -60,8 +60,8 @@ def _describe_workload(log: EventLog, spec: RunSpec, model: nn.Module, data: Dat
         num_steps=experiment.num_steps,
         steps_per_epoch=experiment.steps_per_epoch,
         block_steps=experiment.block_steps,
-        samples_per_step=batch_size,
-        tokens_per_step=batch_size * experiment.data.sequence_length if is_text else None,
+        samples_per_step=samples,
+        tokens_per_step=samples * experiment.data.sequence_length if is_text else None,
         majority_share=data.majority_share,
         weights_sha256=weights_sha256(model),
         data_sha256=data.sha256,
