@@ -31,7 +31,7 @@ class Evidence:
     steps: pd.DataFrame
     blocks: pd.DataFrame
     evaluations: pd.DataFrame
-    """By epoch."""
+    """By the number of steps done."""
     compiled_frames: pd.DataFrame
     graph_breaks: pd.DataFrame
     workload: dict[str, Any]
@@ -131,7 +131,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"],
                 losses=_by(_of(losses, run["run_id"]), "step")["loss"],
-                evaluations=_by(_of(evaluations, run["run_id"]), "epoch"),
+                evaluations=_by(_of(evaluations, run["run_id"]), "step"),
                 workload=queries.fields_of(workloads, run["run_id"]),
                 environment=queries.fields_of(environments, run["run_id"]),
                 **mine,

@@ -121,6 +121,12 @@ def format_epochs(epochs: Any) -> str:
 
 
 @_defined
+def format_number(number: Any) -> str:
+    """Four digits, very large and very small ones with an exponent."""
+    return f"{number:.4g}"
+
+
+@_defined
 def format_p_value(p: Any) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
@@ -131,6 +137,14 @@ _ALL = (
     Metric(
         name="loss", title="Loss", unit="", better="lower", format=format_loss,
         definition="Training loss of one step, as the model returned it, before its update.",
+    ),
+    Metric(
+        name="learning_rate", title="Learning rate", unit="", better=None, format=format_number,
+        definition="What the schedule gave the optimizer for one step.",
+    ),
+    Metric(
+        name="gradient_norm", title="Gradient norm", unit="", better=None, format=format_loss,
+        definition="Norm of all gradients of one step together, before clipping.",
     ),
     Metric(
         name="step_seconds", title="Step time", unit="s", better="lower", format=format_seconds,
@@ -199,11 +213,11 @@ _ALL = (
     ),
     Metric(
         name="accuracy", title="Accuracy", unit="", better="higher", format=format_share,
-        definition="Share of held-out samples labelled correctly after the last epoch.",
+        definition="Share of held-out samples labelled correctly at the last evaluation.",
     ),
     Metric(
         name="eval_loss", title="Evaluation loss", unit="", better="lower", format=format_loss,
-        definition="Mean loss on the held-out samples after the last epoch.",
+        definition="Mean loss on the held-out samples at the last evaluation.",
     ),
     Metric(
         name="final_loss", title="Final loss", unit="", better="lower", format=format_loss,

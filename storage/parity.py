@@ -155,27 +155,27 @@ def judge_accuracies(
 ) -> Parity:
     """Breaks a parity that holds by the losses if the backend's accuracy is another one.
 
-    Evaluations are indexed by epoch. The median difference over the epochs counts, because one
-    epoch's accuracy jumps about even between equal runs. Allowed are two standard errors of the
-    difference of two shares, or what the control's differences make likely, whichever is more:
-    their root mean square times Student's t for as many values, since few of them tell little.
+    Evaluations are indexed by step. The median of their differences counts, because a single
+    accuracy jumps about even between equal runs. Allowed are two standard errors of the difference
+    of two shares, or what the control's differences make likely, whichever is more: their root mean
+    square times Student's t for as many values, since few of them tell little.
     """
     from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
 
-    epochs = baseline.index.intersection(control.index).intersection(backend.index)
-    if parity.verdict != "holds" or epochs.empty:
+    common = baseline.index.intersection(control.index).intersection(backend.index)
+    if parity.verdict != "holds" or common.empty:
         return parity
-    theirs, mine = baseline["accuracy"][epochs], backend["accuracy"][epochs]
-    share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][epochs].min()
+    theirs, mine = baseline["accuracy"][common], backend["accuracy"][common]
+    share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][common].min()
     sampling = 2 * math.sqrt(2 * share * (1 - share) / num_samples)
-    strayed = math.sqrt(((control["accuracy"][epochs] - theirs) ** 2).mean())
-    allowed = max(float(stdtrit(len(epochs), ACCURACY_CONFIDENCE)) * strayed, sampling)
+    strayed = math.sqrt(((control["accuracy"][common] - theirs) ** 2).mean())
+    allowed = max(float(stdtrit(len(common), ACCURACY_CONFIDENCE)) * strayed, sampling)
     difference = (mine - theirs).median()
     if abs(difference) <= allowed:
         return parity
     reason = (
-        f"the accuracy differs from the baseline's by {difference:+.2%} (median over epochs); "
-        f"rounding and sampling explain {allowed:.2%}"
+        f"the accuracy differs from the baseline's by {difference:+.2%} (median over the "
+        f"evaluations); rounding and sampling explain {allowed:.2%}"
     )
     return replace(parity, verdict="broken", reason=reason)
 

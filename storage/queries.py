@@ -161,6 +161,14 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     return _rows(store, experiment_id, "judged_steps", columns, "step")
 
 
+def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
+    """run_id, label, role, step, learning_rate, gradient_norm of every step.
+
+    Either is missing where it was not recorded; a gradient norm may be infinite.
+    """
+    return _rows(store, experiment_id, "steps", "step, learning_rate, gradient_norm", "step")
+
+
 def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory."""
     columns = (
@@ -171,9 +179,9 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
-    """What each run scored on the held-out samples at the end of each epoch."""
+    """What each run scored on the held-out samples, after `step` steps."""
     columns = "epoch, step, loss, accuracy, num_samples, seconds"
-    return _rows(store, experiment_id, "evaluations", columns, "epoch")
+    return _rows(store, experiment_id, "evaluations", columns, "seq")
 
 
 def compiles(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -82,7 +82,7 @@ CREATE TABLE graph_breaks (
 CREATE TABLE steps (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
-    compiled BOOLEAN
+    compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE
 );
 
 CREATE TABLE blocks (

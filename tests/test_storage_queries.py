@@ -10,6 +10,7 @@ import pytest
 from runner.process import ProcessIdentity
 from runner.run_dir import DataDir, RunState
 from storage import queries
+from storage.evidence import load_evidence
 from storage.export import to_csv
 from storage.store import Store
 from tests.journals import (
@@ -154,6 +155,36 @@ def test_cumulative_times_add_up_step_times_with_the_compilation(data_dir: DataD
         seconds = queries.cumulative_times(store, EXPERIMENT_ID)["seconds"].tolist()
     # 5; 5.5; 6; 6.5; 6.75; 7; 7.25; 7.5
     assert seconds == [5.0, 5.5, 6.0, 6.5, 6.75, 7.0, 7.25, 7.5]
+
+
+def test_learning_rate_and_gradient_norm_of_steps_are_missing_where_not_recorded(
+    data_dir: DataDir,
+) -> None:
+    log = Recording(data_dir.runs, "baseline").log
+    log.append("step", step=0, loss=2.0, learning_rate=0.0, gradient_norm=2.5)
+    log.append("step", step=1, loss=1.0, learning_rate=1e-3, gradient_norm=math.inf)
+    log.append("step", step=2, loss=1.0, learning_rate=5e-4, gradient_norm=None)
+    log.append("step", step=3, loss=1.0)  # as journals were before these fields
+    log.flush()
+    with Store.in_memory(data_dir) as store:
+        frame = queries.step_settings(store, EXPERIMENT_ID)
+    assert frame["step"].tolist() == [0, 1, 2, 3]
+    assert frame["learning_rate"].tolist()[:3] == [0.0, 1e-3, 5e-4]
+    assert frame["gradient_norm"].tolist()[:2] == [2.5, math.inf]
+    assert frame.isna().sum().to_dict() == dict.fromkeys(frame, 0) | {
+        "learning_rate": 1,
+        "gradient_norm": 2,
+    }
+
+
+def test_several_evaluations_in_one_epoch_all_count(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    for accuracy in (0.25, 0.5, 0.75):
+        recording.block([0.1] * 10, [1.0] * 10).evaluation(accuracy, epoch=0)
+    with Store.in_memory(data_dir) as store:
+        _spec, (baseline,) = load_evidence(store, EXPERIMENT_ID)
+    assert baseline.evaluations["accuracy"].to_dict() == {10: 0.25, 20: 0.5, 30: 0.75}
+    assert baseline.last_evaluation("accuracy") == 0.75
 
 
 def test_only_blocks_without_a_compilation_after_the_first_one_are_steady(
