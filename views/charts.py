@@ -16,6 +16,9 @@ from storage.metrics import METRICS, axis_unit
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
+SMALL_HEIGHT = 220
+SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
+"""How Plotly joins the points: a learning rate holds for a whole step."""
 SMOOTHED_FROM = 200
 """Steps from which on a loss chart draws moving averages."""
 MAX_SMOOTH_POINTS = 500
@@ -113,6 +116,23 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
     if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
+
+
+def setting(frame: pd.DataFrame, name: str) -> go.Figure:
+    """One run's `learning_rate` or `gradient_norm` over the steps, small.
+
+    `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
+    finite, as fp16 has them while its scale settles, leave a gap.
+    """
+    figure = go.Figure()
+    _label, _role, color, run = next(by_run(frame))
+    values = run[name].astype(float)
+    figure.add_scatter(
+        x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
+        name=METRICS[name].title, line={**line_style("backend", color), "shape": SHAPES[name]},
+    )  # fmt: skip
+    over_steps(figure, METRICS[name].axis_title)
+    return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
 
 
 def over_steps(figure: go.Figure, y_title: str) -> go.Figure:

@@ -93,9 +93,21 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
         f"{spec.device} ({device}), {order}, **{words.plural(spec.num_steps, 'step')}** each: "
-        f"{words.plural(spec.training.epochs, 'epoch')} of {spec.steps_per_epoch:,} batches of "
-        f"{spec.training.batch_size}. {time}"
+        f"{_length(spec)}. {time}"
     )
+
+
+def _length(spec: ExperimentSpec) -> str:
+    """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
+    training = spec.training
+    what = f"batches of {training.batch_size}"
+    if training.gradient_accumulation > 1:
+        what = f"steps of {training.gradient_accumulation} x {training.batch_size} samples"
+    if training.max_steps is None:
+        return f"{words.plural(training.epochs, 'epoch')} of {spec.steps_per_epoch:,} {what}"
+    num_epochs = f"{spec.num_steps / spec.steps_per_epoch:.3g}"
+    epochs = "epoch" if num_epochs == "1" else "epochs"
+    return f"{num_epochs} {epochs} of {spec.steps_per_epoch:,} {what}"
 
 
 def finished(store: Store) -> Iterator[tuple[pd.Series, pd.DataFrame]]:

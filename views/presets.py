@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from runner.capabilities import Capabilities
 from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from runner.variants import parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +71,16 @@ def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
     """The same experiment on this machine: on its GPU if it has one, with backends that can run."""
     device = next((entry.id for entry in machine.devices if entry.id != "cpu"), "cpu")
     known = {*machine.backends, *machine.debug_backends}
-    backends = [name for name in spec.backends if name in known]
+    backends = [text for text in spec.backends if _backend(text) in known]
     if device == "cpu" and machine.cpp_compiler is None:
         # Without a compiler Inductor cannot run on the CPU; `eager` still says what Dynamo costs.
-        backends = [name for name in backends if name != "inductor"]
+        backends = [text for text in backends if _backend(text) != "inductor"]
         backends = backends if "eager" in backends else ["eager", *backends]
     if device == "cpu":
-        backends = [name for name in backends if name != "cudagraphs"]
+        backends = [text for text in backends if _backend(text) != "cudagraphs"]
     return replace(spec, devices=(device,), backends=tuple(backends))
+
+
+def _backend(text: str) -> str | None:
+    """The backend's name, whatever settings follow it."""
+    return parse_backend(text).backend

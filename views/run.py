@@ -25,6 +25,13 @@ NUMBERS = (
     "reserved_memory_bytes", "graph_breaks", "recompiles",
 )  # fmt: skip
 
+WHEN_EVALUATED = {
+    "epochs": "None yet: they follow the ends of epochs.",
+    "steps": "None yet: they follow every so many steps.",
+    "end": "None yet: one follows the last step.",
+    "never": "None: the specification asks for none.",
+}
+
 
 def main() -> None:
     store = get_store()
@@ -98,8 +105,24 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     chart_card("Time of every step", partial(charts.step_series, steps), steps, name="run-steps")
     draw = partial(charts.losses, losses, every_step=steps)
     chart_card("Training loss", draw, losses, name="run-loss")
+    show_step_settings(_of(queries.step_settings(store, record.experiment_id), run))
     evaluations = _of(queries.evaluations(store, record.experiment_id), run)
-    show_table("Evaluations", evaluations, "evaluations", "None yet: one follows each epoch.")
+    when = WHEN_EVALUATED[record.spec.training.evaluation]
+    show_table("Evaluations", evaluations, "evaluations", when)
+
+
+def show_step_settings(steps: pd.DataFrame) -> None:
+    """Charts of the learning rate, if it changes, and of the gradient norm, if it was recorded."""
+    telling = [name for name, least in (("learning_rate", 2), ("gradient_norm", 1))
+               if steps[name].nunique() >= least]  # fmt: skip
+    if not telling:
+        return
+    for column, name in zip(st.columns(len(telling)), telling, strict=True):
+        metric = METRICS[name]
+        data = steps[["run_id", "label", "role", "step", name]]
+        with column:
+            chart_card(metric.title, partial(charts.setting, data, name), data,
+                       name=f"run-{name.replace('_', '-')}", help=metric.definition)  # fmt: skip
 
 
 def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:

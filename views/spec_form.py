@@ -1,9 +1,4 @@
-"""The form behind Launch: every field of a specification, each with a sentence of help.
-
-Every widget is bound to the address under `<preset>.<field>` and left out of it while it has the
-preset's value: a link or a reload brings back exactly what was typed, one preset's fields do not
-disturb another's, and a new choice of preset starts from that preset.
-"""
+"""The form behind Launch: every field of a specification, each with a sentence of help."""
 
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
@@ -17,9 +12,26 @@ from runner.spec import (
     DataSpec,
     ExperimentSpec,
     ModelSpec,
-    Precision,
     Schedule,
     TrainingSpec,
+)
+from runner.variants import parse_backend
+from views import training_form
+from views.fields import Fields
+
+VARIANTS = (
+    "inductor:mode=reduce-overhead",
+    "inductor:mode=max-autotune",
+    "inductor:scope=forward",
+    "inductor:scope=forward_backward",
+    "inductor:scope=blocks",
+)
+"""Variants that the form offers by name; any other can be typed."""
+SETTINGS_HELP = (
+    "The same backend can run several times with different settings, which you can type: "
+    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
+    "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
+    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration."
 )
 
 
@@ -39,10 +51,14 @@ def spec_form(preset: str, start: ExperimentSpec, machine: Capabilities) -> Expe
         with learning:
             st.markdown("**Model and training**")
             model_values = _model(fields, start.model)
-            training_values = _training(fields, start.training, machine)
+            training_values = training_form.usual(fields, start.training, machine)
         with data:
             st.markdown("**Data**")
             data_values = (own_data or _data_source(fields, start.data)) | _data(fields, start.data)
+        with st.expander("Schedule, clipping, evaluation", icon=":material/school:"):
+            precision = training_values["precision"]
+            training_values |= training_form.unusual(fields, start.training, precision)
+    fields.raise_errors()
     return replace(
         start,
         backends=backends,
@@ -53,50 +69,21 @@ def spec_form(preset: str, start: ExperimentSpec, machine: Capabilities) -> Expe
     )
 
 
-class Fields:
-    """Widgets of one preset, with their keys."""
-
-    def __init__(self, preset: str) -> None:
-        self._preset = preset
-
-    def bound(self, name: str) -> dict[str, Any]:
-        """Arguments that every widget shares."""
-        return {"key": f"{self._preset}.{name}", "bind": "query-params"}
-
-    def number(self, label: str, name: str, value: int | None, help: str, lowest: int = 1) -> Any:
-        return st.number_input(
-            label, value=value, min_value=lowest, step=1, help=help,
-            placeholder="half the cores" if value is None else None, **self.bound(name),
-        )  # fmt: skip
-
-    def text(self, label: str, name: str, value: str, help: str) -> str:
-        return st.text_input(label, value, help=help, **self.bound(name)) or ""
-
-    def choice(
-        self, label: str, name: str, value: str, options: list[str], help: str, typed: bool = False
-    ) -> str:
-        """One of `options`, or with `typed` anything that is typed."""
-        options = options if value in options else [value, *options]
-        chosen = st.selectbox(
-            label, options, options.index(value), help=help, accept_new_options=typed,
-            **self.bound(name),
-        )  # fmt: skip
-        return str(chosen or value)
-
-
 def _backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> tuple[str, ...]:
     usual, debug = st.columns(2)
+    variants = [text for text in VARIANTS if parse_backend(text).backend in machine.backends]
     chosen: list[str] = []
-    for column, label, name, options, help in (
-        (usual, "Backends", "backends", machine.backends,
-         "Each is one run of the same training, compiled by this backend."),
+    for column, label, name, known, offered, help in (
+        (usual, "Backends", "backends", machine.backends, [*machine.backends, *variants],
+         f"Each is one run of the same training, compiled by this backend. {SETTINGS_HELP}"),
         (debug, "Backends for testing and debugging", "debug_backends", machine.debug_backends,
+         list(machine.debug_backends),
          "torch tags these for debugging: `eager` captures the graph and runs it as it is, "
          "`aot_eager` also traces the backward pass. They show where time or parity is lost."),
     ):  # fmt: skip
-        default = [backend for backend in start.backends if backend in options]
+        value = [text for text in start.backends if parse_backend(text).backend in known]
         with column:
-            chosen += st.multiselect(label, options, default, help=help, **fields.bound(name))
+            chosen += fields.choices(label, name, value, offered, help)
     return tuple(chosen)
 
 
@@ -105,9 +92,9 @@ def _experiment(fields: Fields, start: ExperimentSpec, machine: Capabilities) ->
     schedules = list(get_args(Schedule))
     name = fields.text("Name", "name", start.name, "What the experiment is called everywhere.")
     device = fields.choice("Device", "device", start.device, devices, "Where every run computes.")
-    control = st.toggle(
-        "Control", start.control, **fields.bound("control"),
-        help="A second baseline with minutely changed weights. It measures noise and rounding; "
+    control = fields.switch(
+        "Control", "control", start.control,
+        "A second baseline with minutely changed weights. It measures noise and rounding; "
         "without it there is no parity verdict.",
     )  # fmt: skip
     schedule = fields.choice(
@@ -123,7 +110,8 @@ def _experiment(fields: Fields, start: ExperimentSpec, machine: Capabilities) ->
         "block_steps": fields.number("Steps per turn", "block_steps", start.block_steps,
                                      "Steps that a run makes before the next one's turn."),
         "cpu_threads": fields.number("CPU threads", "cpu_threads", start.cpu_threads,
-                                     "Threads of each run; empty means half the cores."),
+                                     "Threads of each run; empty means half the cores.",
+                                     empty="half the cores"),
         "time_limit_seconds": float(fields.number(
             "Time limit (s)", "time_limit", int(start.time_limit_seconds),
             "Longest that one run may work, waiting for its turn not counted.")),
@@ -169,23 +157,4 @@ def _data(fields: Fields, start: DataSpec) -> dict[str, Any]:
         "sequence_length": fields.number("Sequence length", "sequence_length",
                                          start.sequence_length, "Tokens per text: longer ones "
                                          "are cut, shorter ones padded.", lowest=4),
-    }  # fmt: skip
-
-
-def _training(fields: Fields, start: TrainingSpec, machine: Capabilities) -> dict[str, Any]:
-    return {
-        "optimizer": fields.choice("Optimizer", "optimizer", start.optimizer,
-                                   list(machine.optimizers), "A class of `torch.optim`."),
-        "learning_rate": st.number_input(
-            "Learning rate", value=start.learning_rate, step=1e-5, format="%g",
-            help="Step size of the optimizer.", **fields.bound("learning_rate")),
-        "batch_size": fields.number("Batch size", "batch_size", start.batch_size,
-                                    "Samples per optimizer step."),
-        "epochs": fields.number("Epochs", "epochs", start.epochs, "Passes over the train samples."),
-        "precision": fields.choice(
-            "Precision", "precision", start.precision, list(get_args(Precision)),
-            "`tf32` lets float32 products use TF32; `bf16` and `fp16` are autocast. `tf32` and "
-            "`fp16` need a GPU."),
-        "seed": fields.number("Seed", "seed", start.seed, "Decides weights, samples, their order, "
-                              "dropout and the order of turns.", lowest=0),
     }  # fmt: skip

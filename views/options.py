@@ -1,0 +1,63 @@
+"""Keyword arguments as a line of text: `weight_decay=0.01, betas=(0.9, 0.95), fused=true`."""
+
+import math
+import re
+
+from runner.validation import Options
+
+COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+
+
+def parse_options(text: str) -> Options:
+    """The values by name; raises `ValueError` with a sentence that says what is wrong.
+
+    A value is a number, `true` or `false`, several numbers in parentheses, or else text.
+    """
+    options: Options = {}
+    for part in filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name.isidentifier() and equals and value):
+            raise ValueError(f"{part!r} must read name=value; several are separated by commas")
+        if name in options:
+            raise ValueError(f"{name!r} is given twice")
+        options[name] = _value(value)
+    return options
+
+
+def write_options(options: Options) -> str:
+    """The text that `parse_options` reads."""
+    return ", ".join(f"{name}={_written(value)}" for name, value in options.items())
+
+
+def _value(text: str) -> bool | int | float | str | tuple[float, ...]:
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith("(") != text.endswith(")"):
+        raise ValueError(f"{text!r} has a parenthesis without its other half")
+    if text.startswith("("):
+        numbers = [_number(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+        if not numbers or any(number is None for number in numbers):
+            raise ValueError(f"{text!r} must hold numbers, separated by commas")
+        return tuple(number for number in numbers if number is not None)
+    number = _number(text)
+    return text if number is None else number
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            number: int | float = kind(text)
+        except ValueError:
+            continue
+        if not math.isfinite(number):
+            raise ValueError(f"{text!r} is not a finite number")
+        return number
+    return None
+
+
+def _written(value: bool | int | float | str | tuple[float, ...]) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(str, value))})"
+    return str(value)
