@@ -15,6 +15,8 @@ CONFIDENCE = 0.95
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
 """Speeds closer than this are called the same, however exactly they are known."""
+MAX_MARGIN_OF_SAME = 0.05
+"""On a machine noisier than this nothing is called the same: two runs may hide a real difference."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
 BreakEvenVerdict = Literal["reached", "never", "unsure"]
@@ -111,7 +113,8 @@ def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> Sp
         return "faster"
     if significant and ratio.high < 1 and ratio.median < 1 / (1 + margin):
         return "slower"
-    if ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin:
+    within_margin = ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
+    if within_margin and margin <= MAX_MARGIN_OF_SAME:
         return "same"
     return "unsure"
 
