@@ -16,7 +16,7 @@ SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
 """Speeds closer than this are called the same, however exactly they are known."""
 MAX_MARGIN_OF_SAME = 0.05
-"""On a machine noisier than this nothing is called the same: two runs may hide a real difference."""
+"""On a machine noisier than this nothing is called the same."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
 BreakEvenVerdict = Literal["reached", "never", "unsure"]
