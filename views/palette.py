@@ -5,6 +5,7 @@ background, so a figure need not know the theme.
 """
 
 from collections.abc import Iterable
+from zlib import crc32
 
 NEUTRAL = "#8a8f98"
 FAINT = "rgba(138, 143, 152, 0.22)"
@@ -19,16 +20,31 @@ KNOWN = {
     "cudagraphs": "#e0702b",
     "aot_eager": "#9b5de5",
     "eager": "#0e9aa7",
+    "inductor-reduce-overhead": "#d6498f",
+    "inductor-forward": "#6d8b1f",
+    "inductor-forward_backward": "#b07d10",
+    "inductor-blocks": "#d94a57",
+    "inductor-max-autotune": "#a3623a",
 }
-OTHERS = ("#d6498f", "#6d8b1f", "#b07d10", "#1f9d76", "#d94a57", "#a06be0", "#3b82f6")
+OTHERS = ("#1f9d76", *(color for color in KNOWN.values() if color != NEUTRAL))
+"""What any other label can have, as far as the runs beside it leave it free."""
 
 
 def run_colors(labels: Iterable[str]) -> dict[str, str]:
-    """Colour of each run; labels come in variant order, so an experiment always looks the same."""
+    """Colour of each run; up to ten runs beside baseline and control all differ.
+
+    The place at which a label begins to look for a free colour depends on its name alone, so that
+    hardly any colour changes when other runs come or go.
+    """
     ordered = list(dict.fromkeys(labels))
-    others = [label for label in ordered if label not in KNOWN]
-    assigned = {label: OTHERS[place % len(OTHERS)] for place, label in enumerate(others)}
-    return {label: KNOWN.get(label) or assigned[label] for label in ordered}
+    colors = {label: KNOWN[label] for label in ordered if label in KNOWN}
+    for label in ordered:
+        if label not in colors:
+            first = crc32(label.encode()) % len(OTHERS)
+            candidates = [*OTHERS[first:], *OTHERS[:first]]
+            free = [color for color in candidates if color not in colors.values()]
+            colors[label] = (free or candidates)[0]
+    return {label: colors[label] for label in ordered}
 
 
 def dash(role: str) -> str:

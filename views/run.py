@@ -141,7 +141,10 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
     st.markdown("**The same experiment again, without the browser**")
     st.code(reproduce.command(record.spec), language="bash")
-    st.markdown("**Specification of the experiment**")
+    title = "**Specification of the experiment**"
+    if reproduce.needs_file(record.spec):
+        title += f": save it as `{reproduce.SPEC_FILE}` for the command above"
+    st.markdown(title)
     st.code(record.spec.to_json(), language="json")
 
 
