@@ -9,7 +9,8 @@ from torch import nn
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
-from runner.worker.data import Dataset, hub_advice
+from runner.worker.data import Dataset
+from runner.worker.tokenizing import hub_advice
 
 BERT_SIZES: dict[str, dict[str, int]] = {
     "builtin:bert-tiny": {
