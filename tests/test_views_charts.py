@@ -225,9 +225,18 @@ def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
 def test_accuracy_over_epochs_counts_epochs_from_one():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 1],
                           "accuracy": [0.5, 0.75], "loss": [1.0, 0.5]})  # fmt: skip
-    figure = bars.over_epochs(frame, "accuracy", majority_share=0.2)
+    figure = bars.over_evaluations(frame, "accuracy", majority_share=0.2)
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
+
+
+def test_several_evaluations_of_one_epoch_stand_at_their_steps():
+    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 0],
+                          "step": [50, 100], "accuracy": [0.5, 0.75],
+                          "loss": [1.0, 0.5]})  # fmt: skip
+    figure = bars.over_evaluations(frame, "eval_loss")
+    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
+    assert figure.layout.xaxis.title.text == "Step"
 
 
 def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ():
@@ -235,6 +244,34 @@ def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ
     assert first["inductor"] == run_colors(["inductor", "eager"])["inductor"] == KNOWN["inductor"]
     assert first["baseline"] == first["control"] == NEUTRAL
     assert len({first["mine"], first["other"], first["inductor"], NEUTRAL}) == 4
+
+
+def test_eight_runs_of_one_backend_have_eight_colours_that_stay_when_one_is_hidden():
+    labels = ["baseline", "inductor", "inductor-reduce-overhead", "inductor-max-autotune",
+              "inductor-forward", "inductor-forward_backward", "inductor-blocks",
+              "inductor-epilogue_fusion_false"]  # fmt: skip
+    colors = run_colors(labels)
+    assert len(set(colors.values())) == 8
+    for hidden in labels:
+        rest = [label for label in labels if label != hidden]
+        known = [label for label in rest if label in KNOWN]
+        assert {label: run_colors(rest)[label] for label in known} == {
+            label: colors[label] for label in known
+        }
+
+
+def test_many_runs_that_nobody_knows_share_colours_only_when_all_are_taken():
+    labels = [f"mine-{number}" for number in range(12)]
+    assert len(set(run_colors(labels[:10]).values())) == 10
+    assert len(run_colors(labels)) == 12
+
+
+def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
+    frame = series("gradient_norm", inductor=[2.5, math.inf, 1.5])
+    line = charts.setting(frame, "gradient_norm").data[0]
+    assert (line.y[0], line.y[2]) == (2.5, 1.5)
+    assert math.isnan(line.y[1])
+    assert line.connectgaps is not True
 
 
 def test_the_control_is_told_from_the_baseline_by_its_dashes():

@@ -104,17 +104,20 @@ def accuracy(results: Sequence[Result], majority_share: float | None) -> go.Figu
     return figure
 
 
-def over_epochs(frame: pd.DataFrame, name: str, majority_share: float | None = None) -> go.Figure:
-    """What each run scored on held-out samples at the end of each epoch.
+def over_evaluations(
+    frame: pd.DataFrame, name: str, majority_share: float | None = None
+) -> go.Figure:
+    """What each run scored on held-out samples, by epoch, or by step if epochs had several.
 
-    `frame`: label, role, epoch, accuracy, loss. `name` is `accuracy` or `eval_loss`.
+    `frame`: label, role, epoch, step, accuracy, loss. `name` is `accuracy` or `eval_loss`.
     """
     figure = go.Figure()
+    by_step = frame.duplicated(["label", "epoch"]).any()
     colors = run_colors(frame["label"])
     for label, run in frame.groupby("label", sort=False):
         role, color = str(run["role"].iloc[0]), colors[str(label)]
         figure.add_scatter(
-            x=run["epoch"] + 1,
+            x=run["step"] if by_step else run["epoch"] + 1,
             y=run["accuracy" if name == "accuracy" else "loss"],
             name=str(label),
             mode="lines+markers",
@@ -126,7 +129,7 @@ def over_epochs(frame: pd.DataFrame, name: str, majority_share: float | None = N
     over_steps(figure, METRICS[name].axis_title)
     if name == "accuracy":
         figure.update_yaxes(tickformat=".0%", rangemode="tozero")
-    return figure.update_xaxes(title_text="Epoch", dtick=1)
+    return figure if by_step else figure.update_xaxes(title_text="Epoch", dtick=1)
 
 
 def _bars(

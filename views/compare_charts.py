@@ -95,12 +95,12 @@ def _memory(results: Sequence[Result]) -> None:
 
 
 def _evaluation(store: Store, experiment_id: str, results: Sequence[Result], name: str) -> None:
-    """Bars for a training of one epoch, lines for a longer one."""
+    """Bars for a single evaluation, lines for several."""
     scores = _of(queries.evaluations(store, experiment_id), results)
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
-    if scores["epoch"].nunique() > 1:
-        draw = partial(bars.over_epochs, scores, name, guessing)
+    if scores.duplicated("label").any():
+        draw = partial(bars.over_evaluations, scores, name, guessing)
     elif name == "accuracy":
         draw = partial(bars.accuracy, results, guessing)
     else:

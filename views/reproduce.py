@@ -70,9 +70,6 @@ def command(spec: ExperimentSpec) -> str:
 
 def needs_file(spec: ExperimentSpec) -> bool:
     """Whether the specification has a field set that the command line has no option for."""
-    defaults = TrainingSpec()
     # Which experiment was repeated says nothing about what is run, so `fallback_of` is left out.
-    # A comma separates backends on the command line and so cannot stand within one.
-    return any(
-        getattr(spec.training, name) != getattr(defaults, name) for name in WITHOUT_OPTION
-    ) or any("," in text for text in spec.backends)
+    defaults = TrainingSpec()
+    return any(getattr(spec.training, name) != getattr(defaults, name) for name in WITHOUT_OPTION)
