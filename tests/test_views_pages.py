@@ -193,6 +193,31 @@ def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
     opened("run", run=f"{EXPERIMENT_ID}.inductor", tab=tab)
 
 
+def charted(app: AppTest) -> list[str]:
+    return [title for title in ("**Learning rate**", "**Gradient norm**") if title in text(app)]
+
+
+def test_a_run_charts_its_learning_rate_if_it_changes_and_its_gradient_norm_if_recorded(
+    folder: DataDir,
+):
+    record_experiment(folder.runs)  # as journals were before these fields
+    expected: dict[str, list[str]] = {EXPERIMENT_ID: []}
+    for number, (rates, norm, titles) in enumerate((
+        ((1e-3, 1e-3), None, []),
+        ((0.0, 1e-3), None, ["**Learning rate**"]),
+        ((1e-3, 1e-3), 2.5, ["**Gradient norm**"]),
+    )):  # fmt: skip
+        experiment_id = f"20261122-101010-000000-aaa{number}"
+        recording = Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start()
+        for step, rate in enumerate(rates):
+            recording.log.append("step", step=step, epoch=0, round=0, loss=1.0, seconds=0.1,
+                                 compiled=False, learning_rate=rate,
+                                 gradient_norm=norm)  # fmt: skip
+        recording.end()
+        expected[experiment_id] = titles
+    assert {one: charted(opened("run", experiment=one)) for one in expected} == expected
+
+
 def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: DataDir):
     recording = Recording(folder.runs, "baseline").claim().start()
     for _ in range(2):
