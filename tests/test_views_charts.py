@@ -246,6 +246,18 @@ def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ
     assert len({first["mine"], first["other"], first["inductor"], NEUTRAL}) == 4
 
 
+def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():
+    labels = ["baseline", "inductor-reduce-overhead", "inductor-forward", "inductor", "eager"]
+    figure = bars.metric([result(label, compile_seconds=1.0) for label in labels[:3]],
+                         "compile_seconds")  # fmt: skip
+    assert list(figure.layout.yaxis.ticktext) == [
+        "baseline", "inductor-<br>reduce-overhead", "inductor-<br>forward",
+    ]  # fmt: skip
+    many = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
+    few = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels[:4]}))
+    assert (few.layout.height, many.layout.height) == (340, 356)  # 16 for each run beyond four
+
+
 def test_eight_runs_of_one_backend_have_eight_colours_that_stay_when_one_is_hidden():
     labels = ["baseline", "inductor", "inductor-reduce-overhead", "inductor-max-autotune",
               "inductor-forward", "inductor-forward_backward", "inductor-blocks",

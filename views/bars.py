@@ -19,6 +19,7 @@ from views.palette import FAINT, NEUTRAL, dash, run_colors
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
+LONG_LABEL = 14
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "reserved_memory_bytes": ("|", "line-ns"),
@@ -67,9 +68,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
         figure.add_scatter(
             x=[getattr(result, name) for result in marked],
             y=[result.label for result in marked],
-            mode="markers",
-            hoverinfo="skip",
-            showlegend=False,
+            mode="markers", hoverinfo="skip", showlegend=False,
             marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
                     "color": color},
         )  # fmt: skip
@@ -97,7 +96,8 @@ def accuracy(results: Sequence[Result], majority_share: float | None) -> go.Figu
 
     `majority_share` is what always guessing the most frequent label would score, drawn as a line.
     """
-    figure = metric(results, "accuracy").update_xaxes(tickformat=".0%")
+    shares = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]  # beyond 100 % there is only room for text
+    figure = metric(results, "accuracy").update_xaxes(tickformat=".0%", tickvals=shares)
     if majority_share is not None:
         figure.add_vline(x=majority_share, **_reference("top right"))
         figure.update_layout(margin_t=26)
@@ -119,11 +119,9 @@ def over_evaluations(
         figure.add_scatter(
             x=run["step"] if by_step else run["epoch"] + 1,
             y=run["accuracy" if name == "accuracy" else "loss"],
-            name=str(label),
-            mode="lines+markers",
+            name=str(label), mode="lines+markers", marker={"size": 8},
             line={"color": color, "width": 1.6, "dash": dash(role)},
-            marker={"size": 8},
-        )
+        )  # fmt: skip
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))
     over_steps(figure, METRICS[name].axis_title)
@@ -142,26 +140,16 @@ def _bars(
     colors = run_colors(result.label for result in results)
     figure = go.Figure()
     figure.add_bar(
-        x=[_number(value) for value in values],
-        y=list(colors),
-        orientation="h",
-        width=0.56,
+        x=[_number(value) for value in values], y=list(colors), orientation="h", width=0.56,
         marker={"color": list(colors.values()), "pattern": _patterns(results, NEUTRAL)},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+        hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
     figure.add_scatter(
-        x=[_number(end) for end in ends],
-        y=list(colors),
-        text=list(texts),
-        mode="markers+text",
+        x=[_number(end) for end in ends], y=list(colors), text=list(texts), mode="markers+text",
         marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
-        textposition="middle right",
-        cliponaxis=False,
-        hoverinfo="skip",
-        showlegend=False,
-    )
-    room = 1.12 + 0.012 * max((len(text) for text in texts), default=0)
+        textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
+    room = 1.25 + 0.008 * max((len(text) for text in texts), default=0)
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
     return _per_run(figure, list(colors), "").update_xaxes(range=[0.0, highest * room])
 
@@ -171,8 +159,14 @@ def _per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figur
     figure.update_layout(margin_t=8)
     figure.update_xaxes(title_text=x_title, zeroline=False)
     return figure.update_yaxes(
-        categoryorder="array", categoryarray=list(labels), autorange="reversed", title_text=""
-    )
+        categoryorder="array", categoryarray=list(labels), autorange="reversed", title_text="",
+        tickvals=list(labels), ticktext=[_in_two_lines(label) for label in labels],
+    )  # fmt: skip
+
+
+def _in_two_lines(label: str) -> str:
+    """A long label leaves no room for its bar on a narrow screen."""
+    return label.replace("-", "-<br>", 1) if len(label) > LONG_LABEL else label
 
 
 def _reference(position: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
 SMALL_HEIGHT = 220
+FEW_RUNS, LEGEND_LINE = 4, 16
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
 """How Plotly joins the points: a learning rate holds for a whole step."""
 SMOOTHED_FROM = 200
@@ -138,6 +139,9 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
 def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
     """The common look of every figure over steps."""
     figure.update_layout(**layout(), hovermode="x unified")
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    # On a narrow screen each run takes a line of the legend, above and out of the same height.
+    figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
     figure.update_xaxes(title_text="Step", showgrid=False, zeroline=False)
     return figure.update_yaxes(title_text=y_title, zeroline=False)
 
