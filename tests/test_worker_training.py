@@ -193,7 +193,8 @@ def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
     assert whole_step["function"] == "iterate" and whole_step["total_seconds"] > 0
     breaks = of_kind(events, "graph_break")
     (backward,) = (event for event in breaks if "backward" in event["reason"])
-    assert "stepping.py:" in backward["location"] and backward["count"] == 1
+    assert backward["location"].startswith("runner/worker/stepping.py:")
+    assert backward["count"] == 1 and whole_step["file"] == "runner/worker/stepping.py"
 
 
 def test_every_epoch_sees_every_sample_at_most_once_in_another_order(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from runner.errors import WorkloadError
 from runner.events import EventLog
+from runner.queue import PROJECT_ROOT
 from runner.variants import Variant
 
 MAX_REASON_CHARACTERS = 2000
@@ -153,7 +154,7 @@ def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
     return {
         "compile_id": metrics.compile_id,
         "function": metrics.co_name,
-        "file": metrics.co_filename,
+        "file": _short_path(metrics.co_filename),
         "line": metrics.co_firstlineno,
         "dynamo_seconds": _seconds(metrics.dynamo_cumulative_compile_time_us),
         "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
@@ -172,4 +173,9 @@ def _seconds(microseconds: int | None) -> float | None:
 
 
 def _location(stack: list[Any]) -> str | None:
-    return f"{stack[-1].filename}:{stack[-1].lineno}" if stack else None
+    return f"{_short_path(stack[-1].filename)}:{stack[-1].lineno}" if stack else None
+
+
+def _short_path(path: str | None) -> str | None:
+    """A file of this project relative to its root: run folders travel between machines."""
+    return path and path.removeprefix(f"{PROJECT_ROOT}/")
