@@ -13,7 +13,7 @@ from runner.worker.turn_source import TurnSource
 
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
 CUDAGRAPHS_MEMORY_NOTE = (
-    "Peak memory leaves out what captured graphs keep in their private pools; see the "
+    "peak memory leaves out what captured graphs keep in their private pools; see the "
     "reserved memory instead."
 )
 
@@ -80,7 +80,7 @@ def _notes(spec: RunSpec) -> list[str]:
         reason = "" if experiment.model.dropout == "off" else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
     if spec.variant.captures_cuda_graphs:
-        notes.append(CUDAGRAPHS_MEMORY_NOTE)
+        notes.append(f"{spec.variant.label}: {CUDAGRAPHS_MEMORY_NOTE}")
     left_out = experiment.data.num_train_samples % experiment.training.batch_size
     if left_out:
         notes.append(f"Each epoch leaves out {left_out} samples that do not fill a batch.")
