@@ -27,9 +27,10 @@ from runner.queue import (
     submit,
 )
 from runner.run_dir import DataDir
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, Scheduler, TrainingSpec
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from runner.supervisor import supervise
 from runner.terminal import watch
+from runner.training_spec import Scheduler
 
 DATA_VARIABLE = "BREAKEVEN_DATA"
 BAD_INPUT = 2

@@ -10,151 +10,17 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.validation import Options, Spec, require
+from runner.training_spec import CheckpointSpec, EvaluationSpec, StoppingSpec, TrainingSpec
+from runner.validation import Spec, require
 from runner.variants import Variant, parse_backend
+from runner.workload_spec import USER_CODE, DataSpec, ModelSpec, check_task
 
-BUILTIN = "builtin:"
-BUILTIN_MODELS = {
-    "builtin:bert-tiny": "BERT, 2 layers of 128, random weights",
-    "builtin:bert-base": "BERT, 12 layers of 768, random weights",
-    "builtin:vit-small": "ViT, 4 layers of 128, for images, random weights",
-}
-BUILTIN_DATA = {
-    "builtin:reviews": "star reviews written by a generator, 5 labels",
-    "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
-}
-DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
-
-Precision = Literal["float32", "tf32", "bf16", "fp16"]
-Schedule = Literal["turns", "sequential"]
-Scheduler = Literal[
-    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
-    "step", "multistep", "plateau",
+__all__ = [
+    "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec", "ModelSpec", "RunSpec",
+    "Schedule", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
-EvaluationPoint = Literal["epochs", "steps", "end", "never"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSpec(Spec):
-    """Which model is trained."""
-
-    source: str = "builtin:bert-tiny"
-    """A built-in configuration (`builtin:...`, random weights), a local folder, or a hub name."""
-    dropout: Literal["auto", "keep", "off"] = "auto"
-    """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
-    numbers of its own, because its losses could then not be compared with the baseline's."""
-
-    def check_rules(self) -> None:
-        require(bool(self.source), "model.source", self.source, "must name a model")
-        if self.is_builtin:
-            rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
-            require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
-
-    @property
-    def is_builtin(self) -> bool:
-        """Whether the model is one of ours, with random weights."""
-        return self.source.startswith(BUILTIN)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSpec(Spec):
-    """Which labelled samples are trained on and which are held out."""
-
-    source: str = "builtin:reviews"
-    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, or a hub name."""
-    text_column: str = "text"
-    label_column: str = "label"
-    train_split: str = "train"
-    """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
-    eval_split: str = "test"
-    """Split of a hub data set to evaluate on."""
-    num_train_samples: int = 1000
-    num_eval_samples: int = 200
-    sequence_length: int = 128
-    """Tokens per text; longer texts are cut, shorter ones padded."""
-
-    def check_rules(self) -> None:
-        require(bool(self.source), "data.source", self.source, "must name a data set")
-        if self.source.startswith(BUILTIN):
-            rule = f"must be one of {', '.join(BUILTIN_DATA)}"
-            require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
-        for name in ("num_train_samples", "num_eval_samples"):
-            value = getattr(self, name)
-            require(value >= 1, f"data.{name}", value, "must be at least 1")
-        length = self.sequence_length
-        require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
-
-    @property
-    def is_file(self) -> bool:
-        """Whether `source` is a path rather than a built-in set or a hub name."""
-        return self.source.endswith(DATA_FILE_SUFFIXES) or self.source.startswith(("/", ".", "~"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSpec(Spec):
-    """How the model is trained."""
-
-    optimizer: str = "Adam"
-    """Name of a class in `torch.optim`."""
-    optimizer_options: Options = field(default_factory=dict)
-    """Keyword arguments of the optimizer beside the learning rate, such as `weight_decay`."""
-    learning_rate: float = 5e-5
-    """The highest that the schedule reaches."""
-    scheduler: Scheduler = "constant"
-    """How the learning rate changes with the steps."""
-    warmup_steps: int = 0
-    """Steps over which the learning rate first rises from 0."""
-    scheduler_options: Options = field(default_factory=dict)
-    """Keyword arguments of the schedule, such as `num_cycles`, or `step_size` for `step`."""
-    batch_size: int = 8
-    """Samples per micro-batch: what the device works on at once."""
-    gradient_accumulation: int = 1
-    """Micro-batches per optimizer step. An epoch's last step takes what is left."""
-    epochs: int = 1
-    max_steps: int | None = None
-    """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
-    clip_norm: float | None = None
-    """Largest norm of all gradients together; they are scaled down to it."""
-    clip_value: float | None = None
-    """Largest size of each gradient element."""
-    record_gradient_norm: bool = False
-    """Whether every step records the norm of its gradients, before clipping."""
-    evaluation: EvaluationPoint = "epochs"
-    """When held-out samples are evaluated; at the end in any case but `never`."""
-    evaluate_every: int = 1
-    """How many epochs or steps lie between evaluations."""
-    precision: Precision = "float32"
-    """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
-    scaler_options: Options = field(default_factory=dict)
-    """Keyword arguments of `torch.amp.GradScaler`, which fp16 uses."""
-    seed: int = 0
-    """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
-
-    def check_rules(self) -> None:
-        require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
-                 "must be the name of a class in torch.optim")  # fmt: skip
-        for name in (
-            "batch_size", "gradient_accumulation", "epochs", "max_steps", "evaluate_every",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"training.{name}", value, "must be at least 1")
-        for name in ("clip_norm", "clip_value"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"training.{name}", value, "must be above 0")
-        warmup = self.warmup_steps
-        require(warmup >= 0, "training.warmup_steps", warmup, "must be at least 0")
-        rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
-        without = self.scheduler in ("step", "multistep", "plateau")
-        require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
-        rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
-        blind = self.scheduler == "plateau" and self.evaluation == "never"
-        require(not blind, "training.evaluation", self.evaluation, rule)
-        scaler = self.scaler_options
-        rule = "are for precision 'fp16' only"
-        require(not scaler or self.precision == "fp16", "training.scaler_options", scaler, rule)
-        rate = self.learning_rate
-        require(rate > 0, "training.learning_rate", rate, "must be above 0")
-        require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
+Schedule = Literal["turns", "sequential"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +28,16 @@ class ExperimentSpec(Spec):
     """One comparison: a workload under several backends, beside a baseline and a control."""
 
     name: str
+    task: str = "text_classification"
+    """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
     data: DataSpec = field(default_factory=DataSpec)
     training: TrainingSpec = field(default_factory=TrainingSpec)
+    evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
+    stopping: StoppingSpec = field(default_factory=StoppingSpec)
+    checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
+    callbacks: tuple[str, ...] = ()
+    """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
     control: bool = True
@@ -200,11 +73,31 @@ class ExperimentSpec(Spec):
         batch, samples = self.training.batch_size, self.data.num_train_samples
         rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
         require(batch <= samples, "training.batch_size", batch, rule)
+        check_task(self.task)
+        self._check_evaluation()
+        for callback in self.callbacks:
+            rule = "must read path.py:Class"
+            require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
         on_cpu = self.devices[0] == "cpu"
         precision = self.training.precision
         rule = "needs a CUDA device; on the CPU choose float32 or bf16"
         require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
                  rule)  # fmt: skip
+
+    def _check_evaluation(self) -> None:
+        evaluation = self.evaluation
+        blind = evaluation.when == "never"
+        plateau = self.training.scheduler == "plateau"
+        rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
+        require(not (blind and plateau), "evaluation.when", evaluation.when, rule)
+        rule = "must not be 'never' where training stops by it"
+        stops = self.stopping.follows_evaluation
+        require(not (blind and stops), "evaluation.when", evaluation.when, rule)
+        for name in ("splits", "predictions"):
+            splits = getattr(evaluation, name)
+            rule = "must not name 'test' while data.num_test_samples is 0"
+            missing = "test" in splits and self.data.num_test_samples == 0
+            require(not missing, f"evaluation.{name}", splits, rule)
 
     @property
     def device(self) -> str:
@@ -220,9 +113,16 @@ class ExperimentSpec(Spec):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps per epoch; a last, smaller batch is left out (it would recompile)."""
-        num_batches = self.data.num_train_samples // self.training.batch_size
-        return math.ceil(num_batches / self.training.gradient_accumulation)
+        """Optimizer steps per epoch; the last one may have fewer micro-batches."""
+        num_batches = self.data.num_train_samples / self.training.batch_size
+        whole = math.floor if self.training.last_batch == "drop" else math.ceil
+        return math.ceil(whole(num_batches) / self.training.gradient_accumulation)
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """Every `path.py:name` of a person's own that the experiment runs."""
+        sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
+        return (*sources, *self.callbacks)
 
     @property
     def num_steps(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from runner.errors import InvalidSpec
+from runner.settings import parse_settings
 from runner.validation import Options, Spec, require
 
 Role = Literal["baseline", "control", "backend"]
@@ -21,6 +22,7 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = ("baseline", "control")
+VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,37 +80,19 @@ def parse_backend(text: str) -> Variant:
 
     Raises `InvalidSpec` for the field `backends`.
     """
-    name, _, settings = text.partition(":")
+    name, settings = parse_settings(text, "backends")
     rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
     require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name)), "backends", text, rule)
-    known: dict[str, Any] = {}
-    options: Options = {}
-    for setting in filter(None, settings.split("+")):
-        key, equals, value = setting.partition("=")
-        rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
-        require(bool(key.isidentifier() and equals and value), "backends", text, rule)
-        if key in ("scope", "mode", "fullgraph", "dynamic"):
-            known[key] = _value(value)
-        else:
-            options[key] = _value(value)
+    known: dict[str, Any] = {
+        key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
+    }
     try:
-        return Variant(label=_label(name, {**known, **options}), role="backend", backend=name,
-                       options=options, **known)  # fmt: skip
+        return Variant(label=_label(name, {**known, **settings}), role="backend", backend=name,
+                       options=settings, **known)  # fmt: skip
     except InvalidSpec as error:
         if error.field == "backends":
             raise
         raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
-
-
-def _value(text: str) -> bool | int | float | str:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _label(name: str, settings: dict[str, Any]) -> str:

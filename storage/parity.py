@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from runner.spec import Precision
+from runner.training_spec import Precision
 
 SAFETY_FACTOR = 10.0
 """A correct backend rounds differently at every operation, the control only at the start."""

@@ -6,16 +6,9 @@ from typing import Any, get_args, get_type_hints
 import streamlit as st
 
 from runner.capabilities import Capabilities
-from runner.spec import (
-    BUILTIN_DATA,
-    BUILTIN_MODELS,
-    DataSpec,
-    ExperimentSpec,
-    ModelSpec,
-    Schedule,
-    TrainingSpec,
-)
+from runner.spec import DataSpec, ExperimentSpec, ModelSpec, Schedule, TrainingSpec
 from runner.variants import parse_backend
+from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS
 from views import training_form
 from views.fields import Fields
 

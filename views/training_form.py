@@ -5,7 +5,8 @@ from typing import Any, get_args
 import streamlit as st
 
 from runner.capabilities import Capabilities
-from runner.spec import EvaluationPoint, Precision, Scheduler, TrainingSpec
+from runner.spec import TrainingSpec
+from runner.training_spec import EvaluationPoint, Precision, Scheduler
 from views.fields import Fields
 
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
-from runner.spec import BUILTIN
+from runner.workload_spec import BUILTIN
 from storage.metrics import DASH
 
 STATES = {

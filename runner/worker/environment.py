@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from runner.errors import WorkloadError
-from runner.spec import Precision
+from runner.training_spec import Precision
 from runner.worker.probe import cpu_name
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.spec import EvaluationPoint, ExperimentSpec
+from runner.spec import ExperimentSpec
+from runner.training_spec import EvaluationPoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +28,15 @@ def plan_blocks(experiment: ExperimentSpec) -> Iterator[Block]:
     A block is as long as the experiment says, or shorter where an epoch, the training or the steps
     to the next evaluation end.
     """
-    training = experiment.training
+    evaluation = experiment.evaluation
     first, last = 0, experiment.num_steps
     while first < last:
         epoch = first // experiment.steps_per_epoch
         end = min(first + experiment.block_steps, (epoch + 1) * experiment.steps_per_epoch, last)
-        if training.evaluation == "steps":
-            end = min(end, (first // training.evaluate_every + 1) * training.evaluate_every)
-        evaluate = end == last and training.evaluation != "never"
-        evaluate |= _is_due(training.evaluation, training.evaluate_every, end, experiment)
+        if evaluation.when == "steps":
+            end = min(end, (first // evaluation.every + 1) * evaluation.every)
+        evaluate = end == last and evaluation.when != "never"
+        evaluate |= _is_due(evaluation.when, evaluation.every, end, experiment)
         yield Block(first_step=first, num_steps=end - first, epoch=epoch, evaluate=evaluate)
         first = end
 

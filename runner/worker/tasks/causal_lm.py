@@ -1,0 +1,1 @@
+"""The next token of every text, by a transformers model."""

@@ -1,0 +1,1 @@
+"""A model and samples from Python files of one's own."""

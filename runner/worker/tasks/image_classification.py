@@ -1,0 +1,1 @@
+"""One label per image, by a transformers model."""

@@ -1,0 +1,1 @@
+"""Tokens hidden from the model, which it restores; by a transformers model."""

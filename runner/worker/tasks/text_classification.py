@@ -1,0 +1,1 @@
+"""One label per text, by a transformers model."""

@@ -1,0 +1,110 @@
+"""Which model is trained, on which samples, for which task."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runner.validation import Spec, require
+
+BUILTIN = "builtin:"
+BUILTIN_MODELS = {
+    "builtin:bert-tiny": "BERT, 2 layers of 128, random weights",
+    "builtin:bert-base": "BERT, 12 layers of 768, random weights",
+    "builtin:gpt2-tiny": "GPT-2, 2 layers of 128, for causal_lm, random weights",
+    "builtin:vit-small": "ViT, 4 layers of 128, for images, random weights",
+}
+BUILTIN_DATA = {
+    "builtin:reviews": "star reviews written by a generator, 5 labels",
+    "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
+}
+DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+TASKS = tuple(
+    sorted(
+        file.stem
+        for file in (Path(__file__).parent / "worker" / "tasks").glob("*.py")
+        if not file.stem.startswith("_")
+    )
+)
+"""A task is a module in `runner/worker/tasks/`, named after its file."""
+USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")
+"""`path.py:name`: a function or class in a person's own file."""
+
+
+def check_task(task: str) -> None:
+    """Raises `InvalidSpec` unless there is such a task."""
+    require(task in TASKS, "task", task, f"must be one of {', '.join(TASKS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(Spec):
+    """Which model is trained."""
+
+    source: str = "builtin:bert-tiny"
+    """A built-in configuration (`builtin:...`, random weights), a local folder, a hub name, or
+    `path.py:function`, which is called without arguments and returns an `nn.Module`."""
+    dropout: Literal["auto", "keep", "off"] = "auto"
+    """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
+    numbers of its own, because its losses could then not be compared with the baseline's."""
+
+    def check_rules(self) -> None:
+        require(bool(self.source), "model.source", self.source, "must name a model")
+        if self.is_builtin:
+            rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
+            require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the model is one of ours, with random weights."""
+        return self.source.startswith(BUILTIN)
+
+    @property
+    def is_user_code(self) -> bool:
+        return bool(USER_CODE.fullmatch(self.source))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec(Spec):
+    """Which samples are trained on and which are held out."""
+
+    source: str = "builtin:reviews"
+    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a hub name, or
+    `path.py:function`, which is called without arguments and returns the samples."""
+    text_column: str = "text"
+    label_column: str = "label"
+    train_split: str = "train"
+    """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
+    eval_split: str = "test"
+    """Split of a hub data set to evaluate on while training (validation)."""
+    test_split: str = "test"
+    """Split of a hub data set to test on; samples used for validation are not used again."""
+    num_train_samples: int = 1000
+    num_eval_samples: int = 200
+    """Held-out samples for validation."""
+    num_test_samples: int = 0
+    """Further held-out samples, for a last test."""
+    sequence_length: int = 128
+    """Tokens per text; longer texts are cut, shorter ones padded."""
+
+    def check_rules(self) -> None:
+        require(bool(self.source), "data.source", self.source, "must name a data set")
+        if self.source.startswith(BUILTIN):
+            rule = f"must be one of {', '.join(BUILTIN_DATA)}"
+            require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
+        for name in ("num_train_samples", "num_eval_samples"):
+            value = getattr(self, name)
+            require(value >= 1, f"data.{name}", value, "must be at least 1")
+        tests = self.num_test_samples
+        require(tests >= 0, "data.num_test_samples", tests, "must be at least 0")
+        length = self.sequence_length
+        require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
+
+    @property
+    def is_user_code(self) -> bool:
+        return bool(USER_CODE.fullmatch(self.source))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `source` is a path rather than a built-in set, a hub name or a function."""
+        is_path = self.source.endswith(DATA_FILE_SUFFIXES) or self.source.startswith(("/", ".", "~"))
+        return is_path and not self.is_user_code
