@@ -20,9 +20,14 @@ class RunProgress:
     phase: str = ""
     steps_done: int = 0
     loss: float | None = None
-    accuracy: float | None = None
+    held_out: tuple[str, float] | None = None
+    """Name and value of what the last evaluation without a compiler found: accuracy, or loss."""
     compiling_since: float | None = None
     """Seconds since the epoch; None while nothing compiles."""
+    checkpoint_step: int | None = None
+    """Steps done at the last checkpoint."""
+    stopped: str = ""
+    """Why training ended before its last step."""
     error: str = ""
     _offset: int = 0
     _recent_seconds: list[float] = field(default_factory=list)
@@ -46,17 +51,23 @@ class RunProgress:
         match event["kind"]:
             case "phase":
                 self.phase = event["phase"]
-            case "compile_started":
-                self.compiling_since = event["time"]
-            case "compile_ended":
-                self.compiling_since = None
+            case "compile_started" | "compile_ended" as kind:
+                self.compiling_since = event["time"] if kind == "compile_started" else None
             case "step":
                 self.steps_done = event["step"] + 1
                 self.loss = float(event["loss"])
                 if not event["compiled"]:
                     recent = [*self._recent_seconds, event["seconds"]]
                     self._recent_seconds = recent[-NUM_RECENT_STEPS:]
-            case "evaluation":
-                self.accuracy = float(event["accuracy"])
+            case "evaluation" if not event.get("compiled") and event.get("split") != "train":
+                name = "loss" if event.get("accuracy") is None else "accuracy"
+                self.held_out = (name, float(event[name]))
+            case "checkpoint":
+                self.checkpoint_step = event["step"]
+            case "resumed":
+                self.steps_done = event["step"]
+                self.compiling_since, self.stopped, self.error = None, "", ""
+            case "stopped":
+                self.stopped = f"stopped after step {event['step']}: {event['reason']}"
             case "error":
                 self.error = event["message"]

@@ -28,6 +28,7 @@ class ExperimentSpec(Spec):
     """One comparison: a workload under several backends, beside a baseline and a control."""
 
     name: str
+    """What the experiment is called everywhere."""
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)

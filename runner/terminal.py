@@ -62,10 +62,11 @@ def _line(label: str, run: RunProgress) -> str:
         parts.append(f"loss {run.loss:.4f}")
     if run.step_seconds is not None:
         parts.append(f"{run.step_seconds * 1e3:.1f} ms/step")
-    if run.accuracy is not None:
-        parts.append(f"accuracy {run.accuracy:.1%}")
-    if run.error:
-        parts.append(textwrap.shorten(run.error, MAX_ERROR_CHARACTERS, placeholder=" ..."))
+    if run.held_out is not None:
+        name, value = run.held_out
+        parts.append(f"accuracy {value:.1%}" if name == "accuracy" else f"held-out {value:.4f}")
+    if said := run.error or run.stopped:
+        parts.append(textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ..."))
     return "  ".join(parts)
 
 

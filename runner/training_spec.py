@@ -116,6 +116,7 @@ class TrainingSpec(Spec):
     gradient_accumulation: int = 1
     """Micro-batches per optimizer step. An epoch's last step takes what is left."""
     epochs: int = 1
+    """Passes over the training samples."""
     max_steps: int | None = None
     """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
     clip_norm: float | None = None
@@ -237,6 +238,7 @@ class CheckpointSpec(Spec):
     every: int | None = None
     """How many epochs or steps lie between checkpoints; one follows the last step. None: none."""
     unit: Literal["epochs", "steps"] = "epochs"
+    """What `every` counts."""
     keep_last: int = 1
     """Latest checkpoints that are kept."""
     keep_best: int = 0

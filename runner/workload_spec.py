@@ -71,7 +71,9 @@ class DataSpec(Spec):
     """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a hub name, or
     `path.py:function`, which is called without arguments and returns the samples."""
     text_column: str = "text"
+    """Column of a file or hub data set that holds the text."""
     label_column: str = "label"
+    """Column that holds the label, text or number."""
     train_split: str = "train"
     """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
     eval_split: str = "test"
@@ -79,6 +81,7 @@ class DataSpec(Spec):
     test_split: str = "test"
     """Split of a hub data set to test on; samples used for validation are not used again."""
     num_train_samples: int = 1000
+    """Samples to train on."""
     num_eval_samples: int = 200
     """Held-out samples for validation."""
     num_test_samples: int = 0

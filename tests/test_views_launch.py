@@ -1,18 +1,15 @@
 """Launch's form: optional settings, options as text, variants of backends, and what is said."""
 
-import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from test_views_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
 
-from runner.cli import _parser, _read_spec
+from runner.options import parse_options, write_options
 from runner.queue import experiments
 from runner.run_dir import DataDir
 from runner.spec import ExperimentSpec, TrainingSpec
-from views import reproduce
-from views.options import parse_options, write_options
 from views.presets import PRESETS, adjusted
 
 
@@ -147,31 +144,3 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
     )
     assert adjusted(variants, WITH_GPU).backends == variants.backends
     assert adjusted(variants, MACHINE).backends == ("inductor:scope=forward", "eager:dynamic=true")
-
-
-CHANGED: dict[str, Any] = {
-    "optimizer": "SGD", "optimizer_options": {"momentum": 0.9}, "learning_rate": 0.1,
-    "scheduler": "linear", "warmup_steps": 3, "scheduler_options": {"min_lr": 0.1},
-    "batch_size": 4, "gradient_accumulation": 2, "epochs": 3, "max_steps": 7, "clip_norm": 1.0,
-    "clip_value": 0.5, "record_gradient_norm": True, "evaluation": "end", "evaluate_every": 2,
-    "precision": "bf16", "scaler_options": {"init_scale": 2.0}, "seed": 5,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [field.name for field in fields(TrainingSpec)])
-def test_no_setting_of_the_training_is_lost_in_the_command(name: str):
-    fp16 = {"precision": "fp16"} if name == "scaler_options" else {}
-    training = TrainingSpec(**{**fp16, name: CHANGED[name]})
-    device = "cuda:0" if fp16 else "cpu"
-    spec = ExperimentSpec(name="one", training=training, devices=(device,))
-    command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
-    if reproduce.needs_file(spec):
-        assert command[-2:] == ["--spec", reproduce.SPEC_FILE]
-    else:
-        assert _read_spec(_parser().parse_args(command[3:])) == spec
-
-
-def test_backends_with_settings_are_in_the_command():
-    variants = ExperimentSpec(name="one", backends=("inductor", "inductor:mode=max-autotune"))
-    command = shlex.split(reproduce.command(variants).replace("\\\n", " "))
-    assert _read_spec(_parser().parse_args(command[3:])) == variants

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -18,13 +17,11 @@ from journals import EXPERIMENT_ID, Recording, experiment_spec, record_experimen
 from streamlit.testing.v1 import AppTest
 
 from runner.capabilities import Capabilities, Device
-from runner.cli import _parser, _read_spec
 from runner.locks import FileLock
 from runner.process import ProcessIdentity
 from runner.queue import experiments
 from runner.run_dir import DataDir, RunState
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from views import actions, progress, reproduce, resources, words
+from views import actions, progress, resources, words
 from views.presets import PRESETS, adjusted
 
 ROOT = Path(__file__).parent.parent
@@ -372,21 +369,6 @@ def test_the_first_page_imports_no_torch(folder: DataDir):
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
     )
     assert answer.returncode == 0, answer.stderr
-
-
-def test_the_command_that_reproduces_an_experiment_describes_exactly_it():
-    spec = ExperimentSpec(
-        name="It's mine",
-        model=ModelSpec(dropout="off"),
-        data=DataSpec(source="my data.csv", num_train_samples=64),
-        training=TrainingSpec(optimizer="SGD", learning_rate=0.01, epochs=3),
-        backends=("eager", "inductor"),
-        control=False,
-        cpu_threads=2,
-    )
-    words_of_command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
-    assert words_of_command[:3] == ["python", "-m", "runner"]
-    assert _read_spec(_parser().parse_args(words_of_command[3:])) == spec
 
 
 def test_an_estimate_takes_steps_and_what_comes_beside_them_from_the_earlier_run():

@@ -1,12 +1,11 @@
 """What the dashboard does to the queue: submit an experiment, stop one."""
 
-from pathlib import Path
-
 import streamlit as st
 
+from runner import checks
 from runner.capabilities import Capabilities
-from runner.errors import InvalidSpec, RunnerError
-from runner.queue import PROJECT_ROOT, cancel, ensure_supervisor, find_experiment, submit
+from runner.errors import RunnerError
+from runner.queue import cancel, ensure_supervisor, find_experiment, submit
 from runner.spec import ExperimentSpec
 from views.presets import PRESETS, adjusted
 from views.resources import data_dir, look_at_machine
@@ -33,11 +32,9 @@ def quick_race() -> None:
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `InvalidSpec` for what is known, before anything starts, not to work here."""
-    machine.check(spec)
-    source = spec.data.source
-    if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).is_file():
-        raise InvalidSpec("data.source", source, "no such file; give its full path")
+    """Raises `RunnerError` for what is known, before anything starts, not to work here."""
+    checks.check(spec, machine)
+    checks.check_user_code(spec)
 
 
 def launch(spec: ExperimentSpec, machine: Capabilities) -> None:

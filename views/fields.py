@@ -5,8 +5,8 @@ from typing import Any
 import streamlit as st
 
 from runner.errors import InvalidSpec
+from runner.options import parse_options, write_options
 from runner.validation import Options
-from views.options import parse_options, write_options
 
 
 class Fields:

@@ -2,25 +2,28 @@
 
 import math
 import re
+from collections.abc import Callable
 
 from runner.validation import Options
 
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 
 
-def parse_options(text: str) -> Options:
-    """The values by name; raises `ValueError` with a sentence that says what is wrong.
+def split_at_commas(text: str) -> list[str]:
+    """The parts between commas that stand outside parentheses, empty ones left out."""
+    return list(filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))))
 
-    A value is a number, `true` or `false`, several numbers in parentheses, or else text.
-    """
+
+def parse_options(text: str) -> Options:
+    """The values by name; raises `ValueError` with a sentence that says what is wrong."""
     options: Options = {}
-    for part in filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))):
+    for part in split_at_commas(text):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name.isidentifier() and equals and value):
             raise ValueError(f"{part!r} must read name=value; several are separated by commas")
         if name in options:
             raise ValueError(f"{name!r} is given twice")
-        options[name] = _value(value)
+        options[name] = read_value(value)
     return options
 
 
@@ -29,7 +32,11 @@ def write_options(options: Options) -> str:
     return ", ".join(f"{name}={_written(value)}" for name, value in options.items())
 
 
-def _value(text: str) -> bool | int | float | str | tuple[float, ...]:
+def read_value(text: str) -> bool | int | float | str | tuple[float, ...]:
+    """A number, `true` or `false`, several numbers in parentheses, or else text.
+
+    Raises `ValueError` with a sentence that says what is wrong.
+    """
     if text in ("true", "false"):
         return text == "true"
     if text.startswith("(") != text.endswith(")"):
@@ -44,9 +51,10 @@ def _value(text: str) -> bool | int | float | str | tuple[float, ...]:
 
 
 def _number(text: str) -> int | float | None:
-    for kind in (int, float):
+    kinds: tuple[Callable[[str], int | float], ...] = (int, float)
+    for kind in kinds:
         try:
-            number: int | float = kind(text)
+            number = kind(text)
         except ValueError:
             continue
         if not math.isfinite(number):

@@ -1,0 +1,203 @@
+"""The options of `compare` and `submit`, one for every field of a specification, there and back.
+
+Names, types, choices and texts are those of the fields. What cannot be told from them stands in
+the three tables below.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from runner.errors import RunnerError
+from runner.field_texts import field_texts
+from runner.options import parse_options, split_at_commas, write_options
+from runner.spec import ExperimentSpec
+from runner.validation import Spec
+from runner.workload_spec import BUILTIN, TASKS
+
+FLAGS = {
+    "callbacks": "--callback",
+    "devices": "--device",
+    "time_limit_seconds": "--time-limit",
+    "model.source": "--model",
+    "data.source": "--data",
+    "data.num_train_samples": "--train-samples",
+    "data.num_eval_samples": "--eval-samples",
+    "data.num_test_samples": "--test-samples",
+    "training.losses": "--loss",
+    "training.parameter_groups": "--parameter-group",
+    "evaluation.when": "--evaluate",
+    "evaluation.every": "--evaluate-every",
+    "evaluation.splits": "--evaluate-splits",
+    "evaluation.compiled": "--evaluate-compiled",
+    "stopping.nonfinite": "--stop-nonfinite",
+    "stopping.threshold": "--stop-at",
+    "checkpoints.every": "--checkpoint-every",
+    "checkpoints.unit": "--checkpoint-unit",
+}
+"""Flags of fields whose own name would not do; the others' is `--field-name`."""
+REPEATED = ("callbacks", "training.losses", "training.parameter_groups")
+"""Lists of which each entry takes an option of its own; those of other lists stand in one."""
+CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
+"""What a field may be, where its type does not say so."""
+UNASKED = ("fallback_of",)
+"""What nobody asks for: the supervisor sets it."""
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One field on the command line."""
+
+    section: str
+    """Field of the experiment that holds the field; empty for one of the experiment's own."""
+    name: str
+    kind: Any
+    """Its type, without None."""
+    default: Any
+    text: str
+
+    @property
+    def path(self) -> str:
+        """How error messages name the field: `training.batch_size`."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def flag(self) -> str:
+        return FLAGS.get(self.path) or "--" + self.name.replace("_", "-")
+
+    def value_in(self, spec: ExperimentSpec) -> Any:
+        return getattr(getattr(spec, self.section) if self.section else spec, self.name)
+
+    def written(self, value: Any) -> list[str]:
+        """The arguments that set the field to a value."""
+        if self.kind is bool:
+            return [self.flag if value else self.flag.replace("--", "--no-", 1)]
+        texts = value if self.path in REPEATED else [self._text_of(value)]
+        return [f"{self.flag}={text}" for text in texts]
+
+    def _text_of(self, value: Any) -> str:
+        if self.kind is bool:
+            return "yes" if value else "no"
+        if get_origin(self.kind) is dict:
+            return write_options(value)
+        return ",".join(value) if get_origin(self.kind) is tuple else str(value)
+
+    def add_to(self, group: argparse._ArgumentGroup) -> None:
+        text = self.text
+        if self.path in REPEATED:
+            text += " Can be given several times."
+        if self.default not in (MISSING, None, (), {}):
+            text += f" (default: {self._text_of(self.default)})"
+        help = text.replace("%", "%%")
+        group.add_argument(self.flag, dest=self.path, help=help, **self._arguments())
+
+    def _arguments(self) -> dict[str, Any]:
+        """How argparse is to read it. What is not given is None, so that defaults stay the
+        specification's own.
+        """
+        choices = CHOICES.get(self.path) or get_args(self.kind)
+        if self.kind is bool:
+            return {"action": argparse.BooleanOptionalAction, "default": None}
+        if get_origin(self.kind) is dict:
+            return {"type": _said(parse_options), "metavar": "NAME=VALUE,..."}
+        if self.path in REPEATED:
+            return {"action": "append", "metavar": "TEXT"}
+        if get_origin(self.kind) is tuple:
+            known = get_args(get_args(self.kind)[0])
+            metavar = f"{{{','.join(known)}}},..." if known else "TEXT,..."
+            return {"type": split_at_commas, "metavar": metavar}
+        if choices:
+            return {"choices": choices}
+        return {"type": self.kind, "metavar": {int: "N", float: "X"}.get(self.kind, "TEXT")}
+
+
+def spec_options() -> Iterator[Option]:
+    """All options, those of the experiment itself first."""
+    kinds = get_type_hints(ExperimentSpec)
+    sections = [(name, kind) for name, kind in kinds.items() if _is_spec(kind)]
+    for section, kind in [("", ExperimentSpec), *sections]:
+        hints, texts = get_type_hints(kind), field_texts(kind)
+        for field in fields(kind):
+            if _is_spec(hints[field.name]) or field.name in UNASKED:
+                continue
+            makes = field.default_factory
+            yield Option(
+                section=section,
+                name=field.name,
+                kind=_without_none(hints[field.name]),
+                default=field.default if makes is MISSING else makes(),
+                text=texts.get(field.name, ""),
+            )
+
+
+def add_spec_options(parser: argparse.ArgumentParser) -> None:
+    """Adds all options to a command, in groups named after the parts of a specification."""
+    text = "JSON file of a whole experiment; options given beside it replace its values"
+    parser.add_argument("--spec", type=Path, metavar="FILE", help=text)
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in spec_options():
+        title = option.section or "experiment"
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        option.add_to(groups[title])
+
+
+def read_spec(given: argparse.Namespace) -> ExperimentSpec:
+    """The experiment that parsed options describe; raises `RunnerError` if they cannot be."""
+    values = asdict(_read_file(given.spec)) if given.spec is not None else {}
+    for option in spec_options():
+        value = getattr(given, option.path)
+        if value is not None:
+            holder = values.setdefault(option.section, {}) if option.section else values
+            holder[option.name] = tuple(value) if isinstance(value, list) else value
+    spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
+    return spec if "name" in values else replace(spec, name=_name_of(spec))
+
+
+def write_spec(spec: ExperimentSpec) -> list[str]:
+    """The arguments that `read_spec` makes the same experiment of; defaults are left out."""
+    return [
+        argument
+        for option in spec_options()
+        if (value := option.value_in(spec)) != option.default
+        for argument in option.written(value)
+    ]
+
+
+def _read_file(file: Path) -> ExperimentSpec:
+    try:
+        return ExperimentSpec.from_json(file.read_text())
+    except OSError as error:
+        raise RunnerError(f"{file} cannot be read: {error}") from None
+
+
+def _name_of(spec: ExperimentSpec) -> str:
+    model, data = (source.removeprefix(BUILTIN) for source in (spec.model.source, spec.data.source))
+    return f"{Path(model).name} on {Path(data).name}"
+
+
+def _said(read: Callable[[str], Read]) -> Callable[[str], Read]:
+    """Lets argparse say what the ValueError of a reader says."""
+
+    def reads(text: str) -> Read:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return reads
+
+
+def _is_spec(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Spec)
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (UnionType, Union):
+        (kind,) = (option for option in get_args(kind) if option is not NoneType)
+    return kind
