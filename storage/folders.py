@@ -32,8 +32,8 @@ class Progress:
     claimed: float | None = None
     """Seconds since the epoch, like `ended`."""
     ended: float | None = None
-    settled: bool = False
-    """Whether exit.json was read: the state will not change again."""
+    exit_stamp: int | None = None
+    """When exit.json was written, in nanoseconds; None while there is none."""
     journal_offset: int = 0
 
 
@@ -86,7 +86,7 @@ def look(folders: Mapping[str, tuple[RunDir, str]], known: Mapping[str, Progress
                 description = _describe(run_dir, origin)
                 before = Progress(run_id=run_id, folder=str(run_dir.path))
             # The state first: once it is final, the journal read after it is complete.
-            now = before if before.settled else _refresh(before, run_dir)
+            now = _refresh(before, run_dir)
             seen.progress[run_id] = _read_journal(seen, now, run_dir)
         # A foreign folder may hold anything, and must not keep the others from being read.
         except (RunnerError, OSError, TypeError, ValueError) as error:
@@ -115,7 +115,11 @@ def _describe(run_dir: RunDir, origin: str) -> dict[str, Any]:
 
 
 def _refresh(before: Progress, run_dir: RunDir) -> Progress:
-    """Derives a run's state from its files."""
+    """Derives a run's state from its files, unless it has ended and was not resumed since."""
+    # Before the file is read: one that is replaced meanwhile is then read again the next time.
+    stamp = _written(run_dir.exit_file)
+    if stamp is not None and stamp == before.exit_stamp:
+        return before
     ended = run_dir.read_exit()
     claim = run_dir.read_claim()
     state = run_dir.state if ended is None else ended.state
@@ -125,8 +129,15 @@ def _refresh(before: Progress, run_dir: RunDir) -> Progress:
         reason=REASONS.get(state) if ended is None else str(ended.reason),
         claimed=None if claim is None else float(claim.time),
         ended=None if ended is None else float(ended.time),
-        settled=ended is not None,
+        exit_stamp=stamp,
     )
+
+
+def _written(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:

@@ -1,8 +1,8 @@
 """Brings run folders into the database: incrementally, and every event exactly once.
 
-A *tick* looks at every folder, takes what its journal gained since the last one, and commits rows
-and new byte offsets in one transaction. A tick that is killed leaves no trace; the next one reads
-the same bytes again.
+A *tick* looks at every folder, takes what its journal gained since the last one, removes what a
+resumption takes back, and commits rows and new byte offsets in one transaction. A tick that is
+killed leaves no trace; the next one reads the same bytes again.
 """
 
 import tempfile
@@ -16,6 +16,7 @@ import pandas as pd
 
 from runner.run_dir import RunDir
 from storage.folders import Look, Progress, look
+from storage.resumption import take_back
 
 EVENT_TABLES = {
     "phase": "phases",
@@ -28,6 +29,13 @@ EVENT_TABLES = {
     "step": "steps",
     "block": "blocks",
     "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+    "resumed": "resumptions",
+    "gradient_statistics": "gradient_statistics",
+    "prediction": "predictions",
+    "value": "own_values",
+    "stopped": "stops",
+    "source": "sources",
     "error": "errors",
 }
 """Kind of event to its table, whose columns name the fields to read."""
@@ -122,6 +130,8 @@ def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
         cursor.execute(staging, [names])
     for kind in EVENT_TABLES.keys() - {"step"}:
         num_rows += _insert_kind(cursor, kind, tables[EVENT_TABLES[kind]], "staged")
+    resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
+    take_back(cursor, [run_id for (run_id,) in resumed])
     cursor.execute("DROP TABLE staged")
     return num_rows
 

@@ -27,7 +27,7 @@ CREATE TABLE progress (
     reason VARCHAR,
     claimed DOUBLE,
     ended DOUBLE,
-    settled BOOLEAN NOT NULL,           -- exit.json was read: the state will not change again
+    exit_stamp BIGINT,                  -- when exit.json was written, if there is one, in ns
     journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
     revision BIGINT NOT NULL DEFAULT nextval('revisions')
 );
@@ -35,7 +35,8 @@ CREATE TABLE progress (
 CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
--- are missing is no such event and is left out.
+-- are missing is no such event and is left out. What a resumption takes back is deleted
+-- (storage/resumption.py).
 CREATE TABLE phases (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     phase VARCHAR NOT NULL
@@ -50,10 +51,11 @@ CREATE TABLE environments (
 
 CREATE TABLE workloads (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
-    num_eval_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT, block_steps BIGINT,
-    samples_per_step BIGINT, tokens_per_step BIGINT, majority_share DOUBLE,
-    weights_sha256 VARCHAR, data_sha256 VARCHAR, notes JSON
+    task VARCHAR, num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
+    num_eval_samples BIGINT, num_test_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT,
+    block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
+    flops_per_step DOUBLE, majority_share DOUBLE, weights_sha256 VARCHAR, data_sha256 VARCHAR,
+    notes JSON
 );
 
 CREATE TABLE compile_starts (
@@ -68,7 +70,7 @@ CREATE TABLE compile_ends (
 
 CREATE TABLE compile_metrics (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    step BIGINT, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
+    step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
     dynamo_seconds DOUBLE, aot_seconds DOUBLE, inductor_seconds DOUBLE, code_seconds DOUBLE,
     total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT, recompile_reason VARCHAR,
     failure VARCHAR
@@ -76,13 +78,13 @@ CREATE TABLE compile_metrics (
 
 CREATE TABLE graph_breaks (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    step BIGINT, reason VARCHAR, location VARCHAR, count BIGINT
+    step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, count BIGINT
 );
 
 CREATE TABLE steps (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
-    compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE
+    compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE, losses MAP(VARCHAR, DOUBLE)
 );
 
 CREATE TABLE blocks (
@@ -94,8 +96,46 @@ CREATE TABLE blocks (
 
 CREATE TABLE evaluations (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    epoch BIGINT NOT NULL, step BIGINT, loss DOUBLE, accuracy DOUBLE, num_samples BIGINT,
-    seconds DOUBLE
+    epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
+    metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE
+);
+
+CREATE TABLE checkpoints (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, file VARCHAR NOT NULL, bytes BIGINT, seconds DOUBLE, value DOUBLE,
+    removed VARCHAR[]
+);
+
+CREATE TABLE resumptions (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, file VARCHAR
+);
+
+CREATE TABLE gradient_statistics (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL,
+    tensors STRUCT(
+        name VARCHAR, norm DOUBLE, mean DOUBLE, deviation DOUBLE, largest DOUBLE, zeros DOUBLE)[]
+);
+
+CREATE TABLE own_values (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE
+);
+
+CREATE TABLE predictions (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT
+);
+
+CREATE TABLE stops (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, reason VARCHAR
+);
+
+CREATE TABLE sources (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
 CREATE TABLE errors (
@@ -103,18 +143,46 @@ CREATE TABLE errors (
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
 );
 
--- The one definition of "steady": nothing compiled, and not the run's first block.
+-- A run's attempts: 1 is its first process, each resumption begins the next one.
+CREATE VIEW attempts AS
+SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt FROM resumptions;
+
+-- The one definition of "steady": nothing compiled, and not the first block of an attempt.
 CREATE VIEW judged_blocks AS
+WITH placed AS (
+    SELECT b.*, coalesce(a.attempt, 1) AS attempt
+    FROM blocks b ASOF LEFT JOIN attempts a ON a.run_id = b.run_id AND a.seq < b.seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
     NOT coalesce(compiled, false)
-    AND first_step > min(first_step) OVER (PARTITION BY run_id) AS steady
-FROM blocks;
+    AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
+FROM placed;
 
 -- A step is steady if its block is. A step whose block has not arrived yet is not.
 CREATE VIEW judged_steps AS
 SELECT s.* EXCLUDE (compiled), coalesce(s.compiled, false) AS compiled,
-    coalesce(b.steady, false) AS steady
+    coalesce(a.attempt, 1) AS attempt, coalesce(b.steady, false) AS steady
 FROM steps s
+ASOF LEFT JOIN attempts a ON a.run_id = s.run_id AND a.seq < s.seq
 LEFT JOIN judged_blocks b
     ON b.run_id = s.run_id AND b.round = s.round
     AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
+
+-- Journals from before there were phases and attempts tell of training.
+CREATE VIEW judged_frames AS
+SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
+FROM compile_metrics f ASOF LEFT JOIN attempts a ON a.run_id = f.run_id AND a.seq < f.seq;
+
+CREATE VIEW judged_graph_breaks AS
+SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
+FROM graph_breaks g ASOF LEFT JOIN attempts a ON a.run_id = g.run_id AND a.seq < g.seq;
+
+-- Journals from before there were splits judged the validation split, without a compiler, by loss
+-- and accuracy. Of two evaluations of the same, the later one counts.
+CREATE VIEW judged_evaluations AS
+SELECT * REPLACE (
+    coalesce(split, 'validation') AS split,
+    coalesce(compiled, false) AS compiled,
+    coalesce(metrics, MAP {'accuracy': accuracy}) AS metrics)
+FROM evaluations
+QUALIFY seq = max(seq) OVER (
+    PARTITION BY run_id, epoch, step, coalesce(split, 'validation'), coalesce(compiled, false));

@@ -1,0 +1,43 @@
+"""Reads the store: one function per question, each returning a data frame. No statistics here.
+
+Times of day are UTC timestamps, durations seconds. What was not measured is missing (NaN, NaT or
+None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
+"""
+
+from storage.queries.compiler import compile_metrics, compiles, graph_breaks
+from storage.queries.course import checkpoints, resumptions, stops
+from storage.queries.experiments import (
+    experiment_state,
+    list_experiments,
+    list_runs,
+    revision,
+    unreadable,
+)
+from storage.queries.runs import (
+    RunRecord,
+    environments,
+    fields_of,
+    run_record,
+    sources,
+    workloads,
+)
+from storage.queries.scores import evaluation_metrics, evaluations, predictions
+from storage.queries.series import (
+    MAX_POINTS,
+    blocks,
+    cumulative_times,
+    gradient_statistics,
+    loss_terms,
+    losses,
+    own_values,
+    step_settings,
+    step_times,
+)
+
+__all__ = [
+    "MAX_POINTS", "RunRecord", "blocks", "checkpoints", "compile_metrics", "compiles",
+    "cumulative_times", "environments", "evaluation_metrics", "evaluations", "experiment_state",
+    "fields_of", "gradient_statistics", "graph_breaks", "list_experiments", "list_runs",
+    "loss_terms", "losses", "own_values", "predictions", "resumptions", "revision", "run_record",
+    "sources", "step_settings", "step_times", "stops", "unreadable", "workloads",
+]  # fmt: skip

@@ -1,0 +1,32 @@
+"""How a run went on: checkpoints, resumptions, and an end before its last step."""
+
+import pandas as pd
+
+from storage.queries.rows import rows, timestamp
+from storage.store import Store
+
+
+def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done), file, bytes, seconds, value, removed.
+
+    `value` is that of the metric that ranks them, missing where the model was not evaluated.
+    `removed` says whether a later checkpoint took this one's place.
+    """
+    table = """(SELECT c.* REPLACE (EXISTS (
+            FROM checkpoints later
+            WHERE later.run_id = c.run_id AND later.seq > c.seq
+                AND list_contains(later.removed, c.file)) AS removed)
+        FROM checkpoints c)"""
+    return rows(store, experiment_id, table, "step, file, bytes, seconds, value, removed", "seq")
+
+
+def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint)."""
+    frame = rows(store, experiment_id, "attempts", "step, attempt, time, file", "seq")
+    frame["time"] = timestamp(frame["time"])
+    return frame
+
+
+def stops(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step (steps done), reason of training that ended before its last step by its own rules."""
+    return rows(store, experiment_id, "stops", "step, reason", "seq")

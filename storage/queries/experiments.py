@@ -1,0 +1,117 @@
+"""Which experiments and runs there are, and how each stands right now."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from runner.run_dir import RunState
+from storage.queries.rows import MINE, prefix, timestamp
+from storage.store import Store
+
+
+def list_experiments(store: Store) -> pd.DataFrame:
+    """All experiments, newest first.
+
+    `state` sums up the runs: queued, running (also between two runs), elsewhere, finished,
+    cancelled (whatever did not finish was cancelled), partly_failed, failed (none finished).
+    """
+    frame = store.query("""
+        WITH known AS (
+            SELECT run_id, arg_max(device_name, seq) AS device_name,
+                arg_max(versions->>'torch', seq) AS torch_version
+            FROM environments GROUP BY run_id),
+        summed AS (
+            SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
+                array_agg(state) AS state, count(*) AS num_runs, 0 AS num_ended,
+                min(spec)::JSON->'experiment' AS spec,
+                max(device_name) AS device_name, max(torch_version) AS torch_version
+            FROM runs JOIN progress USING (run_id) LEFT JOIN known USING (run_id)
+            GROUP BY experiment_id)
+        SELECT experiment_id, spec->>'name' AS name, origin, submitted,
+            spec->>'$.devices[0]' AS device, device_name, spec->>'schedule' AS schedule,
+            spec->>'fallback_of' AS fallback_of, state, num_runs, num_ended,
+            spec->>'$.model.source' AS model, spec->>'$.data.source' AS data, torch_version
+        FROM summed""")
+    states = [[RunState(state) for state in group] for group in frame["state"]]
+    frame["state"] = [experiment_state(group) for group in states]
+    frame["num_ended"] = [sum(state.is_final for state in group) for group in states]
+    # Ids begin with the time of submission; of one made by other means the first claim must do.
+    stamps = frame["experiment_id"].str.slice(0, 22)
+    submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
+    frame["submitted"] = submitted.fillna(timestamp(frame["submitted"]))
+    return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
+
+
+def experiment_state(states: Sequence[RunState]) -> str:
+    """Sums up the states of an experiment's runs; `list_experiments` names the possible answers."""
+    if RunState.RUNNING in states:
+        return "running"
+    if RunState.QUEUED in states:
+        begun = any(state not in (RunState.QUEUED, RunState.CANCELLED) for state in states)
+        return "running" if begun else "queued"
+    if RunState.ELSEWHERE in states:
+        return "elsewhere"
+    others = {state for state in states if state is not RunState.FINISHED}
+    if not others:
+        return "finished"
+    if others == {RunState.CANCELLED}:
+        return "cancelled"
+    return "partly_failed" if RunState.FINISHED in states else "failed"
+
+
+def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
+    """The runs of an experiment in the order of its variants, with how each stands right now.
+
+    `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
+    `last_loss` is None before the first step; NaN is a loss that is not a number.
+    """
+    frame = store.query(
+        f"""
+        WITH phase AS (
+            SELECT run_id, arg_max(phase, seq) AS phase, arg_max(time, seq) AS phase_started,
+                min(time) AS started
+            FROM phases WHERE {MINE} GROUP BY run_id),
+        compiling AS (
+            SELECT run_id, arg_min(time, seq) AS since, arg_min(trigger, seq) AS trigger
+            FROM compile_starts s
+            WHERE {MINE} AND NOT EXISTS (
+                FROM compile_ends e
+                WHERE e.run_id = s.run_id AND e.seq > s.seq
+                    AND e.compile_id IS NOT DISTINCT FROM s.compile_id
+                    AND e.trigger IS NOT DISTINCT FROM s.trigger)
+            GROUP BY run_id),
+        done AS (
+            SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
+                median(seconds) FILTER (steady) AS steady_step_seconds
+            FROM judged_steps WHERE {MINE} GROUP BY run_id)
+        SELECT run_id, label, role, backend, state, reason, phase, phase_started,
+            CASE WHEN state = 'running' THEN since END AS compiling_since,
+            CASE WHEN state = 'running' THEN trigger END AS compile_trigger,
+            coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, steady_step_seconds,
+            coalesce(claimed, started) AS started, ended, folder
+        FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
+            LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
+        WHERE {MINE} ORDER BY position""",
+        [prefix(experiment_id)],
+    )
+    has_loss = frame["steps_done"] > 0
+    frame["last_loss"] = frame["last_loss"].astype(object).where(has_loss, None)
+    for column in ("phase_started", "compiling_since", "started", "ended"):
+        frame[column] = timestamp(frame[column])
+    return frame
+
+
+def revision(store: Store, experiment_id: str) -> tuple[int, int]:
+    """Differs from every earlier answer if anything of the experiment has changed since.
+
+    The newest write to any of its runs, and how many there are: a write has a number above all
+    earlier ones, and a run that is gone makes them fewer.
+    """
+    query = f"SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE {MINE}"
+    newest, num_runs = store.query(query, [prefix(experiment_id)]).iloc[0]
+    return int(newest), int(num_runs)
+
+
+def unreadable(store: Store) -> pd.DataFrame:
+    """Folders that should be run folders and cannot be read, and what is wrong with them."""
+    return store.query("SELECT folder, message FROM unreadable ORDER BY folder")

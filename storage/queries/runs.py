@@ -1,0 +1,114 @@
+"""What a run is besides its series: its specification, machine, workload and files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runner.run_dir import RunState
+from runner.spec import ExperimentSpec, RunSpec
+from runner.variants import Variant
+from storage.errors import NotInStore
+from storage.queries.rows import parsed, rows
+from storage.store import Store
+
+
+def environments(store: Store, experiment_id: str) -> pd.DataFrame:
+    """What each run says of its machine and software; `versions`, `variables` are dictionaries."""
+    columns = (
+        "host, platform, python, versions, device_name, cpu_model, num_cpus, cpu_threads, "
+        "gpu_memory_bytes, cuda, driver, variables"
+    )
+    frame = rows(store, experiment_id, _latest("environments"), columns, "seq")
+    return parsed(frame, "versions", "variables")
+
+
+def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
+    """What each run says of its model and data; `labels` and `notes` are lists."""
+    columns = (
+        "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
+        "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
+        "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
+        "data_sha256, notes"
+    )
+    frame = rows(store, experiment_id, _latest("workloads"), columns, "seq")
+    return parsed(frame, "labels", "notes")
+
+
+def _latest(table: str) -> str:
+    """A resumed run tells anew what it runs on; what it said last counts."""
+    return f"(FROM {table} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
+
+
+def sources(store: Store, experiment_id: str) -> pd.DataFrame:
+    """The Python files of a person's own that each run executed: source, file (the copy), sha256.
+
+    A file that was changed before the run was resumed is there in both versions.
+    """
+    table = """(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources
+        GROUP BY run_id, source, file, sha256)"""
+    return rows(store, experiment_id, table, "source, file, sha256", "seq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """All that is known of one run besides its series."""
+
+    run_id: str
+    experiment_id: str
+    spec: ExperimentSpec
+    variant: Variant
+    origin: str
+    state: RunState
+    reason: str | None
+    environment: dict[str, Any]
+    """Fields of the `environment` event; empty before it is written."""
+    workload: dict[str, Any]
+    """Fields of the `workload` event; empty before it is written."""
+    error: str | None
+    """The traceback with which the run gave up."""
+    folder: Path
+
+
+def run_record(store: Store, run_id: str) -> RunRecord:
+    """Raises `NotInStore` if there is no such run."""
+    frame = store.query(
+        """SELECT experiment_id, spec, origin, state, reason, folder,
+            (SELECT arg_max(coalesce(traceback, message), seq) FROM errors WHERE run_id = $1)
+                AS error
+        FROM runs JOIN progress USING (run_id) WHERE run_id = $1""",
+        [run_id],
+    )
+    if frame.empty:
+        raise NotInStore(f"no run {run_id!r} in {store.data_dir.runs} or among the examples")
+    row = _present(frame.iloc[0].to_dict())
+    spec = RunSpec.from_json(row["spec"])
+    return RunRecord(
+        run_id=run_id,
+        experiment_id=row["experiment_id"],
+        spec=spec.experiment,
+        variant=spec.variant,
+        origin=row["origin"],
+        state=RunState(row["state"]),
+        reason=row.get("reason"),
+        environment=fields_of(environments(store, row["experiment_id"]), run_id),
+        workload=fields_of(workloads(store, row["experiment_id"]), run_id),
+        error=row.get("error"),
+        folder=Path(row["folder"]),
+    )
+
+
+def _present(row: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a row that have a value."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, (list, dict)) or not pd.isna(value)
+    }
+
+
+def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
+    """What one run has in a frame of `environments` or `workloads`; empty if nothing."""
+    rows = frame[frame["run_id"] == run_id].drop(columns=["run_id", "label", "role"])
+    return _present(rows.iloc[-1].to_dict()) if len(rows) else {}

@@ -1,0 +1,44 @@
+"""What evaluations scored, and where the predictions are."""
+
+import pandas as pd
+
+from storage.queries.rows import rows
+from storage.store import Store
+
+PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validation')"
+"""The split whose numbers speak for the run: the first one that is evaluated."""
+
+
+def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
+    """What each run scored after `step` steps on the primary split, without a compiler.
+
+    The primary split is the first of `evaluation.splits`. One row per step: epoch, step, loss,
+    accuracy, num_samples, seconds.
+    """
+    table = f"""(SELECT e.* FROM judged_evaluations e JOIN runs USING (run_id)
+        WHERE NOT compiled AND split = {PRIMARY})"""
+    columns = "epoch, step, loss, accuracy, num_samples, seconds"
+    return rows(store, experiment_id, table, columns, "seq")
+
+
+def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
+    """Every number of every evaluation: epoch, step, split, compiled, name, value, num_samples.
+
+    `compiled` tells the compiled model from the same weights without a compiler. A loss is named
+    'loss'. What is undefined has no row, so a value of NaN was not a number.
+    """
+    table = """(SELECT * EXCLUDE (metrics, loss),
+            unnest(list_prepend({key: 'loss', value: loss}, map_entries(metrics)),
+                recursive := true)
+        FROM judged_evaluations)"""
+    columns = "epoch, step, split, compiled, key AS name, value, num_samples"
+    return rows(
+        store, experiment_id, f"(FROM {table} WHERE value IS NOT NULL)", columns, "seq, name"
+    )
+
+
+def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
+    """split, file (absolute path, as text), num_samples; `storage.predictions` reads the files."""
+    table = """(SELECT p.* REPLACE (folder || '/' || file AS file)
+        FROM predictions p JOIN progress USING (run_id))"""
+    return rows(store, experiment_id, table, "split, file, num_samples", "seq")

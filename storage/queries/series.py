@@ -1,0 +1,98 @@
+"""What a run recorded of its steps and blocks."""
+
+import pandas as pd
+
+from storage.queries.rows import MINE, prefix, rows
+from storage.store import Store
+
+MAX_POINTS = 1000
+"""Points per line that a chart gets, by default."""
+
+
+def losses(store: Store, experiment_id: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
+    """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points."""
+    query = f"SELECT run_id, step, loss AS value FROM steps WHERE {MINE} AND loss IS NOT NULL"
+    return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "loss"})
+
+
+def cumulative_times(
+    store: Store, experiment_id: str, max_points: int = MAX_POINTS
+) -> pd.DataFrame:
+    """run_id, label, role, step, seconds: training time up to the end of the step.
+
+    The running sum of step times, compilation included, waiting for turns and evaluation not.
+    """
+    query = f"""SELECT run_id, step, sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS value
+        FROM steps WHERE {MINE} AND seconds IS NOT NULL"""
+    return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "seconds"})
+
+
+def _thinned(store: Store, experiment_id: str, max_points: int, query: str) -> pd.DataFrame:
+    """Keeps, of runs longer than `max_points`, the lowest and highest point per bucket of steps."""
+    return store.query(
+        f"""
+        WITH points AS (
+            SELECT p.*, label, role, r.position AS place,
+                row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
+                count(*) OVER (PARTITION BY p.run_id) AS total
+            FROM ({query}) p JOIN runs r USING (run_id)),
+        bucketed AS (
+            SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
+        SELECT run_id, label, role, step, value FROM bucketed
+        QUALIFY total <= $2
+            OR step = arg_min(step, value) OVER (PARTITION BY run_id, bucket)
+            OR step = arg_max(step, value) OVER (PARTITION BY run_id, bucket)
+        ORDER BY place, step""",
+        [prefix(experiment_id), max_points],
+    )
+
+
+def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step, epoch, round, loss, seconds, compiled, attempt, steady of every step."""
+    columns = "step, epoch, round, loss, seconds, compiled, attempt, steady"
+    return rows(store, experiment_id, "judged_steps", columns, "step")
+
+
+def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
+    """run_id, label, role, step, learning_rate, gradient_norm of every step.
+
+    Either is missing where it was not recorded; a gradient norm may be infinite.
+    """
+    return rows(store, experiment_id, "steps", "step, learning_rate, gradient_norm", "step")
+
+
+def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
+    """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory.
+
+    `attempt` is 1 for a run's first process and one more after each resumption.
+    """
+    columns = (
+        "round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
+        "peak_memory_bytes, reserved_memory_bytes"
+    )
+    return rows(store, experiment_id, "judged_blocks", columns, "first_step")
+
+
+def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step, name, value of every term of the loss, before weighing; empty where there is one."""
+    table = "(SELECT run_id, step, unnest(map_entries(losses), recursive := true) FROM steps)"
+    return rows(store, experiment_id, table, "step, key AS name, value", "step, name")
+
+
+def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
+    """One row per step and parameter: step, name, norm, mean, deviation, largest, zeros.
+
+    `zeros` is the share of elements that are exactly 0.
+    """
+    table = """(SELECT run_id, step, generate_subscripts(tensors, 1) AS number,
+            unnest(tensors, recursive := true)
+        FROM gradient_statistics)"""
+    columns = "step, name, norm, mean, deviation, largest, zeros"
+    return rows(store, experiment_id, table, columns, "step, number")
+
+
+def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
+    """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
+    table = """(FROM own_values
+        QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))"""
+    return rows(store, experiment_id, table, "step, name, value", "name, step")
