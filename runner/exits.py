@@ -18,7 +18,7 @@ class WorkerExit(IntEnum):
 def explain(returncode: int) -> tuple[RunState, str]:
     """State and reason for a process that ended by itself or by somebody else's signal."""
     if returncode == WorkerExit.FINISHED:
-        return RunState.FINISHED, "all steps done"
+        return RunState.FINISHED, "training is over"
     if returncode == WorkerExit.CANCELLED:
         return RunState.CANCELLED, "stopped on request"
     if returncode == WorkerExit.OUT_OF_MEMORY:

@@ -110,6 +110,28 @@ def cancel(experiment: Experiment) -> None:
             run.request_cancel()
 
 
+def resume(experiment: Experiment) -> list[str]:
+    """Puts every run that ended early and has a checkpoint back into the queue; their labels.
+
+    Raises `RunnerError` if there is none.
+    """
+    runs = [run for run in experiment.runs if can_resume(run)]
+    if not runs:
+        raise RunnerError(
+            f"no run of experiment {experiment.experiment_id!r} can go on: none of those that "
+            "ended early has a checkpoint. Ask for checkpoints when you launch (checkpoints.every)"
+        )
+    for run in runs:
+        run.reopen()
+    return [run.read_spec().variant.label for run in runs]
+
+
+def can_resume(run: RunDir) -> bool:
+    """Whether the run ended before its last step and left a checkpoint."""
+    state = run.state
+    return state.is_final and state is not RunState.FINISHED and run.has_checkpoint
+
+
 def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
     """Starts a detached supervisor unless one is at work; it ends when the queue is empty."""
     if is_locked(data_dir.supervisor_lock):

@@ -12,9 +12,10 @@ import selectors
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from runner.events import read_events
 from runner.exits import explain
 from runner.process import (
     ProcessIdentity,
@@ -132,18 +133,21 @@ class Race:
         """Blocks until every run of the experiment has ended."""
         runs = [run for run in self._experiment.runs if not run.state.is_final]
         together = self._experiment.spec.schedule == "turns"
-        for group in [runs] if together else [[run] for run in runs]:
-            self._run_group(group)
+        if together:
+            self._run_group(runs, _first_round(self._experiment.runs))
+        else:
+            for run in runs:
+                self._run_group([run], _first_round([run]))
         self._selector.close()
 
-    def _run_group(self, runs: Sequence[RunDir]) -> None:
+    def _run_group(self, runs: Sequence[RunDir], first_round: int) -> None:
         for run in runs:
             if run.cancel_requested:
                 record_exit(run, RunState.CANCELLED, "stopped before it started", None)
             else:
                 self._start(run)
         self._wait_until(lambda: all(racer.is_ready for racer in self._racers))
-        round_number = 0
+        round_number = first_round
         while self._racers:
             order = self._orders.sample(self._racers, len(self._racers))
             for position, racer in enumerate(order):
@@ -191,6 +195,18 @@ class Race:
         )
         for racer in self._racers:
             racer.stop(RunState.CANCELLED, reason)
+
+
+def _first_round(runs: Iterable[RunDir]) -> int:
+    """The round after the last that any of the runs has recorded, so that runs which go on from a
+    checkpoint share no round with what was timed before."""
+    rounds = [
+        event["round"]
+        for run in runs
+        for event in read_events(run.events_file)[0]
+        if event["kind"] == "block"
+    ]
+    return max(rounds, default=-1) + 1
 
 
 def record_exit(run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:

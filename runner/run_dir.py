@@ -7,7 +7,10 @@
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
     exit.json      how it ended              the supervisor, once
-    artifacts/     optional files            the run
+    artifacts/     optional files, such as   the run
+                   checkpoints
+    attempts/N/    claim, exit and cancel    whoever has the run go on
+                   of an earlier attempt
     compile-cache/ the run's own compile     the run; removed by the supervisor
                    cache, empty at first
 
@@ -17,6 +20,7 @@ stored beside them.
 
 import json
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -96,6 +100,8 @@ class RunDir:
         self.cancel_file = path / "cancel"
         self.exit_file = path / "exit.json"
         self.artifacts = path / "artifacts"
+        self.checkpoints = path / "artifacts" / "checkpoints"
+        self.attempts = path / "attempts"
         self.compile_cache = path / "compile-cache"
 
     @property
@@ -145,6 +151,29 @@ class RunDir:
     def write_exit(self, state: RunState, reason: str, returncode: int | None) -> None:
         record = Exit(state=state, reason=reason, returncode=returncode, time=time.time())
         write_atomically(self.exit_file, json.dumps(asdict(record), indent=2) + "\n")
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the run this is: 1, and one more each time it was reopened."""
+        return 1 + sum(1 for _ in self.attempts.glob("*"))
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a run that ended early could go on from somewhere."""
+        return any(self.checkpoints.glob("*.pt"))
+
+    def reopen(self) -> None:
+        """Puts aside how the run was claimed and ended, so that it waits in the queue again.
+
+        All that it recorded stays; it will go on from its latest checkpoint.
+        """
+        shutil.rmtree(self.compile_cache, ignore_errors=True)
+        aside = self.attempts / str(self.attempt)
+        aside.mkdir(parents=True)
+        # The claim last: without it the run is queued.
+        for file in (self.cancel_file, self.exit_file, self.claim_file):
+            if file.exists():
+                os.replace(file, aside / file.name)
 
     def request_cancel(self) -> None:
         self.cancel_file.touch()

@@ -9,12 +9,15 @@ from runner.locks import FileLock
 from runner.process import kill_abandoned
 from runner.queue import experiments
 from runner.race import Race, record_exit
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, RunDir, RunState
 
 WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
 LINGER_SECONDS = 10.0
 """How long an idle supervisor waits for more work before it ends."""
 POLL_SECONDS = 0.5
+MAX_ATTEMPTS = 5
+"""Attempts at one run that begin by themselves; a run that ends its machine must not do so for
+ever."""
 LOCK_PATIENCE_SECONDS = 1.0
 """Others try the lock for a moment to see whether a supervisor is at work."""
 
@@ -40,8 +43,9 @@ def close_lost(data_dir: DataDir) -> None:
     """Closes what an earlier supervisor left open.
 
     The caller holds the lock, so no other supervisor lives: every claim of this machine without an
-    exit record is an orphan. One that still runs is killed, and all are recorded as lost. Run
-    folders whose spec cannot be read are recorded as failed.
+    exit record is an orphan. One that still runs is killed. Those with a checkpoint wait in the
+    queue again, all others are recorded as lost. Run folders whose spec cannot be read are recorded
+    as failed.
     """
     for run in data_dir.run_dirs():
         try:
@@ -52,9 +56,17 @@ def close_lost(data_dir: DataDir) -> None:
                 run.read_spec()
             elif claim.is_from_this_host:
                 kill_abandoned(claim.process)
-                record_exit(run, RunState.LOST, "its process and supervisor vanished", None)
+                _close_orphan(run)
         except RunnerError as error:
             record_exit(run, RunState.FAILED, str(error), None)
+
+
+def _close_orphan(run: RunDir) -> None:
+    if run.has_checkpoint and run.attempt < MAX_ATTEMPTS and not run.cancel_requested:
+        print(f"{run.run_id}: lost; it will go on from its latest checkpoint", flush=True)  # noqa: T201
+        run.reopen()
+    else:
+        record_exit(run, RunState.LOST, "its process and supervisor vanished", None)
 
 
 def _acquire(lock: FileLock) -> bool:

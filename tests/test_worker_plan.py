@@ -2,16 +2,31 @@ from typing import Any
 
 import pytest
 
-from runner.spec import DataSpec, ExperimentSpec, TrainingSpec
+from runner.spec import (
+    CheckpointSpec,
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    TrainingSpec,
+)
+from runner.training_spec import EvaluationPoint
 from runner.worker.plan import plan_blocks
 
 
-def plan(block_steps: int = 4, samples: int = 20, **training: Any) -> list[tuple[int, int, bool]]:
+def plan(
+    block_steps: int = 4,
+    samples: int = 20,
+    evaluation: EvaluationSpec = EvaluationSpec(),  # noqa: B008
+    checkpoints: CheckpointSpec = CheckpointSpec(),  # noqa: B008
+    **training: Any,
+) -> list[tuple[int, int, bool]]:
     """(first step, number of steps, evaluate); 2 samples a batch: 10 steps an epoch."""
     spec = ExperimentSpec(
         name="trial",
         data=DataSpec(num_train_samples=samples),
         training=TrainingSpec(batch_size=2, **training),
+        evaluation=evaluation,
+        checkpoints=checkpoints,
         block_steps=block_steps,
     )
     return [(block.first_step, block.num_steps, block.evaluate) for block in plan_blocks(spec)]
@@ -25,25 +40,27 @@ def test_blocks_end_with_their_epoch_and_each_epoch_is_evaluated() -> None:
 
 
 def test_every_second_epoch_and_the_end_are_evaluated() -> None:
-    evaluated = [first for first, _, evaluate in plan(20, epochs=3, evaluate_every=2) if evaluate]
+    every_second = EvaluationSpec(every=2)
+    blocks = plan(20, epochs=3, evaluation=every_second)
+    evaluated = [first for first, _, evaluate in blocks if evaluate]
     assert evaluated == [10, 20]  # the blocks that end epochs 2 and 3
 
 
 def test_blocks_end_where_an_evaluation_is_due() -> None:
-    assert plan(max_steps=9, evaluation="steps", evaluate_every=3) == [
+    assert plan(max_steps=9, evaluation=EvaluationSpec(when="steps", every=3)) == [
         (0, 3, True), (3, 3, True), (6, 3, True)
     ]  # fmt: skip
 
 
 def test_the_last_step_is_evaluated_even_between_two_points() -> None:
-    assert plan(10, max_steps=8, evaluation="steps", evaluate_every=5) == [
+    assert plan(10, max_steps=8, evaluation=EvaluationSpec(when="steps", every=5)) == [
         (0, 5, True), (5, 3, True)
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("point", "evaluated"), [("end", [16]), ("never", [])])
-def test_evaluation_at_the_end_only_or_never(point: str, evaluated: list[int]) -> None:
-    blocks = plan(8, epochs=2, evaluation=point)
+def test_evaluation_at_the_end_only_or_never(point: EvaluationPoint, evaluated: list[int]) -> None:
+    blocks = plan(8, epochs=2, evaluation=EvaluationSpec(when=point))
     assert [first for first, _, evaluate in blocks if evaluate] == [n + 2 for n in evaluated]
 
 
@@ -54,3 +71,19 @@ def test_a_number_of_steps_goes_over_as_many_epochs_as_it_takes() -> None:
 def test_accumulation_makes_fewer_steps_of_the_same_batches() -> None:
     # 10 batches in windows of 4 make 3 steps: 4 + 4 + 2.
     assert [block[:2] for block in plan(gradient_accumulation=4, epochs=2)] == [(0, 3), (3, 3)]
+
+
+def test_blocks_end_where_a_checkpoint_is_due() -> None:
+    every = CheckpointSpec(every=3, unit="steps")
+    assert [block[:2] for block in plan(max_steps=8, checkpoints=every)] == [(0, 3), (3, 3), (6, 2)]
+
+
+def test_a_plan_that_begins_later_is_the_rest_of_the_whole() -> None:
+    spec = ExperimentSpec(
+        name="trial",
+        data=DataSpec(num_train_samples=20),
+        training=TrainingSpec(batch_size=2, epochs=2),
+        block_steps=4,
+    )
+    whole = list(plan_blocks(spec))
+    assert list(plan_blocks(spec, first_step=14)) == whole[4:]  # 4 + 4 + 2 + 4 steps come before

@@ -14,8 +14,15 @@ from torch._dynamo.testing import CompileCounter
 
 from runner.errors import InvalidSpec, WorkloadError
 from runner.spec import TrainingSpec
+from runner.worker.batches import MicroBatch
+from runner.worker.callbacks import Hooks, TrainingState
+from runner.worker.compiling import Compile
+from runner.worker.data import Dataset, make_split
+from runner.worker.losses import Objective
+from runner.worker.optimizers import make_optimizers
 from runner.worker.schedules import LearningRate
-from runner.worker.stepping import MixedPrecision, StepResult, make_optimizer, make_step
+from runner.worker.stepping import MixedPrecision, Step, StepMaker, StepResult
+from runner.worker.workload import Workload
 
 CPU = torch.device("cpu")
 
@@ -56,14 +63,39 @@ def batches(count: int, size: int = 4) -> list[dict[str, torch.Tensor]]:
     ]
 
 
+def plain(function: Any) -> Any:
+    return function
+
+
+def windows(given: list[dict[str, torch.Tensor]]) -> list[MicroBatch]:
+    """One window of micro-batches of equal size."""
+    return [MicroBatch(batch, torch.tensor(1 / len(given))) for batch in given]
+
+
+def make_step(
+    spec: TrainingSpec,
+    model: Line,
+    optimizers: list[torch.optim.Optimizer],
+    compile: Compile = plain,
+) -> Step:
+    split = make_split({"inputs": torch.zeros(2, 3)}, torch.zeros(2))
+    data = Dataset(train=split, validation=split, labels=(), vocabulary_size=None)
+    workload = Workload(model=model, data=data, metrics=("mse",), align=lambda *pair: pair)
+    hooks = Hooks([], TrainingState(model=model, optimizers=optimizers))
+    objective, precision = Objective(spec, workload), MixedPrecision(spec, CPU)
+    maker = StepMaker(model, objective, optimizers, precision, spec, hooks)
+    return maker.make("iteration", compile)
+
+
 def build(
-    compile: Callable[..., Any] = lambda function: function, **training: Any
+    compile: Compile = plain, **training: Any
 ) -> tuple[Line, Callable[..., StepResult], torch.optim.Optimizer]:
+    """A model, its step as a function of the batches of a window, and its optimizer."""
     spec = TrainingSpec(**{"optimizer": "SGD", "learning_rate": 0.1, **training})
     model = Line()
-    optimizer = make_optimizer(spec, model, CPU)
-    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, "iteration", compile)
-    return model, step, optimizer
+    optimizers = make_optimizers(spec, model, CPU)
+    step = make_step(spec, model, optimizers, compile)
+    return model, lambda given: step(windows(given)), optimizers[0]
 
 
 def gradient_of_all(given: list[dict[str, torch.Tensor]]) -> torch.Tensor:
@@ -124,8 +156,8 @@ def test_the_options_of_an_optimizer_reach_it_and_wrong_ones_are_named() -> None
 
 def rates(num_steps: int, **training: Any) -> list[float]:
     spec = TrainingSpec(**{"learning_rate": 1.0, "optimizer": "SGD", **training})
-    optimizer = make_optimizer(spec, Line(), CPU)
-    rate = LearningRate(spec, num_steps, optimizer)
+    (optimizer,) = optimizers = make_optimizers(spec, Line(), CPU)
+    rate = LearningRate(spec, num_steps, optimizers)
     found = []
     for _ in range(num_steps):
         found.append(rate.current)
@@ -164,7 +196,7 @@ def test_schedules_give_the_rates_of_their_formulas(
 def test_a_plateau_lowers_the_rate_when_the_held_out_loss_stops_falling() -> None:
     options = {"patience": 0, "factor": 0.5}
     spec = TrainingSpec(learning_rate=1.0, scheduler="plateau", scheduler_options=options)
-    rate = LearningRate(spec, 10, make_optimizer(spec, Line(), CPU))
+    rate = LearningRate(spec, 10, make_optimizers(spec, Line(), CPU))
     for loss, expected in ((2.0, 1.0), (1.0, 1.0), (1.5, 0.5), (1.5, 0.25)):
         rate.evaluated(loss)
         assert rate.current == expected
@@ -179,7 +211,6 @@ def test_wrong_options_of_a_schedule_are_named() -> None:
     ("training", "rule"),
     [
         ({"scheduler": "step", "warmup_steps": 3}, "has no warm-up"),
-        ({"scheduler": "plateau", "evaluation": "never"}, "follows the held-out loss"),
         ({"scaler_options": {"growth_interval": 5}}, "for precision 'fp16' only"),
         ({"optimizer_options": {"betas": [0.9, 0.99]}}, "named values"),
         ({"clip_norm": 0.0}, "above 0"),
@@ -197,13 +228,12 @@ def test_another_learning_rate_does_not_recompile(optimizer: str) -> None:
     counter = CompileCounter()
     spec = TrainingSpec(optimizer=optimizer, learning_rate=0.1, scheduler="cosine", warmup_steps=2)
     model = Line()
-    made = make_optimizer(spec, model, CPU)
+    made = make_optimizers(spec, model, CPU)
     rate = LearningRate(spec, 20, made)
-    compiled = lambda function: torch.compile(function, backend=counter)  # noqa: E731
-    step = make_step(model, made, MixedPrecision(spec, CPU), spec, "iteration", compiled)
+    step = make_step(spec, model, made, partial(torch.compile, backend=counter))
     frames, seen = [], set()
     for batch in batches(12):
-        step([batch])
+        step(windows([batch]))
         seen.add(round(rate.current, 6))
         rate.step_done()
         frames.append(counter.frame_count)
@@ -216,15 +246,15 @@ def test_another_learning_rate_does_not_recompile(optimizer: str) -> None:
 def test_a_warm_up_from_zero_leaves_weights_without_gradient_alone(compiled: bool) -> None:
     spec = TrainingSpec(learning_rate=0.1, scheduler="cosine", warmup_steps=2)
     model = Line()
-    optimizer = make_optimizer(spec, model, CPU)
-    rate = LearningRate(spec, 20, optimizer)
-    compile = partial(torch.compile, backend="eager") if compiled else lambda function: function
-    step = make_step(model, optimizer, MixedPrecision(spec, CPU), spec, "iteration", compile)
+    optimizers = make_optimizers(spec, model, CPU)
+    rate = LearningRate(spec, 20, optimizers)
+    compile = partial(torch.compile, backend="eager") if compiled else plain
+    step = make_step(spec, model, optimizers, compile)
     (batch,) = batches(1)
     batch["inputs"][:, 1] = 0  # so the second weight has no gradient
     before = model.slope.detach().clone()
     for expected_moves in (False, True):
-        step([batch])
+        step(windows([batch]))
         rate.step_done()
         moved = model.slope.detach() - before
         assert bool((moved[[0, 2]].abs() > 1e-3).all()) is expected_moves
@@ -233,8 +263,7 @@ def test_a_warm_up_from_zero_leaves_weights_without_gradient_alone(compiled: boo
 
 def test_a_smaller_last_window_does_not_recompile() -> None:
     counter = CompileCounter()
-    compiled = lambda function: torch.compile(function, backend=counter)  # noqa: E731
-    _, step, _ = build(compiled, gradient_accumulation=3)
+    _, step, _ = build(partial(torch.compile, backend=counter), gradient_accumulation=3)
     for _ in range(2):
         step(batches(3))
     before = counter.frame_count

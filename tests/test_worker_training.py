@@ -12,15 +12,15 @@ from torch._dynamo.callback import callback_handler
 
 from runner.errors import WorkloadError
 from runner.events import EventLog, read_events
+from runner.run_dir import RunDir
 from runner.spec import DataSpec, ExperimentSpec, ModelSpec, RunSpec, TrainingSpec
 from runner.turns import Turn
 from runner.worker import measuring
-from runner.worker.data import load_dataset
-from runner.worker.evaluation import evaluate
 from runner.worker.measuring import CpuClock, PeakMemory
-from runner.worker.models import build_model, perturb, weights_sha256
+from runner.worker.models import perturb, weights_sha256
+from runner.worker.optimizers import make_optimizers
 from runner.worker.session import run_session
-from runner.worker.stepping import MixedPrecision, make_optimizer
+from runner.worker.workload import load_workload
 
 CPU = torch.device("cpu")
 
@@ -81,7 +81,8 @@ def run(
     (variant,) = (variant for variant in spec.variants if variant.label == label)
     log = EventLog(journal)
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
-    run_session(run_spec, log, turns or TurnsOnPaper())
+    folder = RunDir(journal.with_name(f"{journal.name}-folder"))
+    run_session(folder, run_spec, log, turns or TurnsOnPaper())
     log.close()
     return read_events(journal)[0]
 
@@ -114,8 +115,8 @@ def test_the_losses_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     spec = experiment()
     recorded = [step["loss"] for step in of_kind(run(spec, tmp_path / "e.jsonl"), "step")]
 
-    data = load_dataset(spec.data, spec.model, seed=7)
-    model = build_model(spec, data).train()
+    workload = load_workload(spec)
+    data, model = workload.data, workload.model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     torch.manual_seed(7)
     by_hand = []
@@ -197,41 +198,10 @@ def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
     assert backward["count"] == 1 and whole_step["file"] == "runner/worker/stepping.py"
 
 
-def test_every_epoch_sees_every_sample_at_most_once_in_another_order(tmp_path: Path) -> None:
-    from runner.worker.training import Trainer
-
-    spec = experiment()
-    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
-    data = load_dataset(spec.data, spec.model, seed=7)
-    log = EventLog(tmp_path / "e.jsonl")
-    trainer = Trainer(run_spec, build_model(spec, data), data, CPU, log)
-    epochs = [torch.cat([batch for (batch,) in trainer._windows(n)]).tolist() for n in (0, 1)]
-    assert all(len(set(epoch)) == 24 for epoch in epochs)
-    assert epochs[0] != epochs[1]
-
-
-def test_evaluation_counts_right_answers_and_weighs_batches_by_size() -> None:
-    spec = experiment()
-    data = load_dataset(spec.data, spec.model, seed=7)
-    model = build_model(spec, data)
-    precision = MixedPrecision(spec.training, CPU)
-    # 10 samples in batches of 4: 4 + 4 + 2. At once they must give the same mean.
-    parts = evaluate(model, data.evaluation, 4, precision.autocast)
-    whole = evaluate(model, data.evaluation, 10, precision.autocast)
-    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
-    assert parts["accuracy"] == whole["accuracy"]
-    model.eval()
-    with torch.no_grad():
-        logits = model(**data.evaluation.inputs).logits
-    right = (logits.argmax(-1) == data.evaluation.labels).sum().item()
-    assert whole["accuracy"] == right / 10
-
-
 def test_all_runs_start_from_the_same_weights_and_the_seed_changes_them() -> None:
-    data = load_dataset(experiment().data, ModelSpec(), seed=7)
     other = replace(experiment(), training=TrainingSpec(seed=8))
     hashes = [
-        weights_sha256(build_model(spec, data)) for spec in (experiment(), experiment(), other)
+        weights_sha256(load_workload(spec).model) for spec in (experiment(), experiment(), other)
     ]
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -246,22 +216,15 @@ def test_the_perturbation_is_relative_and_of_the_asked_size() -> None:
 
 
 def test_dropout_off_leaves_no_dropout_in_the_model() -> None:
-    data = load_dataset(experiment().data, ModelSpec(), seed=7)
     for dropout, expected in (("off", {0.0}), ("keep", {0.1})):
         spec = experiment(model=ModelSpec(dropout=dropout))
-        modules = build_model(spec, data).modules()
+        modules = load_workload(spec).model.modules()
         assert {m.p for m in modules if isinstance(m, torch.nn.Dropout)} == expected
-
-
-def test_a_model_for_images_refuses_texts() -> None:
-    spec = experiment(model=ModelSpec(source="builtin:vit-small"))
-    data = load_dataset(spec.data, spec.model, seed=7)
-    with pytest.raises(WorkloadError, match="takes images, but the data set holds texts"):
-        build_model(spec, data)
 
 
 def test_a_vision_transformer_learns_digits(tmp_path: Path) -> None:
     spec = experiment(
+        task="image_classification",
         model=ModelSpec(source="builtin:vit-small"),
         data=DataSpec(source="builtin:digits", num_train_samples=960, num_eval_samples=200),
         training=TrainingSpec(batch_size=32, epochs=4, learning_rate=1e-3, optimizer="AdamW"),
@@ -301,11 +264,11 @@ def test_autocast_trains_in_bfloat16(tmp_path: Path) -> None:
 def test_any_optimizer_of_torch_is_found_by_name_and_others_are_refused() -> None:
     model = torch.nn.Linear(2, 2)
     for name in ("SGD", "RMSprop", "NAdam"):
-        made = make_optimizer(TrainingSpec(optimizer=name, learning_rate=0.5), model, CPU)
+        (made,) = make_optimizers(TrainingSpec(optimizer=name, learning_rate=0.5), model, CPU)
         assert type(made) is getattr(torch.optim, name) and made.defaults["lr"] == 0.5
     for name in ("Adamm", "lr_scheduler"):
         with pytest.raises(WorkloadError, match=f"'{name}': torch.optim has no such optimizer"):
-            make_optimizer(TrainingSpec(optimizer=name), model, CPU)
+            make_optimizers(TrainingSpec(optimizer=name), model, CPU)
 
 
 def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,14 +284,14 @@ def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch)
 def test_peak_memory_is_that_of_the_block_alone() -> None:
     memory = PeakMemory(CPU)
     memory.reset()
-    before = memory.read()
+    before = memory.read().peak_bytes
     if before is None:
         pytest.skip("this system does not let a process reset its peak")
     block = torch.ones(50_000_000)  # 200 MB
-    high = memory.read()
+    high = memory.read().peak_bytes
     del block
     memory.reset()
-    low = memory.read()
+    low = memory.read().peak_bytes
     assert high is not None and low is not None
     assert high - before > 190e6 and high - low > 190e6
 

@@ -24,7 +24,9 @@ def main() -> int:
         return _work(run)
     # Nobody supervises: the run claims itself and records its own end.
     if run.claim_file.exists():
-        sys.stderr.write(f"{run.path} was run already; a run folder is used once\n")
+        sys.stderr.write(
+            f"{run.path} was run already; `python -m runner resume` goes on from a checkpoint\n"
+        )
         return 2
     run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
     status = _work(run)
@@ -41,7 +43,7 @@ def _work(run: RunDir) -> WorkerExit:
         # Torch reads the environment when it is imported, so it comes after the preparation.
         from runner.worker.session import run_session
 
-        finished = run_session(spec, log, turns)
+        finished = run_session(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)

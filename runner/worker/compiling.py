@@ -94,7 +94,7 @@ class CompileObserver:
         self._log = log
         self._pending: _Pending | None = None
         self._num_started = 0
-        self._step_of: dict[str, int] = {}
+        self._begun: dict[str, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
         callback_handler.register_start_callback(self._on_start)
@@ -109,8 +109,9 @@ class CompileObserver:
     def report(self) -> None:
         """Writes the compiler's own metrics and the graph breaks since the last report."""
         for metrics in dynamo_utils.get_compilation_metrics():
-            step = self._step_of.get(metrics.compile_id or "", self.step)
-            self._log.append("compile_metrics", step=step, **_summary(metrics))
+            now = {"step": self.step, "phase": self.phase}
+            when = self._begun.get(metrics.compile_id or "", now)
+            self._log.append("compile_metrics", **when, **_summary(metrics))
         dynamo_utils.clear_compilation_metrics()
         reasons = dynamo_utils.graph_break_reasons[self._breaks_seen :]
         self._breaks_seen += len(reasons)
@@ -119,6 +120,7 @@ class CompileObserver:
             self._log.append(
                 "graph_break",
                 step=self.step,
+                phase=self.phase,
                 reason=reason[:MAX_REASON_CHARACTERS],
                 location=location,
                 count=count,
@@ -126,7 +128,7 @@ class CompileObserver:
 
     def _on_start(self, args: CallbackArgs) -> None:
         self._num_started += 1
-        self._step_of.setdefault(args.compile_id, self.step)
+        self._begun.setdefault(args.compile_id, {"step": self.step, "phase": self.phase})
         self._pending = _Pending(args, time.perf_counter())
         self._log.append("compile_started", **self._stamp(args))
         # The dashboard shows the elapsed time of a compilation while it lasts.

@@ -1,42 +1,48 @@
-"""Loss and accuracy on held-out samples, of the weights as they are, without a compiler."""
+"""Loss and metrics on a split, of the weights as they are."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import nn
 
+from runner.training_spec import SplitName
 from runner.worker.data import Split
+from runner.worker.inference import Inference
+from runner.worker.losses import Objective
+from runner.worker.metrics import Scores
+from runner.worker.workload import Workload
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
+    inference: Inference,
+    workload: Workload,
+    objective: Objective,
+    name: SplitName,
     split: Split,
-    batch_size: int,
-    autocast: Callable[[], AbstractContextManager[Any]],
+    *,
+    compiled: bool,
 ) -> dict[str, Any]:
-    """Mean loss per sample, share of right answers, number of samples, and seconds it took.
+    """Fields of the `evaluation` event: mean loss per target, metrics, samples, and seconds.
 
-    The random state of training is not touched: dropout is off and nothing is drawn.
+    `split` is on the model's device; `compiled` asks for the model under its backend.
     """
     started = time.perf_counter()
-    model.eval()
-    total_loss = torch.zeros((), device=split.labels.device)
-    num_right = torch.zeros((), device=split.labels.device, dtype=torch.long)
-    order = torch.arange(len(split), device=split.labels.device)
-    for indices in torch.split(order, batch_size):
-        batch = split.batch(indices)
-        with autocast():
-            output = model(**batch)
-        total_loss += output.loss.float() * len(indices)
-        num_right += (output.logits.argmax(-1) == batch["labels"]).sum()
-    model.train()
+    device = split.labels.device
+    scores = Scores(workload, device)
+    total, num_targets = torch.zeros((), device=device), 0
+    for answer in inference.answers(split, compiled=compiled):
+        loss, _ = objective(answer.output, answer.labels)
+        total += loss.float() * answer.num_targets
+        num_targets += answer.num_targets
+        scores.update(answer.logits, answer.labels)
+    metrics = scores.compute()
     return {
-        "loss": total_loss.item() / len(split),
-        "accuracy": num_right.item() / len(split),
+        "split": name,
+        "compiled": compiled,
+        "loss": total.item() / num_targets,
+        "metrics": metrics,
+        "accuracy": metrics.get("accuracy"),
         "num_samples": len(split),
         "seconds": time.perf_counter() - started,
     }

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -43,22 +44,38 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        # Made once and used again in every block: making one costs as much as recording it.
         self._events: list[torch.cuda.Event] = []
+        self._num_marks = 0
 
     def start(self) -> None:
         torch.cuda.synchronize(self._device)
-        self._events = []
+        self._stream = torch.cuda.current_stream(self._device)
+        self._num_marks = 0
         self.mark()
 
     def mark(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        self._events.append(event)
+        if self._num_marks == len(self._events):
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._events.append(event)
+        self._events[self._num_marks].record(self._stream)
+        self._num_marks += 1
 
     def read(self) -> list[float]:
         torch.cuda.synchronize(self._device)
-        pairs = zip(self._events, self._events[1:], strict=False)
+        marks = self._events[: self._num_marks]
+        pairs = zip(marks, marks[1:], strict=False)
         return [begin.elapsed_time(end) / 1000 for begin, end in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """In bytes; None where it cannot be told."""
+
+    peak_bytes: int | None
+    """Highest since the last `reset`."""
+    reserved_bytes: int | None
+    """What the CUDA allocator holds from the driver, pools of captured graphs included."""
 
 
 class PeakMemory:
@@ -82,16 +99,16 @@ class PeakMemory:
         except OSError:
             self._can_reset = False
 
-    def read(self) -> int | None:
+    def read(self) -> MemoryUse:
         if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        return _resident_high_water_bytes() if self._can_reset else None
-
-    def read_reserved(self) -> int | None:
-        """What the CUDA allocator holds from the driver, pools of captured graphs included."""
-        if self._device.type == "cuda":
-            return torch.cuda.memory_reserved(self._device)
-        return None
+            # The flat form of these statistics costs a quarter of a millisecond more.
+            statistics = torch.cuda.memory_stats_as_nested_dict(self._device)
+            return MemoryUse(
+                peak_bytes=statistics["allocated_bytes"]["all"]["peak"],
+                reserved_bytes=statistics["reserved_bytes"]["all"]["current"],
+            )
+        peak = _resident_high_water_bytes() if self._can_reset else None
+        return MemoryUse(peak_bytes=peak, reserved_bytes=None)
 
 
 def _resident_high_water_bytes() -> int:

@@ -15,30 +15,45 @@ class Block:
     num_steps: int
     epoch: int
     evaluate: bool
-    """Whether held-out samples are evaluated when the block is over."""
+    """Whether the model is evaluated when the block is over."""
+    ends_epoch: bool
 
     @property
     def end(self) -> int:
         return self.first_step + self.num_steps
 
 
-def plan_blocks(experiment: ExperimentSpec) -> Iterator[Block]:
-    """All blocks of a run in their order.
+def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Block]:
+    """All blocks of a run in their order, those before `first_step` left out.
 
-    A block is as long as the experiment says, or shorter where an epoch, the training or the steps
-    to the next evaluation end.
+    A block is as long as the experiment says, or shorter where an epoch, the training, or the steps
+    to the next evaluation or checkpoint end.
     """
     evaluation = experiment.evaluation
-    first, last = 0, experiment.num_steps
+    first, last = first_step, experiment.num_steps
     while first < last:
         epoch = first // experiment.steps_per_epoch
         end = min(first + experiment.block_steps, (epoch + 1) * experiment.steps_per_epoch, last)
-        if evaluation.when == "steps":
-            end = min(end, (first // evaluation.every + 1) * evaluation.every)
+        for every in _due_every(experiment):
+            end = min(end, (first // every + 1) * every)
         evaluate = end == last and evaluation.when != "never"
         evaluate |= _is_due(evaluation.when, evaluation.every, end, experiment)
-        yield Block(first_step=first, num_steps=end - first, epoch=epoch, evaluate=evaluate)
+        yield Block(
+            first_step=first,
+            num_steps=end - first,
+            epoch=epoch,
+            evaluate=evaluate,
+            ends_epoch=end % experiment.steps_per_epoch == 0,
+        )
         first = end
+
+
+def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
+    """Numbers of steps after which something is due that must wait for the end of a block."""
+    if experiment.evaluation.when == "steps":
+        yield experiment.evaluation.every
+    if experiment.checkpoints.every is not None and experiment.checkpoints.unit == "steps":
+        yield experiment.checkpoints.every
 
 
 def _is_due(point: EvaluationPoint, every: int, step: int, experiment: ExperimentSpec) -> bool:

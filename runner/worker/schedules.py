@@ -1,5 +1,6 @@
 """Learning rates over the steps, by the names that torch and transformers give them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,16 +18,25 @@ every weight without a gradient. In float32 a step of this size changes nothing.
 class LearningRate:
     """The learning rate of every step, set without waiting for the device or recompiling.
 
-    The schedule moves a shadow optimizer with plain numbers. Where it is not constant, the real
-    optimizer holds its rate as a tensor on the device, which is filled with that number: compiled
-    code reads it anew in each step, and nobody waits for the device to learn what it is.
+    The schedule moves a shadow optimizer with plain numbers, one group for each real optimizer.
+    Where it is not constant, the real ones hold their rates as tensors on the device, which are
+    filled with these numbers: compiled code reads them anew in each step, and nobody waits for the
+    device to learn what they are.
     """
 
     def __init__(
-        self, training: TrainingSpec, num_steps: int, optimizer: torch.optim.Optimizer
+        self,
+        training: TrainingSpec,
+        num_steps: int,
+        optimizers: Sequence[torch.optim.Optimizer],
     ) -> None:
-        self._optimizer = optimizer
-        self._shadow = torch.optim.SGD([torch.zeros(1)], lr=training.learning_rate)
+        self._optimizers = optimizers
+        self._shadow = torch.optim.SGD(
+            [
+                {"params": [torch.zeros(1)], "lr": float(optimizer.param_groups[0]["lr"])}
+                for optimizer in optimizers
+            ]
+        )
         self._by_step: lr_scheduler.LRScheduler | None = None
         self._by_loss: lr_scheduler.ReduceLROnPlateau | None = None
         if is_constant(training):
@@ -45,7 +55,7 @@ class LearningRate:
 
     @property
     def current(self) -> float:
-        """The rate of the next step."""
+        """The rate of the next step, of the first optimizer; all rates change in proportion."""
         return float(self._shadow.param_groups[0]["lr"])
 
     def step_done(self) -> None:
@@ -62,9 +72,25 @@ class LearningRate:
             self._by_loss.step(loss)
             self._apply()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on from here."""
+        schedule = self._by_step or self._by_loss
+        return {
+            "shadow": self._shadow.state_dict(),
+            "schedule": None if schedule is None else schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._shadow.load_state_dict(state["shadow"])
+        schedule = self._by_step or self._by_loss
+        if schedule is not None:
+            schedule.load_state_dict(state["schedule"])
+            self._apply()
+
     def _apply(self) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"].fill_(max(self.current, SMALLEST_RATE))
+        for optimizer, shadow in zip(self._optimizers, self._shadow.param_groups, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"].fill_(max(float(shadow["lr"]), SMALLEST_RATE))
 
 
 def is_constant(training: TrainingSpec) -> bool:

@@ -1,24 +1,31 @@
 """The training loop: one block of steps a turn, everything measured and written down."""
 
-from collections.abc import Iterator
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from runner.events import EventLog
+from runner.run_dir import RunDir
 from runner.spec import RunSpec
+from runner.training_spec import SplitName
 from runner.turns import Turn
+from runner.worker.batches import EpochBatches
+from runner.worker.callback_setup import CallbackSetup
+from runner.worker.callbacks import Hooks, TrainingState
+from runner.worker.checkpoints import Checkpointed, latest_checkpoint, load_checkpoint
 from runner.worker.compiling import CompileObserver, compile_blocks, make_compiler
-from runner.worker.data import Dataset
+from runner.worker.data import Split
 from runner.worker.evaluation import evaluate
+from runner.worker.inference import Inference
+from runner.worker.losses import Objective
 from runner.worker.measuring import PeakMemory, make_clock
+from runner.worker.optimizers import make_optimizers
 from runner.worker.plan import Block, plan_blocks
+from runner.worker.recording import BlockCost, BlockRecorder, Steps
 from runner.worker.schedules import LearningRate
-from runner.worker.stepping import Batch, MixedPrecision, make_optimizer, make_step
+from runner.worker.stepping import MixedPrecision, StepMaker
 from runner.worker.turn_source import TurnSource
-
-EPOCH_SEED_STRIDE = 1_000_003
-"""Keeps the orders of all epochs apart for neighbouring seeds."""
+from runner.worker.workload import Workload
 
 
 class Trainer:
@@ -29,145 +36,199 @@ class Trainer:
     """
 
     def __init__(
-        self, spec: RunSpec, model: nn.Module, data: Dataset, device: torch.device, log: EventLog
+        self, spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
     ) -> None:
-        self._experiment = spec.experiment
-        self._training = spec.experiment.training
-        self._model = model.to(device).train()
-        self._train_split = data.train.to(device)
-        self._evaluation_split = data.evaluation.to(device)
+        """The workload's model is on the device already."""
+        self._experiment = experiment = spec.experiment
+        self._variant = spec.variant
+        self._workload = workload
+        self._run = run
         self._device = device
         self._log = log
+        model = workload.model.train()
+        self._splits = _splits_in_use(spec, workload, device)
         self._observer = CompileObserver(log)
         self._clock = make_clock(device)
         self._memory = PeakMemory(device)
-        block_steps = spec.experiment.block_steps
-        self._losses = torch.empty(block_steps, device=device)
-        self._gradient_norms = torch.empty(block_steps, device=device)
-        self._precision = MixedPrecision(self._training, device)
-        optimizer = make_optimizer(self._training, self._model, device)
-        self._rate = LearningRate(self._training, spec.experiment.num_steps, optimizer)
-        self._replays_graphs = spec.variant.captures_cuda_graphs
-        compile = make_compiler(spec.variant)
-        if spec.variant.scope == "blocks":
-            compile_blocks(self._model, spec.variant)
-        self._step = make_step(
-            self._model, optimizer, self._precision, self._training, spec.variant.scope, compile
+        training = experiment.training
+        precision = MixedPrecision(training, device)
+        self._objective = Objective(training, workload)
+        optimizers = make_optimizers(training, model, device)
+        self._rate = LearningRate(training, experiment.num_steps, optimizers)
+        self._state = TrainingState(model=model, optimizers=optimizers)
+        self._inference = Inference(model, precision, spec.variant, training.batch_size)
+        setup = CallbackSetup(spec, run, log, precision.scaler, self._inference, self._splits)
+        self._hooks = Hooks(setup.callbacks, self._state)
+        self._checkpointed = Checkpointed(
+            model=model,
+            optimizers=optimizers,
+            rate=self._rate,
+            scaler=precision.scaler,
+            hooks=self._hooks,
+            device=device,
         )
+        if setup.checkpoints is not None:
+            setup.checkpoints.save_from(self._checkpointed)
+        self._recorder = BlockRecorder(log, self._objective.names, self._state)
+        if spec.variant.scope == "blocks":
+            compile_blocks(model, spec.variant)
+        self._epoch_batches: EpochBatches | None = None
+        maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
+        self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
 
     def train(self, turns: TurnSource) -> bool:
-        """Trains to the end of the plan (True) or until somebody asks to stop (False)."""
+        """Trains to the end of the plan, or of training by its own rules (True), or until somebody
+        asks to stop (False). Goes on from the latest checkpoint if there is one."""
         # From here on every run of an experiment draws the same random numbers.
-        torch.manual_seed(self._training.seed)
-        windows: Iterator[list[Tensor]] = iter(())
-        epoch = -1
-        for block in plan_blocks(self._experiment):
+        torch.manual_seed(self._experiment.training.seed)
+        self._hooks.call("train_begin")
+        self._resume()
+        for block in plan_blocks(self._experiment, self._state.step):
             turn = turns.wait()
-            if turn is None:
+            if turn is None or not self._take_turn(block, turn, turns):
                 return False
-            if block.epoch != epoch:
-                epoch, windows = block.epoch, self._windows(block.epoch)
-            if not self._train_block(block, windows, turn, turns):
-                return False
-            if block.evaluate:
-                self._evaluate(block)
-            turns.done(finished=block.end == self._experiment.num_steps)
+            is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
+            if is_over:
+                self._end()
+            turns.done(finished=is_over)
+            if is_over:
+                return True
+        # Nothing was left to train: the run was interrupted behind its last step.
+        if turns.wait() is None:
+            return False
+        self._end()
+        turns.done(finished=True)
         return True
 
-    def _windows(self, epoch: int) -> Iterator[list[Tensor]]:
-        """Sample indices of the micro-batches of each step, in an order that the seed fixes.
+    def _resume(self) -> None:
+        found = latest_checkpoint(self._run)
+        if found is None:
+            return
+        step, file = found
+        self._checkpointed.load_state_dict(load_checkpoint(file))
+        self._state.step = self._observer.step = step
+        self._log.append(
+            "resumed",
+            step=step,
+            file=str(file.relative_to(self._run.path)),
+            attempt=self._run.attempt,
+        )
+        self._log.flush(durable=True)
 
-        A last, smaller batch is left out: its other shape would recompile. A last, smaller window
-        of full batches is not.
-        """
-        seed = self._training.seed * EPOCH_SEED_STRIDE + epoch
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(self._train_split), generator=generator).to(self._device)
-        size, window = self._training.batch_size, self._training.gradient_accumulation
-        batches = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
-        return (batches[start : start + window] for start in range(0, len(batches), window))
+    def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        """A block and what follows it; False if it was left early because somebody asked to."""
+        self._state.epoch = block.epoch
+        if block.first_step % self._experiment.steps_per_epoch == 0:
+            self._hooks.call("epoch_begin")
+        if not self._train_block(block, turn, turns):
+            return False
+        stops = self._state.stop_reason is not None
+        if block.ends_epoch and not stops:
+            self._hooks.call("epoch_end")
+        if block.evaluate or (stops and self._experiment.evaluation.when != "never"):
+            self._evaluate()
+        self._hooks.call("block_end")
+        self._recorder.write_values()
+        return True
 
-    def _train_block(
-        self, block: Block, windows: Iterator[list[Tensor]], turn: Turn, turns: TurnSource
-    ) -> bool:
-        """One block; False if it was left early because somebody asked to stop."""
-        compiled: list[bool] = []
-        rates: list[float] = []
+    def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        steps, state, hooks = Steps(), self._state, self._hooks
+        batches = self._batches_of(block.epoch)
+        first_window = block.first_step % self._experiment.steps_per_epoch
+        replays_graphs = self._variant.captures_cuda_graphs
         self._memory.reset()
         self._clock.start()
-        while len(compiled) < block.num_steps and not turns.stop_requested:
-            index = len(compiled)
-            if self._replays_graphs:
+        for window in range(first_window, first_window + block.num_steps):
+            if turns.stop_requested or state.stop_reason:
+                break
+            if replays_graphs:
                 # Tells the compiler that the last step's results may be overwritten.
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-            loss, norm = self._step(self._fetch(next(windows)))
-            # Copies, because a captured CUDA graph overwrites its outputs at the next replay.
-            self._losses[index].copy_(loss)
-            if norm is not None:
-                self._gradient_norms[index].copy_(norm)
-            rates.append(self._rate.current)
+            hooks.call("batch_begin")
+            result = self._step(batches.window(window))
+            steps.add(result, self._rate.current, copy=replays_graphs)
             self._rate.step_done()
+            state.loss = steps.losses[-1]
+            hooks.call("batch_end")
             self._clock.mark()
-            compiled.append(self._observer.compiled_since_last_asked())
-            self._observer.step += 1
-        self._record(block, turn, self._clock.read(), compiled, rates)
-        return len(compiled) == block.num_steps
-
-    def _fetch(self, window: list[Tensor]) -> list[Batch]:
-        return [self._train_split.batch(indices) for indices in window]
-
-    def _record(
-        self,
-        block: Block,
-        turn: Turn,
-        seconds: list[float],
-        compiled: list[bool],
-        rates: list[float],
-    ) -> None:
-        losses = self._losses[: len(compiled)].tolist()
-        norms = self._gradient_norms[: len(compiled)].tolist() if self._records_norms else None
-        for index, loss in enumerate(losses):
-            self._log.append(
-                "step",
-                step=block.first_step + index,
-                epoch=block.epoch,
-                round=turn.round,
-                loss=loss,
-                seconds=seconds[index],
-                compiled=compiled[index],
-                learning_rate=rates[index],
-                gradient_norm=None if norms is None else norms[index],
-            )
-        self._log.append(
-            "block",
-            round=turn.round,
-            position=turn.position,
-            first_step=block.first_step,
-            num_steps=len(compiled),
-            seconds=sum(seconds),
-            compiled=any(compiled),
-            peak_memory_bytes=self._memory.read(),
-            reserved_memory_bytes=self._memory.read_reserved(),
-        )
+            steps.compiled.append(self._observer.compiled_since_last_asked())
+            state.step += 1
+            self._observer.step = state.step
+        cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+        self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()
+        return len(steps) == block.num_steps or state.stop_reason is not None
 
-    @property
-    def _records_norms(self) -> bool:
-        return self._training.clip_norm is not None or self._training.record_gradient_norm
-
-    def _evaluate(self, block: Block) -> None:
-        self._log.append("phase", phase="evaluating")
-        self._log.flush()
-        # Blocks that were compiled in place would otherwise compile anew for evaluation.
-        with torch.compiler.set_stance("force_eager"):
-            result = evaluate(
-                self._model,
-                self._evaluation_split,
-                self._training.batch_size,
-                self._precision.autocast,
+    def _batches_of(self, epoch: int) -> EpochBatches:
+        if self._epoch_batches is None or self._epoch_batches.epoch != epoch:
+            training = self._experiment.training
+            is_compiled = self._variant.backend is not None
+            self._epoch_batches = EpochBatches(
+                self._splits["train"],
+                training,
+                epoch,
+                symbolic_size=is_compiled and training.last_batch == "dynamic",
             )
-        self._rate.evaluated(result["loss"])
-        self._log.append("evaluation", epoch=block.epoch, step=block.end, **result)
-        self._log.append("phase", phase="training")
+        return self._epoch_batches
+
+    def _evaluate(self) -> None:
+        """Every split asked for, without a compiler and under the run's own."""
+        evaluation, state = self._experiment.evaluation, self._state
+        self._enter("evaluating")
+        self._hooks.call("evaluation_begin")
+        forms = (False, True) if evaluation.compiled and self._variant.backend else (False,)
+        for name in evaluation.splits:
+            for compiled in forms:
+                result = self._evaluate_split(name, compiled=compiled)
+                if name == evaluation.splits[0] and not compiled:
+                    state.scores = {"loss": result["loss"], **result["metrics"]}
+                    state.scores_step = state.step
+        self._rate.evaluated(state.scores["loss"])
+        self._hooks.call("evaluation_end")
+        self._enter("training")
+
+    def _evaluate_split(self, name: SplitName, *, compiled: bool) -> dict[str, Any]:
+        result = evaluate(
+            self._inference,
+            self._workload,
+            self._objective,
+            name,
+            self._splits[name],
+            compiled=compiled,
+        )
+        self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **result)
+        return result
+
+    def _enter(self, phase: Literal["evaluating", "training"]) -> None:
+        """What is compiled in between belongs to the phase that ends."""
+        self._observer.report()
+        self._observer.compiled_since_last_asked()
+        self._observer.phase = phase
+        self._log.append("phase", phase=phase)
         self._log.flush(durable=True)
+
+    def _end(self) -> None:
+        state = self._state
+        if state.stop_reason is not None:
+            self._log.append("stopped", step=state.step, reason=state.stop_reason)
+        self._enter("evaluating")
+        self._hooks.call("train_end")
+        self._recorder.write_values()
+        self._enter("training")
+
+
+def _splits_in_use(
+    spec: RunSpec, workload: Workload, device: torch.device
+) -> dict[SplitName, Split]:
+    """The splits that the run trains on, evaluates or predicts, on the device."""
+    evaluation, data = spec.experiment.evaluation, workload.data
+    asked = {"train", *evaluation.predictions}
+    if evaluation.when != "never":
+        asked |= set(evaluation.splits)
+    known: dict[SplitName, Split | None] = {
+        "train": data.train,
+        "validation": data.validation,
+        "test": data.test,
+    }
+    return {name: split.to(device) for name, split in known.items() if split and name in asked}

@@ -1,0 +1,123 @@
+"""Hooks into the training loop, for callbacks of one's own and for those that Breakeven brings.
+
+A callback is a class with any of the methods of `Callback`. The loop calls them in the order of the
+experiment's `callbacks`, after its own. What they do inside a step is timed with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+Hook = Literal[
+    "train_begin", "train_end", "epoch_begin", "epoch_end", "batch_begin", "batch_end",
+    "after_backward", "after_optimizer_step", "evaluation_begin", "evaluation_end", "block_end",
+]  # fmt: skip
+
+
+@dataclass
+class TrainingState:
+    """Where training stands, as callbacks see it. Reading it costs nothing; `loss.item()` waits
+    for the device."""
+
+    model: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    step: int = 0
+    """Optimizer steps done so far."""
+    epoch: int = 0
+    """Counted from 0."""
+    loss: Tensor | None = None
+    """Of the last step, 0-dimensional, on the device."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Of the last evaluation: the loss and every metric by name, on the first split asked for."""
+    scores_step: int | None = None
+    """Steps done when these scores were taken."""
+    stop_reason: str | None = None
+    values: list[tuple[int, str, float | Tensor]] = field(default_factory=list)
+    """Numbers recorded since the last block: step, name, value."""
+
+    def stop(self, reason: str) -> None:
+        """Ends training after the current step; `reason` is a sentence for the record."""
+        self.stop_reason = self.stop_reason or reason
+
+    def record(self, name: str, value: float | Tensor) -> None:
+        """Records a number under a name, at the current step; it is charted with the run.
+
+        A 0-dimensional tensor may stay on the device: it is read when the block is over.
+        """
+        self.values.append((self.step, name, value))
+
+
+class Callback:
+    """Base of callbacks; every method is optional and does nothing here.
+
+    `batch_begin` and `batch_end` frame an optimizer step, `after_backward` sees the gradients of
+    all its micro-batches, before clipping, `after_optimizer_step` the new weights. With one of
+    these two the optimizer is compiled apart from forward and backward. `block_end` follows a block
+    of steps and whatever was evaluated after it: the place for slow work, since nothing is timed.
+    """
+
+    def train_begin(self, state: TrainingState) -> None: ...
+
+    def train_end(self, state: TrainingState) -> None: ...
+
+    def epoch_begin(self, state: TrainingState) -> None: ...
+
+    def epoch_end(self, state: TrainingState) -> None: ...
+
+    def batch_begin(self, state: TrainingState) -> None: ...
+
+    def batch_end(self, state: TrainingState) -> None: ...
+
+    def after_backward(self, state: TrainingState) -> None: ...
+
+    def after_optimizer_step(self, state: TrainingState) -> None: ...
+
+    def evaluation_begin(self, state: TrainingState) -> None: ...
+
+    def evaluation_end(self, state: TrainingState) -> None: ...
+
+    def block_end(self, state: TrainingState) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the callback: numbers, texts, tensors, lists and dicts."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes back what `state_dict` gave."""
+
+
+class Hooks:
+    """Calls the methods that the callbacks define, and no others: an unused hook costs nothing."""
+
+    def __init__(self, callbacks: Sequence[Any], state: TrainingState) -> None:
+        self.callbacks = callbacks
+        self._state = state
+        self._methods: dict[str, list[Callable[[TrainingState], None]]] = {
+            hook: [getattr(one, hook) for one in callbacks if _defines(one, hook)]
+            for hook in get_args(Hook)
+        }
+
+    def call(self, hook: Hook) -> None:
+        for method in self._methods[hook]:
+            method(self._state)
+
+    @property
+    def between_backward_and_update(self) -> bool:
+        """Whether a callback wants to be called between backward and the end of a step."""
+        return bool(self._methods["after_backward"] or self._methods["after_optimizer_step"])
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        return [one.state_dict() if _defines(one, "state_dict") else {} for one in self.callbacks]
+
+    def load_state_dict(self, states: Sequence[dict[str, Any]]) -> None:
+        for one, state in zip(self.callbacks, states, strict=True):
+            if _defines(one, "load_state_dict"):
+                one.load_state_dict(state)
+
+
+def _defines(callback: Any, method: str) -> bool:
+    own = getattr(type(callback), method, None)
+    return own is not None and own is not getattr(Callback, method, None)

@@ -1,0 +1,84 @@
+"""A split's samples through the model, batch by batch, in their order."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from runner.variants import Variant
+from runner.worker.compiling import make_compiler
+from runner.worker.data import Split
+from runner.worker.losses import logits_of
+from runner.worker.stepping import MixedPrecision
+
+
+class Answer(NamedTuple):
+    """What the model says of one batch."""
+
+    output: Any
+    logits: Tensor
+    labels: Tensor
+    num_samples: int
+    """Samples that are no fillers: the first ones of the batch."""
+    num_targets: int
+
+
+class Inference:
+    """The weights as they are, under the variant's compiled model or without a compiler.
+
+    Every batch has the size of the training's, so that one compilation serves all: the last one is
+    filled up with samples that do not count, unless the labels leave no way to say so. The random
+    state of training is not touched: dropout is off and nothing is drawn.
+    """
+
+    def __init__(
+        self, model: nn.Module, precision: MixedPrecision, variant: Variant, batch_size: int
+    ) -> None:
+        self._model = model
+        self._precision = precision
+        self._batch_size = batch_size
+        self._replays_graphs = variant.captures_cuda_graphs
+
+        # A function of its own: the compiler keeps its code apart from that of training.
+        def answer(batch: dict[str, Tensor]) -> Any:
+            return model(**batch)
+
+        in_place = variant.scope == "blocks"
+        self._compiled: Callable[..., Any] = answer if in_place else make_compiler(variant)(answer)
+
+    @torch.no_grad()
+    def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
+        """One answer per batch. `split` is on the model's device."""
+        self._model.eval()
+        try:
+            for indices, num_real in self._batches(split):
+                batch = split.batch(indices, num_real)
+                output, logits = self._answer(batch, compiled)
+                targets = split.num_targets[indices[:num_real].cpu()]
+                yield Answer(output, logits, batch["labels"], num_real, int(targets.sum()))
+        finally:
+            self._model.train()
+
+    def _answer(self, batch: dict[str, Tensor], compiled: bool) -> tuple[Any, Tensor]:
+        if not compiled:
+            # Blocks that were compiled in place would otherwise run compiled here, too.
+            with torch.compiler.set_stance("force_eager"), self._precision.autocast():
+                output = self._model(**batch)
+            return output, logits_of(output)
+        if self._replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with self._precision.autocast():
+            output = self._compiled(batch)
+        logits = logits_of(output)
+        # A captured CUDA graph overwrites its outputs at the next replay.
+        return output, logits.clone() if self._replays_graphs else logits
+
+    def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
+        size = self._batch_size
+        for indices in torch.arange(len(split), device=split.labels.device).split(size):
+            num_real = len(indices)
+            if num_real < size and split.can_pad:
+                filler = indices[:1].expand(size - num_real)
+                indices = torch.cat([indices, filler])
+            yield indices, num_real
