@@ -1,120 +1,113 @@
-"""Labelled samples as tensors. Only those that were chosen are tokenized."""
+"""Labelled samples as tensors, in the parts that training, validation and testing take."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from runner.errors import WorkloadError
-from runner.spec import DataSpec, ModelSpec
-from runner.worker.samples import Samples, choose_samples
-from runner.worker.tokenizing import make_tokenizer
+IGNORE = -100
+"""Label of what does not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Encoded samples: model inputs by name, each with the samples first, and labels (samples,)."""
+    """Encoded samples: model inputs by name, each with the samples first, and their labels."""
 
     inputs: dict[str, Tensor]
     labels: Tensor
+    """Classes or numbers, (samples,); or one class for each token, (samples, tokens)."""
+    num_targets: Tensor
+    """How many targets each sample adds to the loss, (samples,) int64, always on the CPU."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def can_pad(self) -> bool:
+        """Whether a batch can be filled up with samples that do not count."""
+        return not self.labels.is_floating_point()
+
     def to(self, device: torch.device) -> "Split":
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
-        return Split(inputs=inputs, labels=self.labels.to(device))
+        return replace(self, inputs=inputs, labels=self.labels.to(device))
 
-    def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """The samples at `indices`, as keyword arguments of the model."""
+    def batch(self, indices: Tensor, num_real: int | None = None) -> dict[str, Tensor]:
+        """The samples at `indices`, as keyword arguments of the model.
+
+        Samples from `num_real` on only fill the batch up: their labels become `IGNORE`.
+        """
         batch = {name: tensor[indices] for name, tensor in self.inputs.items()}
-        return {**batch, "labels": self.labels[indices]}
+        labels = self.labels[indices]
+        if num_real is not None:
+            labels[num_real:] = IGNORE
+        return {**batch, "labels": labels}
+
+    def for_epoch(self, seed: int) -> "Split":
+        """The samples as one epoch trains on them; a task may change them from epoch to epoch."""
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Training and held-out samples; `labels` holds the name of each class."""
+    """Samples to train on, and others that are held out."""
 
     train: Split
-    evaluation: Split
+    validation: Split
+    test: Split | None = None
     labels: tuple[str, ...]
+    """Name of each class; empty where labels are not classes of samples."""
     vocabulary_size: int | None
-    """Tokens that the tokenizer knows; None for images."""
+    """Tokens that the tokenizer knows; None without one."""
 
     @property
-    def majority_share(self) -> float:
-        """Accuracy on the held-out samples of always guessing their most frequent label."""
-        return torch.bincount(self.evaluation.labels).max().item() / len(self.evaluation)
+    def splits(self) -> tuple[Split, ...]:
+        splits = (self.train, self.validation, self.test)
+        return tuple(split for split in splits if split is not None)
+
+    @property
+    def majority_share(self) -> float | None:
+        """Accuracy on the validation samples of always guessing their most frequent target.
+
+        None where labels are numbers rather than classes.
+        """
+        labels = self.validation.labels
+        if labels.is_floating_point():
+            return None
+        _, counts = torch.unique(labels[labels != IGNORE], return_counts=True)
+        return counts.max().item() / counts.sum().item() if len(counts) else None
+
+    @property
+    def padding_share(self) -> float | None:
+        """Share of padding among the tokens of the training samples; None without tokens."""
+        mask = self.train.inputs.get("attention_mask")
+        return None if mask is None else 1 - mask.double().mean().item()
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Length of every sample, padding included; None without tokens."""
+        tokens = self.train.inputs.get("input_ids")
+        return None if tokens is None else tokens.shape[1]
 
     @property
     def sha256(self) -> str:
         """Hash of all encoded samples, in their order."""
         digest = hashlib.sha256()
-        for split in (self.train, self.evaluation):
+        for split in self.splits:
             for tensor in (*split.inputs.values(), split.labels):
-                digest.update(tensor.contiguous().numpy().tobytes())
+                digest.update(tensor_bytes(tensor))
         return digest.hexdigest()
 
 
-def load_dataset(data: DataSpec, model: ModelSpec, seed: int) -> Dataset:
-    """Chooses and encodes; raises `WorkloadError` for data that cannot be used as asked."""
-    samples = choose_samples(data, seed)
-    if isinstance(samples.train, Tensor):
-        return _encode_images(samples)
-    return _encode_texts(samples, data, model)
+def make_split(inputs: dict[str, Tensor], labels: Tensor) -> Split:
+    """Encoded samples whose targets are all labels but `IGNORE`; everything on the CPU."""
+    counts = torch.ones_like(labels) if labels.is_floating_point() else labels != IGNORE
+    num_targets = counts.reshape(len(labels), -1).sum(1).long()
+    return Split(inputs=inputs, labels=labels, num_targets=num_targets)
 
 
-def _encode_labels(samples: Samples) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    names = tuple(sorted(set(samples.train_labels)))
-    if len(names) < 2:
-        raise WorkloadError(
-            f"the training samples have one label only ({names[0]!r}): nothing can be learned. "
-            "Take more samples or another label column"
-        )
-    unseen = sorted(set(samples.evaluation_labels) - set(names))
-    if unseen:
-        raise WorkloadError(
-            f"the evaluation samples have labels that no training sample has: {', '.join(unseen)}. "
-            f"The training samples have {', '.join(names)}. Take more training samples, or check "
-            "data.label_column"
-        )
-    number = {name: index for index, name in enumerate(names)}
-    train, evaluation = (
-        torch.tensor([number[label] for label in labels])
-        for labels in (samples.train_labels, samples.evaluation_labels)
-    )
-    return train, evaluation, names
-
-
-def _encode_texts(samples: Samples, data: DataSpec, model: ModelSpec) -> Dataset:
-    tokenizer = make_tokenizer(model, samples.train)
-    train_labels, evaluation_labels, names = _encode_labels(samples)
-
-    def encode(texts: Sequence[str], labels: Tensor) -> Split:
-        inputs = tokenizer(
-            list(texts),
-            padding="max_length",
-            truncation=True,
-            max_length=data.sequence_length,
-            return_tensors="pt",
-        )
-        return Split(inputs=dict(inputs), labels=labels)
-
-    return Dataset(
-        train=encode(samples.train, train_labels),
-        evaluation=encode(samples.evaluation, evaluation_labels),
-        labels=names,
-        vocabulary_size=len(tokenizer),
-    )
-
-
-def _encode_images(samples: Samples) -> Dataset:
-    train_labels, evaluation_labels, names = _encode_labels(samples)
-    return Dataset(
-        train=Split(inputs={"pixel_values": samples.train}, labels=train_labels),
-        evaluation=Split(inputs={"pixel_values": samples.evaluation}, labels=evaluation_labels),
-        labels=names,
-        vocabulary_size=None,
-    )
+def tensor_bytes(tensor: Tensor) -> bytes:
+    """The elements in their order, whatever their type."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    content: bytes = flat.view(torch.uint8).numpy().tobytes()
+    return content

@@ -1,4 +1,4 @@
-"""Models: built-in configurations with random weights, local folders, hub names."""
+"""Models of transformers: built-in configurations with random weights, local folders, the hub."""
 
 import hashlib
 from typing import Any
@@ -9,56 +9,96 @@ from torch import nn
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
-from runner.worker.data import Dataset
+from runner.worker.data import tensor_bytes
 from runner.worker.tokenizing import hub_advice
 
-BERT_SIZES: dict[str, dict[str, int]] = {
-    "builtin:bert-tiny": {
-        "hidden_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 512,
-    },
-    "builtin:bert-base": {
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
-}
-VIT_SMALL: dict[str, int] = {
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 512,
-    "patch_size": 2,
+BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")
+BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
+    "builtin:bert-tiny": (
+        transformers.BertConfig,
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 512,
+        },
+    ),
+    "builtin:bert-base": (
+        transformers.BertConfig,
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        },
+    ),
+    "builtin:gpt2-tiny": (transformers.GPT2Config, {"n_embd": 128, "n_layer": 2, "n_head": 2}),
+    "builtin:vit-small": (
+        transformers.ViTConfig,
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "intermediate_size": 512,
+            "patch_size": 2,
+        },
+    ),
 }
 
 
-def build_model(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
-    """The model on the CPU; weights that are not pretrained come from the seed."""
-    spec = experiment.model
-    wants_images = spec.source == "builtin:vit-small"
-    has_images = data.vocabulary_size is None
-    if wants_images != has_images:
-        kinds = ("texts", "images")
-        raise WorkloadError(
-            f"model.source = {spec.source!r} takes {kinds[wants_images]}, but the data set holds "
-            f"{kinds[has_images]}; choose a model and a data set of one kind"
-        )
+def make_model(
+    experiment: ExperimentSpec,
+    architecture: Any,
+    *,
+    settings: dict[str, Any],
+    shape: dict[str, Any],
+) -> nn.Module:
+    """The model on the CPU; weights that are not pretrained come from the seed.
+
+    `architecture` is one of transformers' Auto classes. `settings` go into any configuration,
+    `shape` into that of a built-in model only: pretrained ones have theirs.
+    """
     torch.manual_seed(experiment.training.seed)
-    if has_images:
-        return _build_vit(experiment, data)
-    if spec.is_builtin:
-        return _build_bert(experiment, data)
-    return _load_pretrained(experiment, data)
+    source = experiment.model.source
+    if experiment.model.is_builtin:
+        kind, size = BUILTIN_CONFIGURATIONS[source]
+        config = _without_dropout(kind(**(size | shape | settings)), experiment)
+        model: nn.Module = architecture.from_config(config)
+        return model
+    try:
+        config = transformers.AutoConfig.from_pretrained(source, **settings)
+        model = architecture.from_pretrained(
+            source,
+            config=_without_dropout(config, experiment),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+        )
+        return model
+    except Exception as error:
+        raise WorkloadError(f"model.source = {source!r}: {hub_advice(source, error)}") from error
+
+
+def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of a model that names one class for each sample."""
+    # Left open, transformers settles the problem's type in the first forward, and the changed
+    # configuration makes Dynamo compile the whole step a second time.
+    return {"num_labels": len(labels), "problem_type": "single_label_classification"}
+
+
+def text_shape(experiment: ExperimentSpec, tokenizer: Any) -> dict[str, Any]:
+    """Shape of a built-in model that reads the tokenizer's tokens."""
+    return {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": max(512, experiment.data.sequence_length),
+        "pad_token_id": tokenizer.pad_token_id,
+    }
 
 
 def weights_sha256(model: nn.Module) -> str:
     """Hash of all parameters and buffers, in their order."""
     digest = hashlib.sha256()
     for tensor in model.state_dict().values():
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
 
 
@@ -66,52 +106,13 @@ def weights_sha256(model: nn.Module) -> str:
 def perturb(model: nn.Module, relative: float, seed: int) -> None:
     """Multiplies every weight by 1 + `relative` x a standard normal random number."""
     generator = torch.Generator().manual_seed(seed + 1)
-    for parameter in model.parameters():
+    for parameter in filter(torch.is_floating_point, model.parameters()):
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
         parameter.mul_((1 + relative * noise).to(parameter.dtype))
 
 
-def _build_bert(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
-    config = transformers.BertConfig(
-        vocab_size=data.vocabulary_size,
-        num_labels=len(data.labels),
-        max_position_embeddings=max(512, experiment.data.sequence_length),
-        **BERT_SIZES[experiment.model.source],
-    )
-    model: nn.Module = transformers.BertForSequenceClassification(_prepared(config, experiment))
-    return model
-
-
-def _build_vit(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
-    _, channels, height, _ = data.train.inputs["pixel_values"].shape
-    config = transformers.ViTConfig(
-        num_labels=len(data.labels), image_size=height, num_channels=channels, **VIT_SMALL
-    )
-    model: nn.Module = transformers.ViTForImageClassification(_prepared(config, experiment))
-    return model
-
-
-def _load_pretrained(experiment: ExperimentSpec, data: Dataset) -> nn.Module:
-    spec = experiment.model
-    try:
-        config = transformers.AutoConfig.from_pretrained(spec.source, num_labels=len(data.labels))
-        model: nn.Module = transformers.AutoModelForSequenceClassification.from_pretrained(
-            spec.source,
-            config=_prepared(config, experiment),
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-        )
-        return model
-    except Exception as error:
-        advice = hub_advice(spec.source, error)
-        raise WorkloadError(f"model.source = {spec.source!r}: {advice}") from error
-
-
-def _prepared(config: Any, experiment: ExperimentSpec) -> Any:
-    """Names the task, and sets every dropout probability to 0 if the experiment trains without."""
-    # Left open, transformers settles it in the first forward, and the changed configuration makes
-    # Dynamo compile the whole step a second time.
-    config.problem_type = "single_label_classification"
+def _without_dropout(config: Any, experiment: ExperimentSpec) -> Any:
+    """Sets every dropout probability to 0 if the experiment trains without."""
     if not experiment.has_dropout:
         for name, value in config.to_dict().items():
             if "drop" in name and isinstance(value, float):

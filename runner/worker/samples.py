@@ -1,131 +1,151 @@
-"""Samples as they are found: chosen from a file, the hub or a built-in set, not yet encoded."""
+"""Samples as they are found: chosen from a table or a built-in set, not yet encoded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from runner.errors import WorkloadError
 from runner.spec import DataSpec
+from runner.worker import tables
 from runner.worker.reviews import generate_reviews
-
-FILE_LOADERS = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
-    """Texts, or images as one float tensor (samples, channels, height, width), and their labels."""
+class Part:
+    """Samples of one split, and their labels; none where the task needs none."""
 
-    train: Any
-    train_labels: Sequence[str]
-    evaluation: Any
-    evaluation_labels: Sequence[str]
+    samples: Any
+    """Texts; images; or images as one float tensor (samples, channels, height, width)."""
+    labels: Sequence[str]
 
 
-def choose_samples(data: DataSpec, seed: int) -> Samples:
-    """The samples that the seed picks; raises `WorkloadError` for data that cannot be used."""
-    if data.source == "builtin:digits":
-        return _digits(data, seed)
+Samples = dict[str, Part]
+"""The parts `train`, `validation` and, if asked for, `test`. No two parts share a sample."""
+Choose = Callable[[Any, int, str], Part]
+"""So many samples of a table; the text says where they come from."""
+
+
+def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples:
+    """The texts that the seed picks; raises `WorkloadError` for data that cannot be used.
+
+    Without labels, blank texts are passed over: nothing can be learned from them.
+    """
     if data.source == "builtin:reviews":
-        total = data.num_train_samples + data.num_eval_samples
-        texts, labels = generate_reviews(total, seed)
-        return _divide(texts, labels, data.num_train_samples)
-    return _file_samples(data, seed) if data.is_file else _hub_samples(data, seed)
+        counts = _part_sizes(data)
+        texts, labels = generate_reviews(sum(counts.values()), seed)
+        return _deal_out(Part(samples=texts, labels=labels), counts)
+
+    def choose(table: Any, count: int, where: str) -> Part:
+        column = data.text_column
+        tables.check_columns(table, (column, *((data.label_column,) if labelled else ())), where)
+        if labelled:
+            rows = tables.pick_rows(table, count, seed, where)
+            labels = tables.label_names(rows, data.label_column, where)
+        else:
+            rows = tables.pick_rows(table, count, seed, where, column=column, accept=_has_words)
+            labels = ()
+        texts = ["" if text is None else str(text) for text in rows[column]]
+        return Part(samples=texts, labels=labels)
+
+    if data.is_file:
+        return _divide(tables.open_file(data.source), data, choose)
+    return _gather(data, choose)
 
 
-def _divide(samples: Any, labels: Sequence[str], num_train: int) -> Samples:
-    return Samples(
-        train=samples[:num_train],
-        train_labels=labels[:num_train],
-        evaluation=samples[num_train:],
-        evaluation_labels=labels[num_train:],
-    )
+def choose_images(data: DataSpec, seed: int) -> Samples:
+    """The labelled images that the seed picks: digits as a tensor, all others as PIL images.
+
+    Raises `WorkloadError` for data that cannot be used.
+    """
+    if data.source == "builtin:digits":
+        return _deal_out(_digits(data, seed), _part_sizes(data))
+
+    def choose(table: Any, count: int, where: str) -> Part:
+        tables.check_columns(table, (data.text_column, data.label_column), where)
+        rows = tables.pick_rows(table, count, seed, where)
+        labels = tables.label_names(rows, data.label_column, where)
+        return Part(samples=tables.images(rows, data.text_column, where), labels=labels)
+
+    if data.is_file:
+        return _divide(tables.open_file(data.source, may_be_folder=True), data, choose)
+    return _gather(data, choose)
 
 
-def _file_samples(data: DataSpec, seed: int) -> Samples:
-    import datasets  # takes seconds, and built-in data does without
-
-    path = Path(data.source).expanduser()
-    if not path.is_file():
-        raise WorkloadError(f"data.source = {data.source!r}: no such file")
-    loader = FILE_LOADERS.get(path.suffix)
-    if loader is None:
-        known = ", ".join(FILE_LOADERS)
-        raise WorkloadError(f"data.source = {data.source!r}: the file's name must end in {known}")
-    try:
-        table = datasets.load_dataset(loader, data_files=str(path), split="train")
-    except Exception as error:
-        cause = error.__cause__ or error
-        raise WorkloadError(f"{path} cannot be read as {path.suffix[1:]}: {cause}") from error
-    total = data.num_train_samples + data.num_eval_samples
-    samples, labels = _choose(table, data, total, seed, str(path))
-    return _divide(samples, labels, data.num_train_samples)
-
-
-def _hub_samples(data: DataSpec, seed: int) -> Samples:
-    import datasets  # takes seconds, and built-in data does without
-
-    chosen = []
-    for split, count in (
-        (data.train_split, data.num_train_samples),
-        (data.eval_split, data.num_eval_samples),
-    ):
-        try:
-            table = datasets.load_dataset(data.source, split=split)
-        except Exception as error:
-            raise WorkloadError(
-                f"data.source = {data.source!r}, split {split!r}: the hub has no such data set, or "
-                f"cannot be reached and no copy is cached here. For a file give a path that ends "
-                f"in .csv, .jsonl or .parquet. ({type(error).__name__}: {error})"
-            ) from error
-        chosen.append(_choose(table, data, count, seed, f"{data.source}, split {split!r}"))
-    (train, train_labels), (evaluation, evaluation_labels) = chosen
-    return Samples(
-        train=train,
-        train_labels=train_labels,
-        evaluation=evaluation,
-        evaluation_labels=evaluation_labels,
-    )
-
-
-def _choose(
-    table: Any, data: DataSpec, count: int, seed: int, where: str
-) -> tuple[list[str], list[str]]:
-    """Shuffles a table and takes the first `count` texts and labels."""
-    for column in (data.text_column, data.label_column):
-        if column not in table.column_names:
-            columns = ", ".join(table.column_names)
-            raise WorkloadError(f"{where} has no column {column!r}; it has {columns}")
-    if len(table) < count:
+def number_labels(samples: Samples) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+    """The names of the classes, and for each part its labels as their numbers, (samples,)."""
+    names = tuple(sorted(set(samples["train"].labels)))
+    if len(names) < 2:
         raise WorkloadError(
-            f"{where} has {len(table)} samples, but {count} were asked for; "
-            "lower data.num_train_samples or data.num_eval_samples"
+            f"the training samples have one label only ({names[0]!r}): nothing can be learned. "
+            "Take more samples or another label column"
         )
-    rows = table.shuffle(seed=seed).select(range(count))
-    feature = table.features[data.label_column]
-    name_of = getattr(feature, "int2str", str)
-    labels = rows[data.label_column]
-    if any(label is None for label in labels):
-        raise WorkloadError(f"{where}: column {data.label_column!r} has rows without a label")
-    texts = ["" if text is None else str(text) for text in rows[data.text_column]]
-    return texts, [str(name_of(label)) for label in labels]
+    number = {name: index for index, name in enumerate(names)}
+    for part, content in samples.items():
+        unseen = sorted(set(content.labels) - set(names))
+        if unseen:
+            raise WorkloadError(
+                f"the {part} samples have labels that no training sample has: "
+                f"{', '.join(unseen)}. The training samples have {', '.join(names)}. Take more "
+                "training samples, or check data.label_column"
+            )
+    return names, {
+        part: torch.tensor([number[label] for label in content.labels])
+        for part, content in samples.items()
+    }
 
 
-def _digits(data: DataSpec, seed: int) -> Samples:
+def _has_words(text: Any) -> bool:
+    return text is not None and bool(str(text).strip())
+
+
+def _part_sizes(data: DataSpec) -> dict[str, int]:
+    sizes = {"train": data.num_train_samples, "validation": data.num_eval_samples}
+    return sizes | ({"test": data.num_test_samples} if data.num_test_samples else {})
+
+
+def _deal_out(pool: Part, counts: Mapping[str, int]) -> Samples:
+    """Gives each part its share of the pool, one after the other."""
+    samples, start = {}, 0
+    for name, count in counts.items():
+        share = slice(start, start + count)
+        samples[name] = Part(samples=pool.samples[share], labels=pool.labels[share])
+        start += count
+    return samples
+
+
+def _divide(table: Any, data: DataSpec, choose: Choose) -> Samples:
+    counts = _part_sizes(data)
+    return _deal_out(choose(table, sum(counts.values()), data.source), counts)
+
+
+def _gather(data: DataSpec, choose: Choose) -> Samples:
+    """Parts that name one split of the hub's data set share it, and none gets what another has."""
+    counts = _part_sizes(data)
+    named = {"train": data.train_split, "validation": data.eval_split, "test": data.test_split}
+    samples: Samples = {}
+    for split in dict.fromkeys(named[part] for part in counts):
+        sharing = {part: count for part, count in counts.items() if named[part] == split}
+        table = tables.open_hub(data.source, split)
+        pool = choose(table, sum(sharing.values()), f"{data.source}, split {split!r}")
+        samples |= _deal_out(pool, sharing)
+    return samples
+
+
+def _digits(data: DataSpec, seed: int) -> Part:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    total = data.num_train_samples + data.num_eval_samples
+    total = sum(_part_sizes(data).values())
     if total > len(digits.target):
         raise WorkloadError(
-            f"builtin:digits has {len(digits.target)} samples, but {total} were asked for; "
-            "lower data.num_train_samples or data.num_eval_samples"
+            f"builtin:digits has {len(digits.target)} samples, but {total} were asked for; lower "
+            "data.num_train_samples, data.num_eval_samples or data.num_test_samples"
         )
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(seed))
     chosen = order[:total].numpy()
     # Pixels come as 0 to 16; centred to -1 to 1, with one channel, as a ViT takes them.
     pixels = torch.tensor(digits.images[chosen], dtype=torch.float32).unsqueeze(1) / 8 - 1
-    labels = [str(label) for label in digits.target[chosen]]
-    return _divide(pixels, labels, data.num_train_samples)
+    return Part(samples=pixels, labels=[str(label) for label in digits.target[chosen]])

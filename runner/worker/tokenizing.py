@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from runner.errors import WorkloadError
 from runner.spec import ModelSpec
 
@@ -14,14 +16,38 @@ def make_tokenizer(model: ModelSpec, texts: Sequence[str]) -> Any:
     """The pretrained model's own tokenizer, or a WordPiece trained on the training texts."""
     from transformers import AutoTokenizer
 
-    if not model.is_builtin:
-        try:
-            return AutoTokenizer.from_pretrained(model.source)
-        except Exception as error:
-            raise WorkloadError(
-                f"model.source = {model.source!r}: no tokenizer; {hub_advice(model.source, error)}"
-            ) from error
-    return _train_tokenizer(texts)
+    if model.is_builtin:
+        return _train_tokenizer(texts)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.source)
+    except Exception as error:
+        raise WorkloadError(
+            f"model.source = {model.source!r}: no tokenizer; {hub_advice(model.source, error)}"
+        ) from error
+    if tokenizer.pad_token is None:
+        # Models that write text rarely have one. What is padding says the attention mask.
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise WorkloadError(
+            f"model.source = {model.source!r}: its tokenizer has no token for padding nor for the "
+            "end of a text; set its pad_token, save it, and name the folder"
+        )
+    return tokenizer
+
+
+def tokenize(
+    tokenizer: Any, texts: Sequence[str], length: int, **options: Any
+) -> dict[str, Tensor]:
+    """The texts as model inputs by name, each (texts, length): cut, or padded on the right."""
+    encoded = tokenizer(
+        list(texts),
+        padding="max_length",
+        truncation=True,
+        max_length=length,
+        return_tensors="pt",
+        **options,
+    )
+    return dict(encoded)
 
 
 def _train_tokenizer(texts: Sequence[str]) -> Any:

@@ -1,17 +1,23 @@
 """What a task hands to the training loop: a model, samples, and how to judge its answers."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
 from runner.training_spec import Metric
 from runner.worker.data import Dataset
+from runner.workload_spec import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From a model's logits and a batch's labels to (targets, classes) and (targets,)."""
+CLASS_METRICS: tuple[Metric, ...] = ("accuracy", "f1", "precision", "recall", "roc_auc")
+"""Where each sample has one class."""
+TOKEN_METRICS: tuple[Metric, ...] = ("accuracy", "perplexity")
+"""Where each token has one of many classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +42,32 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
     task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
     workload: Workload = task.load(experiment)
     return workload
+
+
+def check_sources(
+    experiment: ExperimentSpec, *, models: Collection[str], data: Collection[str]
+) -> None:
+    """Raises `WorkloadError` for a source that the task cannot use.
+
+    `models` and `data` are the built-in ones that it can; beside them it takes files and names of
+    the hub, but no functions, which are for the task `custom`.
+    """
+    known = BUILTIN_MODELS | BUILTIN_DATA
+    for name, spec, usable in (
+        ("model.source", experiment.model, models),
+        ("data.source", experiment.data, data),
+    ):
+        source = spec.source
+        is_foreign = source.startswith(BUILTIN) and source not in usable
+        if is_foreign or spec.is_user_code:
+            what = known.get(source, "a function of one's own, for the task 'custom'")
+            raise WorkloadError(
+                f"{name} = {source!r} ({what}) does not fit task = {experiment.task!r}, which "
+                f"takes {', '.join(usable)}, local files and names of the hub. Choose one of "
+                "these, or another task"
+            )
+
+
+def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For logits (..., classes) and labels (...) that belong together position by position."""
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)

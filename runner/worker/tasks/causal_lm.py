@@ -1,1 +1,56 @@
 """The next token of every text, by a transformers model."""
+
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from runner.errors import WorkloadError
+from runner.spec import ExperimentSpec
+from runner.worker.data import IGNORE, Dataset, Split, make_split
+from runner.worker.models import make_model, text_shape
+from runner.worker.samples import choose_texts
+from runner.worker.tokenizing import make_tokenizer, tokenize
+from runner.worker.workload import TOKEN_METRICS, Workload, align_classes, check_sources
+
+
+def load(experiment: ExperimentSpec) -> Workload:
+    """Raises `WorkloadError` for a model or data that cannot be used."""
+    check_sources(experiment, models=("builtin:gpt2-tiny",), data=("builtin:reviews",))
+    samples = choose_texts(experiment.data, experiment.training.seed, labelled=False)
+    tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
+    tokenizer.padding_side = "right"
+    length = experiment.data.sequence_length
+    splits = {
+        part: _make_split(tokenize(tokenizer, content.samples, length), part)
+        for part, content in samples.items()
+    }
+    # The tokenizer of a built-in model opens texts with [CLS] and closes them with [SEP].
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    shape = text_shape(experiment, tokenizer) | ends
+    model = make_model(experiment, AutoModelForCausalLM, settings={}, shape=shape)
+    # Without it GPT-2 settles for this loss with a warning, which breaks the compiler's graph.
+    model.loss_type = "ForCausalLM"  # type: ignore[assignment]
+    return Workload(
+        model=model,
+        data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
+        metrics=TOKEN_METRICS,
+        align=align_next_tokens,
+    )
+
+
+def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs the logits of every token with the token after it."""
+    return align_classes(logits[:, :-1], labels[:, 1:])
+
+
+def _make_split(inputs: dict[str, Tensor], part: str) -> Split:
+    """Every token is a target, but padding, and the first one, which nothing comes before."""
+    tokens, mask = inputs["input_ids"], inputs["attention_mask"]
+    labels = tokens.masked_fill(mask == 0, IGNORE)
+    labels[:, 0] = IGNORE
+    split = make_split({"input_ids": tokens, "attention_mask": mask}, labels)
+    if not split.num_targets.any():
+        raise WorkloadError(
+            f"no {part} sample has a second token that could be told from the first; choose "
+            "longer texts, or check data.text_column"
+        )
+    return split

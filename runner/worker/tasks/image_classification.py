@@ -1,1 +1,66 @@
 """One label per image, by a transformers model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+from runner.errors import WorkloadError
+from runner.spec import ExperimentSpec
+from runner.worker.data import Dataset, make_split
+from runner.worker.models import classification_settings, make_model
+from runner.worker.samples import choose_images, number_labels
+from runner.worker.tokenizing import hub_advice
+from runner.worker.workload import CLASS_METRICS, Workload, align_classes, check_sources
+
+DIGITS, VIT = "builtin:digits", "builtin:vit-small"
+
+
+def load(experiment: ExperimentSpec) -> Workload:
+    """Raises `WorkloadError` for a model or data that cannot be used."""
+    check_sources(experiment, models=(VIT,), data=(DIGITS,))
+    encode = _make_encoder(experiment)
+    samples = choose_images(experiment.data, experiment.training.seed)
+    names, labels = number_labels(samples)
+    splits = {
+        part: make_split({"pixel_values": encode(content.samples)}, labels[part])
+        for part, content in samples.items()
+    }
+    _, channels, height, _ = splits["train"].inputs["pixel_values"].shape
+    return Workload(
+        model=make_model(
+            experiment,
+            AutoModelForImageClassification,
+            settings=classification_settings(names),
+            shape={"image_size": height, "num_channels": channels},
+        ),
+        data=Dataset(**splits, labels=names, vocabulary_size=None),
+        metrics=CLASS_METRICS,
+        align=align_classes,
+    )
+
+
+def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
+    """From images to pixels (images, channels, height, width) as the model takes them."""
+    source, data = experiment.model.source, experiment.data.source
+    if (source == VIT) != (data == DIGITS):
+        raise WorkloadError(
+            f"model.source = {source!r} and data.source = {data!r} do not fit each other: {VIT} "
+            f"is made for the small images of {DIGITS}, and a pretrained model for images from a "
+            "file, a folder or the hub"
+        )
+    if source == VIT:
+        return torch.as_tensor
+    try:
+        processor = AutoImageProcessor.from_pretrained(source)
+    except Exception as error:
+        advice = hub_advice(source, error)
+        raise WorkloadError(f"model.source = {source!r}: no image processor; {advice}") from error
+
+    def encode(images: Any) -> Tensor:
+        pixels: Tensor = processor(images, return_tensors="pt")["pixel_values"]
+        return pixels
+
+    return encode

@@ -1,1 +1,101 @@
 """Tokens hidden from the model, which it restores; by a transformers model."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForMaskedLM
+
+from runner.errors import WorkloadError
+from runner.spec import ExperimentSpec
+from runner.worker.data import IGNORE, Dataset, Split, make_split
+from runner.worker.models import BERT_MODELS, make_model, text_shape
+from runner.worker.samples import choose_texts
+from runner.worker.tokenizing import make_tokenizer, tokenize
+from runner.worker.workload import TOKEN_METRICS, Workload, align_classes, check_sources
+
+CHOSEN_SHARE = 0.15
+"""Share of the tokens that the model must tell. Of these 80 % are hidden behind the mask, 10 % are
+replaced by any token, and 10 % are left as they are (BERT, Devlin et al. 2018, section 3.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masker:
+    """Texts before anything is hidden in them; everything on the CPU."""
+
+    inputs: dict[str, Tensor]
+    """Model inputs by name, (samples, tokens)."""
+    special: Tensor
+    """Which tokens are padding or mark a text's ends: these are never chosen."""
+    mask_token: int
+    vocabulary_size: int
+
+    def split(self, seed: int) -> Split:
+        """The texts with tokens hidden that the seed chooses, at least one in each text."""
+        generator = torch.Generator().manual_seed(seed)
+        tokens = self.inputs["input_ids"]
+        drawn = torch.rand(tokens.shape, generator=generator).masked_fill(self.special, 2)
+        # A batch without any target would have no loss, so the lowest of each text is chosen.
+        bound = drawn.amin(1, keepdim=True).clamp(min=CHOSEN_SHARE)
+        chosen = (drawn <= bound) & ~self.special
+        fate = torch.rand(tokens.shape, generator=generator)
+        others = torch.randint(self.vocabulary_size, tokens.shape, generator=generator)
+        hidden = tokens.masked_fill(chosen & (fate < 0.8), self.mask_token)
+        hidden = torch.where(chosen & (fate >= 0.9), others, hidden)
+        labels = tokens.masked_fill(~chosen, IGNORE)
+        return make_split({**self.inputs, "input_ids": hidden}, labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSplit(Split):
+    """Texts in which every epoch hides other tokens."""
+
+    masker: Masker
+
+    def for_epoch(self, seed: int) -> Split:
+        fresh = self.masker.split(seed).to(self.labels.device)
+        return replace(
+            self, inputs=fresh.inputs, labels=fresh.labels, num_targets=fresh.num_targets
+        )
+
+
+def load(experiment: ExperimentSpec) -> Workload:
+    """Raises `WorkloadError` for a model or data that cannot be used."""
+    check_sources(experiment, models=BERT_MODELS, data=("builtin:reviews",))
+    seed = experiment.training.seed
+    samples = choose_texts(experiment.data, seed, labelled=False)
+    tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
+    if tokenizer.mask_token is None:
+        raise WorkloadError(
+            f"model.source = {experiment.model.source!r}: its tokenizer has no token that masks "
+            "others; choose a model that was trained as a masked language model, such as BERT"
+        )
+
+    def make_masker(part: str) -> Masker:
+        inputs = tokenize(
+            tokenizer,
+            samples[part].samples,
+            experiment.data.sequence_length,
+            return_special_tokens_mask=True,
+        )
+        special = inputs.pop("special_tokens_mask").bool()
+        if special.all():
+            raise WorkloadError(f"no {part} sample has words; check data.text_column")
+        return Masker(
+            inputs=inputs,
+            special=special,
+            mask_token=tokenizer.mask_token_id,
+            vocabulary_size=len(tokenizer),
+        )
+
+    # In held-out texts the same tokens are hidden in every evaluation.
+    maskers = {part: make_masker(part) for part in samples}
+    splits = {part: masker.split(seed) for part, masker in maskers.items()}
+    splits["train"] = MaskedSplit(**vars(splits["train"]), masker=maskers["train"])
+    shape = text_shape(experiment, tokenizer)
+    return Workload(
+        model=make_model(experiment, AutoModelForMaskedLM, settings={}, shape=shape),
+        data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
+        metrics=TOKEN_METRICS,
+        align=align_classes,
+    )

@@ -1,1 +1,36 @@
 """One label per text, by a transformers model."""
+
+from transformers import AutoModelForSequenceClassification
+
+from runner.spec import ExperimentSpec
+from runner.worker.data import Dataset, make_split
+from runner.worker.models import BERT_MODELS, classification_settings, make_model, text_shape
+from runner.worker.samples import choose_texts, number_labels
+from runner.worker.tokenizing import make_tokenizer, tokenize
+from runner.worker.workload import CLASS_METRICS, Workload, align_classes, check_sources
+
+
+def load(experiment: ExperimentSpec) -> Workload:
+    """Raises `WorkloadError` for a model or data that cannot be used."""
+    check_sources(experiment, models=BERT_MODELS, data=("builtin:reviews",))
+    samples = choose_texts(experiment.data, experiment.training.seed)
+    tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
+    names, labels = number_labels(samples)
+    length = experiment.data.sequence_length
+    splits = {
+        part: make_split(tokenize(tokenizer, content.samples, length), labels[part])
+        for part, content in samples.items()
+    }
+    # Models that write text find a sample's end by the padding behind it.
+    settings = classification_settings(names) | {"pad_token_id": tokenizer.pad_token_id}
+    return Workload(
+        model=make_model(
+            experiment,
+            AutoModelForSequenceClassification,
+            settings=settings,
+            shape=text_shape(experiment, tokenizer),
+        ),
+        data=Dataset(**splits, labels=names, vocabulary_size=len(tokenizer)),
+        metrics=CLASS_METRICS,
+        align=align_classes,
+    )

@@ -1,0 +1,152 @@
+"""What training minimizes: the model's own loss, criteria of `torch.nn`, or a weighted sum."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss
+
+from runner.errors import WorkloadError
+from runner.training_spec import MODEL_LOSS, Loss, TrainingSpec
+from runner.worker.data import IGNORE
+from runner.worker.workload import Workload
+
+Term = Callable[[Any, Tensor], Tensor]
+"""From a model's output and the labels of a batch to a loss without dimensions."""
+
+
+class Objective:
+    """The sum of weighted losses of a batch; each of them is a mean over the batch's targets.
+
+    Built when the workload's model is on its device. Raises `WorkloadError` for a criterion that
+    torch.nn does not have or that does not fit the labels.
+    """
+
+    def __init__(self, training: TrainingSpec, workload: Workload) -> None:
+        losses = training.loss_terms
+        self.names = tuple(loss.name for loss in losses)
+        """Names of the terms, in their order."""
+        self._weights = tuple(loss.weight for loss in losses)
+        self._terms = tuple(_make_term(loss, training, workload) for loss in losses)
+
+    def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The total, and where there are several terms, these before weighing, (terms,)."""
+        terms = [term(output, labels) for term in self._terms]
+        # The model's own loss alone passes through untouched.
+        weighed = [
+            term if weight == 1 else weight * term
+            for weight, term in zip(self._weights, terms, strict=True)
+        ]
+        if len(weighed) == 1:
+            return weighed[0], None
+        parts = torch.stack([term.detach().float() for term in terms])
+        return torch.stack(weighed).sum(), parts
+
+
+def logits_of(output: Any) -> Tensor:
+    """What the model answered, whether its output is an object, a mapping or the tensor itself."""
+    logits: Tensor | None = output if isinstance(output, Tensor) else _entry(output, "logits")
+    if logits is None:
+        raise WorkloadError(
+            f"the model returned {type(output).__name__}; it must return a tensor of logits, or "
+            "an object or a dict with `logits`"
+        )
+    return logits
+
+
+def _entry(output: Any, name: str) -> Any:
+    value = getattr(output, name, None)
+    return output.get(name) if value is None and isinstance(output, Mapping) else value
+
+
+def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
+    numbers = workload.data.train.labels.is_floating_point()
+    if loss.name == MODEL_LOSS:
+        example = "MSELoss" if numbers else "CrossEntropyLoss"
+
+        def own(output: Any, labels: Tensor) -> Tensor:
+            value = _entry(output, "loss")
+            if value is None:
+                raise WorkloadError(
+                    "the model returns no loss of its own (an entry `loss` of its output); name a "
+                    f"criterion of torch.nn instead, as in training.losses = ({example!r},)"
+                )
+            assert isinstance(value, Tensor)
+            return value
+
+        return own
+
+    criterion = _make_criterion(loss, workload)
+    _try_out(criterion, loss, training, workload)
+    align = workload.align
+
+    def apply(output: Any, labels: Tensor) -> Tensor:
+        value: Tensor = criterion(*align(logits_of(output), labels))
+        return value
+
+    return apply
+
+
+def _make_criterion(loss: Loss, workload: Workload) -> nn.Module:
+    """The criterion on the model's device, which its weights of classes, if any, must share."""
+    known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
+    if loss.name not in known:
+        near = difflib.get_close_matches(loss.name, known, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(known)}"
+        raise WorkloadError(
+            f"training.losses names {loss.name!r}, which is no criterion of torch.nn for logits "
+            f"and labels. {hint}"
+        )
+    options: dict[str, Any] = {
+        name: torch.tensor(value, dtype=torch.float32) if isinstance(value, tuple) else value
+        for name, value in loss.options.items()
+    }
+    if options.get("reduction", "mean") != "mean":
+        raise WorkloadError(
+            f"training.losses: {loss.name}:reduction={options['reduction']} cannot be used: every "
+            "loss must be the mean over its targets, so that micro-batches can be weighed"
+        )
+    parameter = next(workload.model.parameters(), None)
+    try:
+        criterion: nn.Module = getattr(nn, loss.name)(**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise WorkloadError(
+            f"training.losses: {loss.options!r} do not fit torch.nn.{loss.name}: {error}"
+        ) from error
+    return criterion if parameter is None else criterion.to(parameter.device)
+
+
+def _is_criterion(kind: Any) -> bool:
+    """Whether it is a public class that compares one prediction with one target."""
+    if not (isinstance(kind, type) and issubclass(kind, _Loss)):
+        return False
+    return len(inspect.signature(kind.forward).parameters) == 3  # with `self`
+
+
+def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload: Workload) -> None:
+    """Raises `WorkloadError` unless the criterion takes logits and labels such as will come."""
+    data = workload.data
+    device = next((p.device for p in workload.model.parameters()), torch.device("cpu"))
+    if data.train.labels.is_floating_point():
+        labels = data.train.labels[:2].to(device)
+        logits = torch.zeros_like(labels)
+    else:
+        ignores = training.last_batch == "pad" or bool((data.train.labels == IGNORE).any())
+        labels = torch.tensor([0, 1, IGNORE] if ignores else [0, 1], device=device)
+        num_classes = len(data.labels) or data.vocabulary_size or 2
+        logits = torch.zeros(len(labels), num_classes, device=device)
+    try:
+        value = criterion(logits, labels)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        kind = "numbers" if labels.is_floating_point() else "whole-number labels"
+        if IGNORE in labels:
+            kind += f", some of them {IGNORE} for what does not count"
+        example = "MSELoss or SmoothL1Loss" if labels.is_floating_point() else "CrossEntropyLoss"
+        raise WorkloadError(
+            f"training.losses: torch.nn.{loss.name} cannot compare the model's answers with the "
+            f"labels, which are {kind}: {error}. {example} can"
+        ) from error
+    assert value.ndim == 0
