@@ -1,9 +1,10 @@
 """Errors of the store.
 
     StoreError
-    ├── StoreLocked      another process owns the database; `Store.in_memory` works all the same
-    ├── StoreUnusable    the database cannot be created in the data folder
-    └── NotInStore       no experiment or run has this id
+    ├── StoreLocked            another process owns the database; `Store.in_memory` works anyway
+    ├── StoreUnusable          the database cannot be created in the data folder
+    ├── NotInStore             no experiment or run has this id
+    └── PredictionsUnreadable  a prediction file is missing or holds something else
 
 Every message says what was wrong, with which value, and what to do.
 """
@@ -23,3 +24,7 @@ class StoreUnusable(StoreError):
 
 class NotInStore(StoreError):
     """The store holds no experiment or run with this id."""
+
+
+class PredictionsUnreadable(StoreError):
+    """A prediction file is missing, damaged, or lacks the columns that were asked for."""

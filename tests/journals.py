@@ -82,6 +82,7 @@ class Recording:
         )
         self.log.append("phase", phase="waiting")
         self.log.append("phase", phase="training")
+        self.log.flush()
         return self
 
     def block(
@@ -137,10 +138,39 @@ class Recording:
         return self
 
     def evaluation(
-        self, accuracy: float, loss: float = 1.0, epoch: int = 0, num_samples: int = 200
+        self,
+        accuracy: float | None,
+        loss: float = 1.0,
+        epoch: int = 0,
+        num_samples: int = 200,
+        **fields: Any,
     ) -> "Recording":
+        """Without `fields` as journals were before there were splits and metrics."""
         self.log.append("evaluation", epoch=epoch, step=self._num_steps, loss=loss,
-                        accuracy=accuracy, num_samples=num_samples, seconds=0.1)  # fmt: skip
+                        accuracy=accuracy, num_samples=num_samples, seconds=0.1,
+                        **fields)  # fmt: skip
+        self.log.flush()
+        return self
+
+    def checkpoint(self, *, value: float | None = None, removed: Sequence[int] = ()) -> "Recording":
+        """Written after the steps so far; `removed` has the steps of those it replaces."""
+        self.log.append("checkpoint", step=self._num_steps, file=_checkpoint(self._num_steps),
+                        bytes=1000, seconds=0.5, value=value,
+                        removed=[_checkpoint(step) for step in removed])  # fmt: skip
+        self.log.flush()
+        return self
+
+    def resume(self, step: int, attempt: int = 2) -> "Recording":
+        """A new process goes on after so many steps, in the rounds that follow."""
+        self.start()
+        self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt)
+        self.log.flush()
+        self._num_steps = step
+        return self
+
+    def stop(self, reason: str) -> "Recording":
+        """Training ends by its own rules."""
+        self.log.append("stopped", step=self._num_steps, reason=reason)
         self.log.flush()
         return self
 
@@ -157,6 +187,10 @@ class Recording:
         self.log.close()
         self.run.write_exit(state, reason, 0 if state is RunState.FINISHED else 1)
         return self.run
+
+
+def _checkpoint(step: int) -> str:
+    return f"checkpoints/step-{step}.pt"
 
 
 def falling_losses(num_steps: int) -> list[float]:
