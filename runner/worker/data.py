@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from runner.training_spec import SplitName
+
 IGNORE = -100
 """Label of what does not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""
 
@@ -61,9 +63,12 @@ class Dataset:
     """Tokens that the tokenizer knows; None without one."""
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        splits = (self.train, self.validation, self.test)
-        return tuple(split for split in splits if split is not None)
+    def splits(self) -> dict[SplitName, Split]:
+        """The parts that there are, by name."""
+        splits: dict[SplitName, Split] = {"train": self.train, "validation": self.validation}
+        if self.test is not None:
+            splits["test"] = self.test
+        return splits
 
     @property
     def majority_share(self) -> float | None:
@@ -84,16 +89,10 @@ class Dataset:
         return None if mask is None else 1 - mask.double().mean().item()
 
     @property
-    def tokens_per_sample(self) -> int | None:
-        """Length of every sample, padding included; None without tokens."""
-        tokens = self.train.inputs.get("input_ids")
-        return None if tokens is None else tokens.shape[1]
-
-    @property
     def sha256(self) -> str:
         """Hash of all encoded samples, in their order."""
         digest = hashlib.sha256()
-        for split in self.splits:
+        for split in self.splits.values():
             for tensor in (*split.inputs.values(), split.labels):
                 digest.update(tensor_bytes(tensor))
         return digest.hexdigest()

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
@@ -109,6 +110,15 @@ def perturb(model: nn.Module, relative: float, seed: int) -> None:
     for parameter in filter(torch.is_floating_point, model.parameters()):
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
         parameter.mul_((1 + relative * noise).to(parameter.dtype))
+
+
+def switch_off_dropout(model: nn.Module) -> None:
+    """Sets the probability of every dropout to 0 that torch's own modules hold."""
+    for module in model.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            module.dropout = 0.0
 
 
 def _without_dropout(config: Any, experiment: ExperimentSpec) -> Any:

@@ -34,7 +34,7 @@ def choose_texts(data: DataSpec, seed: int, *, labelled: bool = True) -> Samples
     Without labels, blank texts are passed over: nothing can be learned from them.
     """
     if data.source == "builtin:reviews":
-        counts = _part_sizes(data)
+        counts = part_sizes(data)
         texts, labels = generate_reviews(sum(counts.values()), seed)
         return _deal_out(Part(samples=texts, labels=labels), counts)
 
@@ -61,7 +61,7 @@ def choose_images(data: DataSpec, seed: int) -> Samples:
     Raises `WorkloadError` for data that cannot be used.
     """
     if data.source == "builtin:digits":
-        return _deal_out(_digits(data, seed), _part_sizes(data))
+        return _deal_out(_digits(data, seed), part_sizes(data))
 
     def choose(table: Any, count: int, where: str) -> Part:
         tables.check_columns(table, (data.text_column, data.label_column), where)
@@ -97,13 +97,14 @@ def number_labels(samples: Samples) -> tuple[tuple[str, ...], dict[str, Tensor]]
     }
 
 
-def _has_words(text: Any) -> bool:
-    return text is not None and bool(str(text).strip())
-
-
-def _part_sizes(data: DataSpec) -> dict[str, int]:
+def part_sizes(data: DataSpec) -> dict[str, int]:
+    """How many samples each part has, by its name."""
     sizes = {"train": data.num_train_samples, "validation": data.num_eval_samples}
     return sizes | ({"test": data.num_test_samples} if data.num_test_samples else {})
+
+
+def _has_words(text: Any) -> bool:
+    return text is not None and bool(str(text).strip())
 
 
 def _deal_out(pool: Part, counts: Mapping[str, int]) -> Samples:
@@ -117,13 +118,13 @@ def _deal_out(pool: Part, counts: Mapping[str, int]) -> Samples:
 
 
 def _divide(table: Any, data: DataSpec, choose: Choose) -> Samples:
-    counts = _part_sizes(data)
+    counts = part_sizes(data)
     return _deal_out(choose(table, sum(counts.values()), data.source), counts)
 
 
 def _gather(data: DataSpec, choose: Choose) -> Samples:
     """Parts that name one split of the hub's data set share it, and none gets what another has."""
-    counts = _part_sizes(data)
+    counts = part_sizes(data)
     named = {"train": data.train_split, "validation": data.eval_split, "test": data.test_split}
     samples: Samples = {}
     for split in dict.fromkeys(named[part] for part in counts):
@@ -138,7 +139,7 @@ def _digits(data: DataSpec, seed: int) -> Part:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    total = sum(_part_sizes(data).values())
+    total = sum(part_sizes(data).values())
     if total > len(digits.target):
         raise WorkloadError(
             f"builtin:digits has {len(digits.target)} samples, but {total} were asked for; lower "

@@ -9,15 +9,18 @@ from torch import Tensor, nn
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
 from runner.training_spec import Metric
-from runner.worker.data import Dataset
+from runner.worker.data import IGNORE, Dataset
 from runner.workload_spec import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From a model's logits and a batch's labels to (targets, classes) and (targets,)."""
+"""From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
+may be `IGNORE`; for labels that are numbers, to two tensors of their shape."""
 CLASS_METRICS: tuple[Metric, ...] = ("accuracy", "f1", "precision", "recall", "roc_auc")
 """Where each sample has one class."""
 TOKEN_METRICS: tuple[Metric, ...] = ("accuracy", "perplexity")
 """Where each token has one of many classes."""
+NUMBER_METRICS: tuple[Metric, ...] = ("mse", "mae")
+"""Where labels are numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,20 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
     """
     task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
     workload: Workload = task.load(experiment)
+    _check_targets(workload.data)
     return workload
+
+
+def _check_targets(data: Dataset) -> None:
+    """A batch without targets has no loss, so every sample must have one."""
+    for name, split in data.splits.items():
+        empty = (split.num_targets == 0).nonzero()
+        if len(empty):
+            raise WorkloadError(
+                f"{len(empty)} of the {len(split)} {name} samples, the first at position "
+                f"{int(empty[0])}, have nothing to learn: a text needs two tokens, and a sample "
+                f"one label other than {IGNORE}. Take them out of the data"
+            )
 
 
 def check_sources(
@@ -70,4 +86,20 @@ def check_sources(
 
 def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """For logits (..., classes) and labels (...) that belong together position by position."""
+    if logits.shape[:-1] != labels.shape or logits.shape[-1] < 2:
+        raise WorkloadError(
+            f"the model's logits have shape {tuple(logits.shape)}, but labels of shape "
+            f"{tuple(labels.shape)} need as many, each with a value for every class"
+        )
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+
+
+def align_numbers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For one number per label; a last dimension of 1 of the logits may be left over."""
+    answers = logits if logits.shape == labels.shape else logits.squeeze(-1)
+    if answers.shape != labels.shape:
+        raise WorkloadError(
+            f"the model's logits have shape {tuple(logits.shape)}, but labels of shape "
+            f"{tuple(labels.shape)} need one number each"
+        )
+    return answers, labels

@@ -3,7 +3,6 @@
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
 from runner.worker.data import IGNORE, Dataset, Split, make_split
 from runner.worker.models import make_model, text_shape
@@ -20,7 +19,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     tokenizer.padding_side = "right"
     length = experiment.data.sequence_length
     splits = {
-        part: _make_split(tokenize(tokenizer, content.samples, length), part)
+        part: _make_split(tokenize(tokenizer, content.samples, length))
         for part, content in samples.items()
     }
     # The tokenizer of a built-in model opens texts with [CLS] and closes them with [SEP].
@@ -42,15 +41,9 @@ def align_next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return align_classes(logits[:, :-1], labels[:, 1:])
 
 
-def _make_split(inputs: dict[str, Tensor], part: str) -> Split:
+def _make_split(inputs: dict[str, Tensor]) -> Split:
     """Every token is a target, but padding, and the first one, which nothing comes before."""
     tokens, mask = inputs["input_ids"], inputs["attention_mask"]
     labels = tokens.masked_fill(mask == 0, IGNORE)
     labels[:, 0] = IGNORE
-    split = make_split({"input_ids": tokens, "attention_mask": mask}, labels)
-    if not split.num_targets.any():
-        raise WorkloadError(
-            f"no {part} sample has a second token that could be told from the first; choose "
-            "longer texts, or check data.text_column"
-        )
-    return split
+    return make_split({"input_ids": tokens, "attention_mask": mask}, labels)

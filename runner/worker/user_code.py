@@ -1,0 +1,96 @@
+"""Functions and classes in Python files of a person's own, and copies of these files."""
+
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from runner.errors import WorkloadError
+from runner.user_code import locate
+
+
+def load_object(source: str) -> Any:
+    """What `path.py:name` names. A file is executed once, however many of its names are asked for.
+
+    The file may import others beside it. Raises `CodeNotAllowed` for a file that may not run here,
+    and `WorkloadError` for one that fails or does not define the name.
+    """
+    file, name = locate(source)
+    module = _load_module(file, source)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        public = [word for word in vars(module) if not word.startswith("_")]
+        near = difflib.get_close_matches(name, public, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(public)}"
+        raise WorkloadError(f"{source!r}: {file} does not define {name!r}. {hint}") from None
+
+
+def call(source: str) -> Any:
+    """What the function `path.py:name` returns without arguments."""
+    function = load_object(source)
+    if not callable(function):
+        raise WorkloadError(
+            f"{source!r}: {type(function).__name__} is not a function; name one that can be "
+            "called without arguments"
+        )
+    try:
+        return function()
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise WorkloadError(f"{source!r} failed when it was called: {cause}") from error
+
+
+def copy_sources(sources: Iterable[str], folder: Path) -> list[tuple[str, str, str]]:
+    """Copies every file once: its source, the copy's name in `folder`, and its SHA-256.
+
+    A file that several sources share goes by the first of them.
+    """
+    copied: dict[Path, tuple[str, str, str]] = {}
+    names: set[str] = set()
+    for source in sources:
+        file, _ = locate(source)
+        if file in copied:
+            continue
+        content = _read(file, source)
+        sha256 = hashlib.sha256(content).hexdigest()
+        # Files of one name from several folders are told apart by what they say.
+        name = file.name if file.name not in names else f"{file.stem}-{sha256[:8]}.py"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+        names.add(name)
+        copied[file] = (source, name, sha256)
+    return list(copied.values())
+
+
+def _load_module(file: Path, source: str) -> ModuleType:
+    _read(file, source)
+    # Named after its path, so that it cannot stand in for a module of the same file name.
+    name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(file.parent) not in sys.path:
+        # At the end: a file beside it must not replace a library that we import later.
+        sys.path.append(str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        cause = f"{type(error).__name__}: {error}"
+        raise WorkloadError(f"{source!r}: {file} cannot be imported: {cause}") from error
+    return module
+
+
+def _read(file: Path, source: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise WorkloadError(f"{source!r}: {file} cannot be read: {error.strerror}") from error
