@@ -77,10 +77,11 @@ class Option:
         """The arguments that set the field to a value."""
         if self.kind is bool:
             return [self.flag if value else self.flag.replace("--", "--no-", 1)]
-        texts = value if self.path in REPEATED else [self._text_of(value)]
+        texts = value if self.path in REPEATED else [self.text_of(value)]
         return [f"{self.flag}={text}" for text in texts]
 
-    def _text_of(self, value: Any) -> str:
+    def text_of(self, value: Any) -> str:
+        """The value as an option takes it."""
         if self.kind is bool:
             return "yes" if value else "no"
         if get_origin(self.kind) is dict:
@@ -92,7 +93,7 @@ class Option:
         if self.path in REPEATED:
             text += " Can be given several times."
         if self.default not in (MISSING, None, (), {}):
-            text += f" (default: {self._text_of(self.default)})"
+            text += f" (default: {self.text_of(self.default)})"
         help = text.replace("%", "%%")
         group.add_argument(self.flag, dest=self.path, help=help, **self._arguments())
 

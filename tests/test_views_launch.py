@@ -1,15 +1,22 @@
 """Launch's form: optional settings, options as text, variants of backends, and what is said."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from changed import CHANGED
+from streamlit.testing.v1 import AppTest
 from test_views_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
 
+from runner.capabilities import Device
+from runner.cli_options import spec_options
 from runner.options import parse_options, write_options
 from runner.queue import experiments
 from runner.run_dir import DataDir
-from runner.spec import ExperimentSpec, TrainingSpec
+from runner.spec import ExperimentSpec
+from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, TASKS
+from views import workload_form
 from views.presets import PRESETS, adjusted
 
 
@@ -55,31 +62,93 @@ def test_options_that_cannot_be_read_are_named(written: str, said: str):
     assert said in str(error.value)
 
 
-def test_every_setting_of_the_folded_group_reaches_the_experiment(folder: DataDir):  # noqa: F811
-    app = opened("launch")
-    app.selectbox(key="quick.scheduler").set_value("cosine_with_restarts")
-    app.number_input(key="quick.warmup_steps").set_value(5)
-    app.text_input(key="quick.scheduler_options").set_value("num_cycles=2")
-    app.text_input(key="quick.optimizer_options").set_value("weight_decay=0.01, betas=(0.8, 0.9)")
-    app.number_input(key="quick.gradient_accumulation").set_value(4)
-    app.number_input(key="quick.max_steps").set_value(45)
-    app.number_input(key="quick.clip_norm").set_value(1.5)
-    app.number_input(key="quick.clip_value").set_value(0.5)
-    app.toggle(key="quick.record_gradient_norm").set_value(True)
-    app.selectbox(key="quick.evaluation").set_value("steps")
-    app.number_input(key="quick.evaluate_every").set_value(15)
+OF_HUB_TEXTS = {
+    "data.text_column", "data.label_column", "data.train_split", "data.eval_split",
+    "data.test_split", "data.sequence_length",
+}  # fmt: skip
+"""Fields that a model and data of one's own do not have."""
+FIRST = (
+    "task", "training.precision", "data.num_test_samples", "evaluation.when", "checkpoints.every",
+    "stopping.patience",
+)  # fmt: skip
+"""Fields that let others be changed."""
+
+
+def set_field(app: AppTest, path: str, value: Any) -> None:
+    """Types a value into the widget of a field of the preset `quick`."""
+    option = next(option for option in spec_options() if option.path == path)
+    key = f"quick.{option.flag.removeprefix('--').replace('-', '_')}"
+    if (
+        path in ("model.source", "data.source")
+        and app.selectbox(key="quick.task").value == "custom"
+    ):
+        key = key.replace("quick.", "quick.custom.")  # each task remembers its own
+    if isinstance(value, dict):
+        value = write_options(value)
+    elif path == "devices":
+        (value,) = value
+    elif isinstance(value, tuple):
+        value = list(value)
+    kinds = (app.selectbox, app.multiselect, app.number_input, app.text_input, app.toggle)
+    (widget,) = [one for kind in kinds for one in kind if one.key == key]
+    assert not widget.disabled, path
+    widget.set_value(value)
+
+
+def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:  # noqa: F811
     app.run()
-    # 960 samples / 8 = 120 batches, 4 a step: 30 steps an epoch; 45 steps are 1.5 epochs.
-    assert "**45 steps** each: 1.5 epochs of 30 steps of 4 x 8 samples" in text(app)
+    assert not app.exception and not app.error, text(app)
     app.button(key="launch").click().run()
     (experiment,) = experiments(folder)
-    assert experiment.spec.training == TrainingSpec(
-        learning_rate=1e-3, batch_size=8, scheduler="cosine_with_restarts", warmup_steps=5,
-        scheduler_options={"num_cycles": 2},
-        optimizer_options={"weight_decay": 0.01, "betas": (0.8, 0.9)},
-        gradient_accumulation=4, max_steps=45, clip_norm=1.5, clip_value=0.5,
-        record_gradient_norm=True, evaluation="steps", evaluate_every=15,
-    )  # fmt: skip
+    return experiment.spec
+
+
+def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
+    """The specification with these values by path."""
+    content = asdict(spec)
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        (content[section] if section else content)[name] = value
+    return ExperimentSpec.from_dict(content)
+
+
+def test_every_field_of_the_form_reaches_the_experiment(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.setenv("BREAKEVEN_CODE", str(tmp_path))
+    (tmp_path / "mine.py").touch()
+    second = Device(id="cuda:1", name="Test GPU", memory_bytes=2**36)
+    keep(folder, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
+    own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
+           "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
+    values = {path: value for path, value in CHANGED.items() if path not in OF_HUB_TEXTS} | own
+    usual, debug = values.pop("backends")[1:], ["eager"]
+
+    app = opened("launch")
+    for path in FIRST:
+        set_field(app, path, values[path])
+    app.multiselect(key="quick.backends").set_value([*usual])
+    app.multiselect(key="quick.debug_backends").set_value(debug).run()
+    for path, value in values.items():
+        if path not in FIRST:
+            set_field(app, path, value)
+    expected = changed(
+        adjusted(PRESETS["quick"].spec, WITH_GPU), values | {"backends": (*usual, *debug)}
+    )
+    assert launched(app, folder) == expected
+
+
+def test_fields_of_hub_texts_reach_the_experiment(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    start = changed(PRESETS["quick"].spec, {"data.source": "hub/texts"})
+    monkeypatch.setitem(PRESETS, "quick", replace(PRESETS["quick"], spec=start))
+    values = {path: CHANGED[path] for path in OF_HUB_TEXTS}
+    app = opened("launch")
+    for path, value in values.items():
+        set_field(app, path, value)
+    expected = changed(adjusted(start, MACHINE), values)
+    assert launched(app, folder) == expected
 
 
 def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):  # noqa: F811
@@ -88,9 +157,7 @@ def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: Data
     assert app.number_input(key="quick.clip_norm").value is None
     app.button(key="launch").click().run()
     (experiment,) = experiments(folder)
-    preset = adjusted(PRESETS["quick"].spec, MACHINE)
-    assert set(experiment.spec.backends) == set(preset.backends)
-    assert replace(experiment.spec, backends=preset.backends) == preset
+    assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
 
 
 def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
@@ -107,15 +174,99 @@ def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
     assert app.button[-1].disabled
 
 
-def test_the_loss_scaler_is_offered_for_fp16_alone(folder: DataDir):  # noqa: F811
+def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
+    folder: DataDir,  # noqa: F811
+):
     keep(folder, WITH_GPU)
     app = opened("launch")
-    assert "quick.scaler_options" not in [field.key for field in app.text_input]
+    scaler = app.text_input(key="quick.scaler_options")
+    assert scaler.disabled and scaler.help.startswith("Only `fp16` needs a loss scaler.")
     app.selectbox(key="quick.precision").set_value("fp16").run()
-    app.text_input(key="quick.scaler_options").set_value("init_scale=1024").run()
-    app.button(key="launch").click().run()
-    (experiment,) = experiments(folder)
-    assert experiment.spec.training.scaler_options == {"init_scale": 1024}
+    app.text_input(key="quick.scaler_options").set_value("init_scale=1024")
+    app.number_input(key="quick.warmup_steps").set_value(5).run()
+    assert "init_scale=1024" in text(app) and "Warm-up steps 5" in text(app)
+    app.selectbox(key="quick.precision").set_value("float32")
+    app.selectbox(key="quick.scheduler").set_value("step").run()
+    assert app.number_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
+    app.selectbox(key="quick.evaluate").set_value("never").run()
+    assert app.number_input(key="quick.patience").help.startswith("Nothing is evaluated.")
+    training = launched(app, folder).training
+    assert (training.scaler_options, training.warmup_steps) == ({}, 0)
+
+
+def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    assert "Changed:" not in text(app)
+    app.number_input(key="quick.batch_size").set_value(16)
+    app.number_input(key="quick.checkpoint_every").set_value(2).run()
+    assert "**Changed:** Batch size 16 · Checkpoint every 2" in text(app)
+    assert "--checkpoint-every=2" in text(app)
+
+
+def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    app.number_input(key="quick.batch_size").set_value(5000).run()
+    rule = "must not exceed data.num_train_samples (960): not one batch would be full"
+    assert [entry.value for entry in app.caption if rule in entry.value]
+    assert "**Batch size** (under “Batches, steps and precision”)" in app.error[0].value
+    assert app.button[-1].disabled
+
+
+def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    assert app.selectbox(key="quick.model").options == ["builtin:bert-tiny", "builtin:bert-base"]
+    app.selectbox(key="quick.model").set_value("builtin:bert-base")
+    app.selectbox(key="quick.task").set_value("image_classification").run()
+    assert app.selectbox(key="quick.image_classification.model").options == ["builtin:vit-small"]
+    assert app.selectbox(key="quick.image_classification.data").value == "builtin:digits"
+    assert "quick.sequence_length" not in [field.key for field in app.number_input]
+    assert launched(app, folder).model.source == "builtin:vit-small"
+
+
+def test_what_is_offered_for_each_task_is_known_to_the_specification():
+    assert set(workload_form.MODELS) == set(workload_form.DATA) == set(TASKS) - {"custom"}
+    assert {model for models in workload_form.MODELS.values() for model in models} == {
+        *BUILTIN_MODELS
+    }
+    assert {data for sources in workload_form.DATA.values() for data in sources} == {*BUILTIN_DATA}
+
+
+def test_own_code_is_explained_where_no_folder_is_allowed(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.delenv("BREAKEVEN_CODE", raising=False)
+    app = opened("launch")
+    assert "BREAKEVEN_CODE=/folder/of/your/files make run" in text(app)
+    assert app.multiselect(key="quick.callback").disabled
+    app.selectbox(key="quick.task").set_value("custom").run()
+    assert "my_code.py may not run here" in app.error[0].value
+
+
+def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):  # noqa: F811
+    app = opened("launch")
+    assert "Each backend compiles its model once more" in text(app)
+    assert "Every step of every run then waits" not in text(app)
+    app.toggle(key="quick.evaluate_compiled").set_value(False)
+    app.toggle(key="quick.stop_nonfinite").set_value(True).run()
+    assert "Each backend compiles its model once more" not in text(app)
+    assert "Every step of every run then waits" in text(app)
+
+
+def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):  # noqa: F811
+    for key, preset in PRESETS.items():
+        if preset.spec.data.is_file:
+            continue  # it needs a file first
+        app = opened("launch", preset=preset.title)
+        assert not app.error, key
+        app.button(key="launch").click().run()
+        newest = list(experiments(folder))[-1]
+        assert newest.spec == adjusted(preset.spec, MACHINE)
 
 
 def test_backends_can_be_typed_with_settings(folder: DataDir):  # noqa: F811

@@ -1,89 +1,169 @@
-"""The widgets of a form, bound to the address, and what was typed wrongly in them."""
+"""The widgets of the launch form: one for each field of a specification, by the type it has."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, get_args, get_origin
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from runner.cli_options import spec_options
 from runner.errors import InvalidSpec
 from runner.options import parse_options, write_options
+from runner.spec import ExperimentSpec
 from runner.validation import Options
 
 
 class Fields:
-    """Widgets of one preset, with their keys.
+    """Widgets of one preset, bound to the address, and what was typed in them.
 
-    Every widget is bound to the address under `<preset>.<field>` and left out of it while it has
-    the preset's value: a link or a reload brings back exactly what was typed, one preset's fields
-    do not disturb another's, and a new choice of preset starts from that preset.
+    A widget is known by the path of its field, `training.batch_size`, and in the address by the
+    name of its option on the command line: `<preset>.batch_size`. It is left out of the address
+    while it has the preset's value: a link or a reload brings back exactly what was typed, one
+    preset's fields do not disturb another's, and a new choice of preset starts from that preset.
     """
 
-    def __init__(self, preset: str) -> None:
+    def __init__(self, preset: str, start: ExperimentSpec) -> None:
         self._preset = preset
-        self._errors: list[InvalidSpec] = []
+        self._start = start
+        self._options = {option.path: option for option in spec_options()}
+        self._given: dict[str, Any] = {}
+        self._unreadable: list[InvalidSpec] = []
+        self._slots: dict[str, DeltaGenerator] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        """Label and subject by path."""
+        self._subject = ""
 
-    def bound(self, name: str) -> dict[str, Any]:
-        """Arguments that every widget shares."""
-        return {"key": f"{self._preset}.{name}", "bind": "query-params"}
+    @contextmanager
+    def subject(self, title: str, icon: str) -> Iterator[None]:
+        """A folded part of the form."""
+        with st.expander(title, icon=f":material/{icon}:"):
+            self._subject = title
+            yield
+            self._subject = ""
 
-    def number(
-        self, label: str, name: str, value: int | None, help: str, lowest: int = 1,
+    def ask(
+        self,
+        path: str,
+        label: str,
+        help: str = "",
+        *,
+        choices: Sequence[str] = (),
+        typed: bool = False,
+        value: Any = None,
+        name: str = "",
+        lowest: float = 1,
+        step: float = 0.1,
         empty: str | None = None,
-    ) -> Any:  # fmt: skip
-        """A whole number, or None where it is left empty, which `empty` explains."""
-        return st.number_input(
-            label, value=value, min_value=lowest, step=1, help=help, placeholder=empty,
-            **self.bound(name),
-        )  # fmt: skip
+        unless: str = "",
+    ) -> Any:
+        """Shows the widget of a field and gives what it holds.
 
-    def real(self, label: str, name: str, value: float | None, help: str, step: float,
-             empty: str | None = None) -> Any:  # fmt: skip
-        """A number with a fraction, or None where it is left empty."""
-        return st.number_input(
-            label, value=value, step=step, format="%g", help=help, placeholder=empty,
-            **self.bound(name),
-        )  # fmt: skip
+        `help`: a sentence, where the field's own text would not do. `choices`: what is offered,
+        and with `typed` anything else can be typed. `value`: what it holds at first instead of the
+        preset's. `name`: a name in the address of its own. `lowest`, `step`: of whole numbers and
+        of others; `empty`: what it means to leave one empty. `unless`: why the field cannot be
+        changed now; it then has its default.
+        """
+        option = self._options[path]
+        start = option.value_in(self._start) if value is None else value
+        reason = f"{unless}. " if unless else ""
+        shared: dict[str, Any] = {
+            "label": label,
+            "help": reason + (help or option.text),
+            "disabled": bool(unless),
+            "key": f"{self._preset}.{name or option.flag.removeprefix('--').replace('-', '_')}",
+            "bind": "query-params",
+        }
+        given: Any
+        if get_origin(option.kind) is dict:
+            given = self._ask_options(path, start, shared)
+        elif option.kind is int:
+            given = st.number_input(
+                value=start, min_value=int(lowest), step=1, placeholder=empty, **shared
+            )
+        elif option.kind is float:
+            given = st.number_input(
+                value=start, step=step, format="%g", placeholder=empty, **shared
+            )
+        else:
+            given = _ask_words(option.kind, start, choices, typed, shared)
+        self.put(path, option.default if unless else given, label)
+        return self._given[path]
 
-    def text(self, label: str, name: str, value: str, help: str) -> str:
-        return st.text_input(label, value, help=help, **self.bound(name)) or ""
-
-    def switch(self, label: str, name: str, value: bool, help: str) -> bool:
-        return bool(st.toggle(label, value, help=help, **self.bound(name)))
-
-    def choice(
-        self, label: str, name: str, value: str, options: list[str], help: str, typed: bool = False
-    ) -> str:
-        """One of `options`, or with `typed` anything that is typed."""
-        options = options if value in options else [value, *options]
+    def ask_one(self, path: str, label: str, help: str, choices: Sequence[str]) -> None:
+        """A field that is a list, of which one entry is wanted."""
+        (start,) = self._options[path].value_in(self._start)
+        options = [*choices] if start in choices else [start, *choices]
+        key = f"{self._preset}.{self._options[path].flag.removeprefix('--')}"
         chosen = st.selectbox(
-            label, options, options.index(value), help=help, accept_new_options=typed,
-            **self.bound(name),
-        )  # fmt: skip
-        return str(chosen or value)
+            label, options, options.index(start), help=help, key=key, bind="query-params"
+        )
+        self.put(path, (chosen,), label)
 
-    def choices(
-        self, label: str, name: str, value: list[str], options: list[str], help: str
-    ) -> list[str]:
-        """Any number of `options`, or of what is typed."""
-        missing = [entry for entry in value if entry not in options]
-        return list(st.multiselect(
-            label, [*options, *missing], value, help=help, accept_new_options=True,
-            **self.bound(name),
-        ))  # fmt: skip
+    def put(self, path: str, value: Any, label: str) -> None:
+        """Takes a value for a field whose widgets stand above; its errors appear below them."""
+        self._given[path] = value
+        self._slots[path] = st.empty()
+        self._places[path] = (label, self._subject)
 
-    def options(self, label: str, name: str, value: Options, help: str) -> Options:
-        """Keyword arguments, written `name=value, name=value`; an error stands beneath them."""
+    def spec(self) -> ExperimentSpec:
+        """What was typed; a field without a widget is as in the preset. Raises `InvalidSpec`."""
+        if self._unreadable:
+            raise self._unreadable[0]
+        values = asdict(self._start)
+        for path, value in self._given.items():
+            section, _, name = path.rpartition(".")
+            (values[section] if section else values)[name] = value
+        return ExperimentSpec.from_dict(values)
+
+    def changes(self, spec: ExperimentSpec) -> list[str]:
+        """What differs from the preset: `Batch size 16`."""
+        told = []
+        for path, (label, _subject) in self._places.items():
+            option = self._options[path]
+            value = option.value_in(spec)
+            if value != option.value_in(self._start):
+                told.append(f"{label} {'none' if value is None else option.text_of(value)}")
+        return told
+
+    def show(self, error: InvalidSpec) -> str:
+        """Says an error beside its field, and returns a sentence that tells where that is."""
+        if error.field not in self._slots:
+            return str(error)
+        self._slots[error.field].caption(f":red[:material/error: {error.rule}]")
+        label, subject = self._places[error.field]
+        under = f" (under “{subject}”)" if subject else ""
+        return f"**{label}**{under}, `{error.field} = {error.value!r}`: {error.rule}"
+
+    def _ask_options(self, path: str, start: Options, shared: dict[str, Any]) -> Options:
         text = st.text_input(
-            label, write_options(value), help=help, placeholder="name=value, name=value",
-            **self.bound(name),
-        )  # fmt: skip
+            value=write_options(start), placeholder="name=value, name=value", **shared
+        )
         try:
             return parse_options(text or "")
         except ValueError as error:
-            st.caption(f":red[:material/error: {error}]")
-            self._errors.append(InvalidSpec(f"training.{name}", text, str(error)))
+            self._unreadable.append(InvalidSpec(path, text, str(error)))
             return {}
 
-    def raise_errors(self) -> None:
-        """Raises `InvalidSpec` if a field could not be read, now that all of them are shown."""
-        if self._errors:
-            raise self._errors[0]
+
+def _ask_words(
+    kind: Any, start: Any, choices: Sequence[str], typed: bool, shared: dict[str, Any]
+) -> Any:
+    """The widget of a field that is true or false, text, one of several, or a list."""
+    if kind is bool:
+        return st.toggle(value=start, **shared)
+    if get_origin(kind) is tuple:
+        known = choices or get_args(get_args(kind)[0])
+        options = [*known, *(entry for entry in start if entry not in known)]
+        return tuple(
+            st.multiselect(options=options, default=list(start), accept_new_options=typed, **shared)
+        )
+    if known := choices or get_args(kind):
+        options = [*known] if start in known else [start, *known]
+        chosen = st.selectbox(
+            options=options, index=options.index(start), accept_new_options=typed, **shared
+        )
+        return chosen or start
+    return st.text_input(value=start, **shared)

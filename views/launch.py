@@ -6,11 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from runner.capabilities import Capabilities
-from runner.errors import InvalidSpec, ProbeFailed, RunnerError
+from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
 from storage.store import Store
-from views import words
+from views import reproduce, words
 from views.actions import check, launch
 from views.presets import PRESETS, adjusted
 from views.progress import estimate
@@ -39,14 +39,20 @@ def main() -> None:
     st.caption(PRESETS[key].text)
     show_missing_compiler(machine)
     try:
-        spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine)
-        check(spec, machine)
-    except InvalidSpec as error:
-        st.error(f"This cannot run yet. {error}", icon=":material/error:")
+        spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine, check)
+    except RunnerError as error:
+        spec = None
+        st.error(f"This cannot run here. {error}", icon=":material/error:")
+    if spec is None:
         st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
         return
     show_plan(store, spec, machine)
-    if st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch"):
+    with st.container(horizontal=True):
+        clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
+        with st.popover("Command", icon=":material/terminal:", type="tertiary"):
+            st.caption("The same without the browser:")
+            st.code(reproduce.command(spec), language="bash")
+    if clicked:
         try:
             launch(spec, machine)
         except RunnerError as error:

@@ -36,9 +36,40 @@ PRESETS = {
         text="A small vision transformer on 1,797 real scans of handwritten digits.",
         spec=ExperimentSpec(
             name="Digits",
+            task="image_classification",
             model=ModelSpec(source="builtin:vit-small"),
             data=DataSpec(source="builtin:digits", num_train_samples=1440, num_eval_samples=357),
             training=TrainingSpec(learning_rate=3e-4, batch_size=32, epochs=4),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "language-model": Preset(
+        title="Language model",
+        text="A tiny GPT-2 learns to go on with generated star reviews, word by word.",
+        spec=ExperimentSpec(
+            name="Language model",
+            task="causal_lm",
+            model=ModelSpec(source="builtin:gpt2-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "masked-words": Preset(
+        title="Masked words",
+        text="A tiny BERT learns to restore words that are hidden from it, on the same reviews.",
+        spec=ExperimentSpec(
+            name="Masked words",
+            task="masked_lm",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
             backends=("aot_eager", "inductor"),
         ),
     ),

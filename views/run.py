@@ -107,7 +107,7 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     chart_card("Training loss", draw, losses, name="run-loss")
     show_step_settings(_of(queries.step_settings(store, record.experiment_id), run))
     evaluations = _of(queries.evaluations(store, record.experiment_id), run)
-    when = WHEN_EVALUATED[record.spec.training.evaluation]
+    when = WHEN_EVALUATED[record.spec.evaluation.when]
     show_table("Evaluations", evaluations, "evaluations", when)
 
 
@@ -141,10 +141,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
     st.markdown("**The same experiment again, without the browser**")
     st.code(reproduce.command(record.spec), language="bash")
-    title = "**Specification of the experiment**"
-    if reproduce.needs_file(record.spec):
-        title += f": save it as `{reproduce.SPEC_FILE}` for the command above"
-    st.markdown(title)
+    st.markdown("**Specification of the experiment**")
     st.code(record.spec.to_json(), language="json")
 
 

@@ -1,16 +1,16 @@
-"""The form behind Launch: every field of a specification, each with a sentence of help."""
+"""The form behind Launch: what is raced in plain view, everything else folded away by subject."""
 
-from dataclasses import replace
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable
 
 import streamlit as st
 
 from runner.capabilities import Capabilities
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, Schedule, TrainingSpec
+from runner.errors import InvalidSpec
+from runner.spec import ExperimentSpec
 from runner.variants import parse_backend
-from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS
-from views import training_form
+from views import evaluation_form, training_form, workload_form
 from views.fields import Fields
+from views.own_code import show_permission
 
 VARIANTS = (
     "inductor:mode=reduce-overhead",
@@ -28,41 +28,75 @@ SETTINGS_HELP = (
 )
 
 
-def spec_form(preset: str, start: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
-    """Shows the form, filled from `start`; raises `InvalidSpec` for what cannot run."""
-    fields = Fields(preset)
-    backends = _backends(fields, start, machine)
-    own_data = None
+def spec_form(
+    preset: str,
+    start: ExperimentSpec,
+    machine: Capabilities,
+    check: Callable[[ExperimentSpec, Capabilities], None],
+) -> ExperimentSpec | None:
+    """Shows the form, filled from `start`.
+
+    Gives what was asked for, or None if that cannot run, which then is said. `check` raises
+    `InvalidSpec` for what is known not to work on this machine, and what else it will.
+    """
+    fields = Fields(preset, start)
+    _ask_backends(fields, start, machine)
+    own = None
     if start.data.is_file:  # what this preset is about, so in plain view
         with st.container(horizontal=True):
-            own_data = _data_source(fields, start.data)
-    with st.expander("All settings", icon=":material/tune:"):
-        general, learning, data = st.columns(3)
-        with general:
-            st.markdown("**Experiment**")
-            experiment = _experiment(fields, start, machine)
-        with learning:
-            st.markdown("**Model and training**")
-            model_values = _model(fields, start.model)
-            training_values = training_form.usual(fields, start.training, machine)
-        with data:
-            st.markdown("**Data**")
-            data_values = (own_data or _data_source(fields, start.data)) | _data(fields, start.data)
-        with st.expander("Schedule, clipping, evaluation", icon=":material/school:"):
-            precision = training_values["precision"]
-            training_values |= training_form.unusual(fields, start.training, precision)
-    fields.raise_errors()
-    return replace(
-        start,
-        backends=backends,
-        model=ModelSpec(**model_values),
-        data=DataSpec(**data_values),
-        training=TrainingSpec(**training_values),
-        **experiment,
-    )
+            own = _ask_workload(fields, start)
+    with st.container(gap="xsmall"):
+        _ask_folded(fields, start, machine, own)
+    try:
+        spec = fields.spec()
+        check(spec, machine)
+    except InvalidSpec as error:
+        st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
+        return None
+    if changes := fields.changes(spec):
+        st.caption(f"**Changed:** {' · '.join(changes)}")
+    return spec
 
 
-def _backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> tuple[str, ...]:
+def _ask_folded(
+    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: tuple[str, str] | None
+) -> None:
+    """Everything that has a default which will do. `own`: task and data source, if asked above."""
+    with fields.subject("Task, model and data", "dataset"):
+        left, middle, right = st.columns(3)
+        with left:
+            task = own[0] if own else workload_form.ask_task(fields)
+            workload_form.ask_model(fields, start, task)
+        with middle:
+            source = own[1] if own else workload_form.ask_data(fields, start, task)
+            workload_form.ask_length(fields, task)
+        with right:
+            num_test = workload_form.ask_samples(fields, task, source)
+    with fields.subject("Batches, steps and precision", "view_module"):
+        training_form.ask_batches(fields)
+    with fields.subject("Optimizer and schedule", "trending_down"):
+        training_form.ask_optimizer(fields, machine)
+    with fields.subject("Losses and gradients", "functions"):
+        training_form.ask_losses(fields)
+    with fields.subject("Evaluation and predictions", "fact_check"):
+        evaluated = evaluation_form.ask_evaluation(fields, task, num_test)
+    with fields.subject("Stopping early", "front_hand"):
+        evaluation_form.ask_stopping(fields, evaluated)
+    with fields.subject("Checkpoints", "save"):
+        evaluation_form.ask_checkpoints(fields)
+    with fields.subject("Own code", "code"):
+        _ask_callbacks(fields)
+    with fields.subject("Name, device and turns", "memory"):
+        _ask_experiment(fields, machine)
+
+
+def _ask_workload(fields: Fields, start: ExperimentSpec) -> tuple[str, str]:
+    """Task and data source."""
+    task = workload_form.ask_task(fields)
+    return task, workload_form.ask_data(fields, start, task)
+
+
+def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
     usual, debug = st.columns(2)
     variants = [text for text in VARIANTS if parse_backend(text).backend in machine.backends]
     chosen: list[str] = []
@@ -76,78 +110,44 @@ def _backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> t
     ):  # fmt: skip
         value = [text for text in start.backends if parse_backend(text).backend in known]
         with column:
-            chosen += fields.choices(label, name, value, offered, help)
-    return tuple(chosen)
+            chosen += fields.ask("backends", label, help, choices=offered, typed=True, value=value,
+                                 name=name)  # fmt: skip
+    order = [*start.backends, *chosen]
+    fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
 
 
-def _experiment(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> dict[str, Any]:
-    devices = [device.id for device in machine.devices]
-    schedules = list(get_args(Schedule))
-    name = fields.text("Name", "name", start.name, "What the experiment is called everywhere.")
-    device = fields.choice("Device", "device", start.device, devices, "Where every run computes.")
-    control = fields.switch(
-        "Control", "control", start.control,
-        "A second baseline with minutely changed weights. It measures noise and rounding; "
-        "without it there is no parity verdict.",
+def _ask_callbacks(fields: Fields) -> None:
+    allowed = show_permission()
+    fields.ask(
+        "callbacks", "Callbacks",
+        "`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the "
+        "beginnings and ends of training, epochs, steps and evaluations, and may record numbers, "
+        "which are charted. See `runner/worker/callbacks.py`.",
+        typed=True, unless="" if allowed else "No folder is allowed",
     )  # fmt: skip
-    schedule = fields.choice(
-        "Schedule", "schedule", start.schedule, schedules,
-        "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: one "
-        "after another, for a device that cannot hold them all.",
-    )  # fmt: skip
-    return {
-        "name": name,
-        "devices": (device,),
-        "control": control,
-        "schedule": schedule,
-        "block_steps": fields.number("Steps per turn", "block_steps", start.block_steps,
-                                     "Steps that a run makes before the next one's turn."),
-        "cpu_threads": fields.number("CPU threads", "cpu_threads", start.cpu_threads,
-                                     "Threads of each run; empty means half the cores.",
-                                     empty="half the cores"),
-        "time_limit_seconds": float(fields.number(
-            "Time limit (s)", "time_limit", int(start.time_limit_seconds),
-            "Longest that one run may work, waiting for its turn not counted.")),
-    }  # fmt: skip
 
 
-def _model(fields: Fields, start: ModelSpec) -> dict[str, Any]:
-    dropouts = list(get_args(get_type_hints(ModelSpec)["dropout"]))
-    return {
-        "source": fields.choice(
-            "Model", "model", start.source, list(BUILTIN_MODELS),
-            "Built in with random weights, or type a hub name or a local folder.", typed=True),
-        "dropout": fields.choice(
-            "Dropout", "dropout", start.dropout, dropouts,
-            "`auto` switches it off if a backend draws random numbers of its own, as cudagraphs "
-            "does: its losses could not be compared otherwise."),
-    }  # fmt: skip
-
-
-def _data_source(fields: Fields, start: DataSpec) -> dict[str, Any]:
-    return {
-        "source": fields.choice(
-            "Data", "data", start.source, list(BUILTIN_DATA),
-            "Built in, or type the path of a CSV, JSONL or Parquet file or a hub name.",
-            typed=True),
-        "text_column": fields.text("Text column", "text_column", start.text_column,
-                                   "The column that holds the text."),
-        "label_column": fields.text("Label column", "label_column", start.label_column,
-                                    "The column that holds the label, text or number."),
-    }  # fmt: skip
-
-
-def _data(fields: Fields, start: DataSpec) -> dict[str, Any]:
-    return {
-        "train_split": fields.text("Train split", "train_split", start.train_split,
-                                   "Split of a hub data set to train on; files have none."),
-        "eval_split": fields.text("Evaluation split", "eval_split", start.eval_split,
-                                  "Split of a hub data set to evaluate on; files have none."),
-        "num_train_samples": fields.number("Train samples", "train_samples",
-                                           start.num_train_samples, "Samples trained on."),
-        "num_eval_samples": fields.number("Evaluation samples", "eval_samples",
-                                          start.num_eval_samples, "Samples held out."),
-        "sequence_length": fields.number("Sequence length", "sequence_length",
-                                         start.sequence_length, "Tokens per text: longer ones "
-                                         "are cut, shorter ones padded.", lowest=4),
-    }  # fmt: skip
+def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
+    """What the experiment is called, where it runs, and how its runs take turns."""
+    what, where, turns = st.columns(3)
+    with what:
+        fields.ask("name", "Name")
+        fields.ask(
+            "control", "Control",
+            "A second baseline with minutely changed weights. It measures noise and rounding; "
+            "without it there is no parity verdict.",
+        )  # fmt: skip
+    with where:
+        devices = [device.id for device in machine.devices]
+        fields.ask_one("devices", "Device", "Where every run computes.", devices)
+        fields.ask("cpu_threads", "CPU threads", "Threads of each run; empty means half the cores.",
+                   empty="half the cores")  # fmt: skip
+        fields.ask("time_limit_seconds", "Time limit (s)", step=60.0)
+    with turns:
+        fields.ask(
+            "schedule", "Schedule",
+            "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: "
+            "one after another, for a device that cannot hold them all.",
+        )  # fmt: skip
+        fields.ask("block_steps", "Steps per turn",
+                   "Steps that a run makes before the next one's turn.")  # fmt: skip

@@ -1,0 +1,19 @@
+"""Python files of one's own: whether runs may execute them, and how that is allowed."""
+
+import streamlit as st
+
+from runner.user_code import CODE_VARIABLE, allowed_folders
+
+
+def show_permission() -> bool:
+    """Says which folders runs may execute code from; whether there is one."""
+    folders = allowed_folders()
+    if folders:
+        st.caption(f"Files may run from {', '.join(f'`{folder}`' for folder in folders)}.")
+    else:
+        st.info(
+            "Python files of your own run only if whoever starts the dashboard names their "
+            f"folder: `{CODE_VARIABLE}=/folder/of/your/files make run`.",
+            icon=":material/lock:",
+        )
+    return bool(folders)
