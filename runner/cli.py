@@ -27,6 +27,7 @@ from runner.queue import (
     ensure_supervisor,
     experiments,
     find_experiment,
+    resume,
     submit,
 )
 from runner.run_dir import DataDir
@@ -103,14 +104,9 @@ def _cancel(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
-    from runner.queue import resume
-
     experiment = find_experiment(data_dir, options.experiment)
     _allow_code(data_dir, options)
     labels = resume(experiment)
-    if not labels:
-        _print("No run goes on: none was lost, cancelled or over its limit with a checkpoint left.")
-        return 0
     for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
         if variant.label in labels:
             progress = RunProgress(run, experiment.spec.num_steps)

@@ -48,6 +48,7 @@ def ask_evaluation(fields: Fields, task: str, num_test_samples: int) -> bool:
             "evaluation.predictions", "Keep predictions for",
             "At the end, writes labels and logits of these samples to a file: for the confusion "
             f"matrix, and for the samples on which backends disagree.{no_test}", choices=splits,
+            unless="This task has an answer for every token" if task.endswith("_lm") else "",
         )  # fmt: skip
         compiled = fields.ask(
             "evaluation.compiled", "Evaluate the compiled model, too",
