@@ -8,7 +8,7 @@ import numpy as np
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.evidence import Evidence
-from storage.metrics import format_share
+from storage.formats import format_share
 from storage.statistics import MIN_MARGIN, MIN_PAIRS, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"
@@ -31,6 +31,8 @@ def cautions(
     return (
         *_about_runs(runs),
         *_about_unfinished(runs),
+        *_about_lengths(runs),
+        *_about_resumed(runs),
         *_about_likeness(runs),
         *_about_schedule(spec),
         *_about_control(spec, runs, floor),
@@ -40,8 +42,9 @@ def cautions(
 
 
 def notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
-    """What the runs say of the workload that they share."""
-    return _notes(runs, of_all=True)
+    """What the runs say of the workload that they share, and where all of them stopped early."""
+    stops = () if len(_lengths(runs)) > 1 else _stops(runs)
+    return (*_notes(runs, of_all=True), *stops)
 
 
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[str, ...]:
@@ -72,6 +75,47 @@ def _about_unfinished(runs: Sequence[Evidence]) -> Iterator[str]:
     ]
     if going_on:
         yield f"The numbers of runs that are not over are preliminary: {', '.join(going_on)}."
+
+
+def _about_lengths(runs: Sequence[Evidence]) -> Iterator[str]:
+    """Runs that stopped by rules of their own after different numbers of steps."""
+    lengths = _lengths(runs)
+    if len(lengths) > 1 and any(run.stop for run in runs):
+        yield from _stops(runs)
+        parts = [f"{length} ({', '.join(labels)})" for length, labels in lengths.items()]
+        yield (
+            f"The runs trained for different numbers of steps: {', '.join(parts)}. Their final "
+            "losses and accuracies are those of shorter and longer trainings."
+        )
+
+
+def _lengths(runs: Sequence[Evidence]) -> dict[int, list[str]]:
+    """How many steps the runs did that came to their end, and which ones."""
+    lengths: dict[int, list[str]] = {}
+    for run in runs:
+        if run.state is RunState.FINISHED:
+            lengths.setdefault(len(run.steps), []).append(run.label)
+    return lengths
+
+
+def _stops(runs: Sequence[Evidence]) -> Iterator[str]:
+    for run in runs:
+        if run.stop is not None:
+            step, reason = run.stop.step, run.stop.reason.rstrip(".")
+            yield f"{run.label} stopped at step {step} of {run.num_steps}: {reason}."
+
+
+def _about_resumed(runs: Sequence[Evidence]) -> Iterator[str]:
+    for run in runs:
+        if run.resumed_at:
+            steps = ", ".join(map(str, run.resumed_at))
+            later = "its later part ran in a new process"
+            if run.has_compiled:
+                later = (
+                    "its later part compiled again, and compile latency, graph breaks and "
+                    "recompiles count the first part only"
+                )
+            yield f"{run.label} was resumed at step {steps}: {later}."
 
 
 def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from storage import parity as rules
 from storage import queries
 from storage.cautions import cautions, notes
 from storage.evidence import Evidence, load_evidence
+from storage.inference import break_parity, judge_inference
 from storage.parity import Parity
 from storage.results import Comparison, Result
 from storage.statistics import (
@@ -63,7 +64,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         for run, ratio in zip(runs, speedups, strict=True)
     ]
     results = [
-        _result(run, ratio, p_holm, floor, pair, _parity(spec, baseline, control, run))
+        _result(spec, run, ratio, p_holm, floor, pair, _parity(spec, baseline, control, run))
         for run, ratio, p_holm, pair in zip(runs, speedups, holm(tested), pairs, strict=True)
     ]
     return Comparison(
@@ -102,6 +103,7 @@ def _paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
 
 
 def _result(
+    spec: ExperimentSpec,
     run: Evidence,
     speedup: Ratio | None,
     p_holm: float | None,
@@ -112,6 +114,9 @@ def _result(
     verdict: SpeedVerdict | None = None
     if run.role == "backend" and len(run.steps):
         verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
+    precision = spec.training.precision
+    first_loss = None if run.losses.empty else float(run.losses.iloc[0])
+    inference = judge_inference(run.scores, first_loss, precision)
     return Result(
         run_id=run.run_id,
         label=run.label,
@@ -122,6 +127,9 @@ def _result(
         step_seconds=run.step_seconds,
         samples_per_second=run.per_second("samples_per_step"),
         tokens_per_second=run.per_second("tokens_per_step"),
+        real_tokens_per_second=run.real_tokens_per_second,
+        flops_per_second=run.per_second("flops_per_step"),
+        peak_share=run.peak_share(precision),
         speedup=speedup,
         p_holm=p_holm,
         speed_verdict=verdict,
@@ -131,8 +139,10 @@ def _result(
         reserved_memory_bytes=run.reserved_memory_bytes,
         accuracy=run.last_evaluation("accuracy"),
         eval_loss=run.last_evaluation("loss"),
+        metrics=run.last_scores(next(iter(spec.evaluation.splits), "validation")),
         final_loss=run.final_loss,
-        parity=parity,
+        parity=parity and break_parity(parity, inference.fault),
+        inference_gap=inference.gap,
         break_even=_break_even(run, pairs),
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,

@@ -8,11 +8,21 @@ import pandas as pd
 
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
+from runner.training_spec import Precision
 from storage import queries
+from storage.device_peaks import peak_flops
 from storage.errors import NotInStore
 from storage.store import Store
 
 ALL_POINTS = 2**40
+
+
+@dataclass(frozen=True)
+class Stop:
+    """An end before the last step by rules of the training's own."""
+
+    step: int
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +41,15 @@ class Evidence:
     steps: pd.DataFrame
     blocks: pd.DataFrame
     evaluations: pd.DataFrame
-    """By the number of steps done."""
+    """Of the primary split, without a compiler, by the number of steps done."""
+    scores: pd.DataFrame
+    """Every number of every evaluation, of all splits, compiled and not."""
     compiled_frames: pd.DataFrame
+    """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
+    resumed_at: tuple[int, ...]
+    """Steps done when the run was resumed."""
+    stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
 
@@ -52,8 +68,13 @@ class Evidence:
 
     @property
     def compile_seconds(self) -> float | None:
-        """Time of the training steps that compiled, minus as many steady steps; at least 0."""
-        compiled = self.steps.loc[self.steps["compiled"], "seconds"]
+        """Time of the training steps that compiled, minus as many steady steps; at least 0.
+
+        Of a resumed run its first process counts: what the later ones compiled again, in a cache
+        that was filled or not, is no cost of the backend.
+        """
+        first = self.steps["attempt"] == self.steps["attempt"].min()
+        compiled = self.steps.loc[first & self.steps["compiled"], "seconds"]
         step_seconds = self.step_seconds
         if compiled.empty or step_seconds is None:
             return None
@@ -63,6 +84,18 @@ class Evidence:
         """Throughput of what the workload has so many of per step."""
         per_step, step_seconds = self.workload.get(workload_field), self.step_seconds
         return None if per_step is None or not step_seconds else per_step / step_seconds
+
+    @property
+    def real_tokens_per_second(self) -> float | None:
+        """Token throughput without padding."""
+        rate, padding = self.per_second("tokens_per_step"), self.workload.get("padding_share")
+        return None if rate is None or padding is None else rate * (1 - padding)
+
+    def peak_share(self, precision: Precision) -> float | None:
+        """Share of what the device can do at most, where that is known."""
+        achieved = self.per_second("flops_per_step")
+        peak = peak_flops(self.environment.get("device_name"), precision)
+        return None if achieved is None or peak is None else achieved / peak
 
     @property
     def peak_memory_bytes(self) -> int | None:
@@ -85,6 +118,12 @@ class Evidence:
 
     def last_evaluation(self, column: str) -> float | None:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
+
+    def last_scores(self, split: str) -> dict[str, float]:
+        """Every metric of the last evaluation of a split, without a compiler, by name."""
+        mine = self.scores[(self.scores["split"] == split) & ~self.scores["compiled"]]
+        last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
+        return dict(zip(last["name"], last["value"], strict=True))
 
     @property
     def num_graph_breaks(self) -> int | None:
@@ -112,9 +151,12 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
-        "compiled_frames": queries.compile_metrics(store, experiment_id),
-        "graph_breaks": queries.graph_breaks(store, experiment_id),
+        "scores": queries.evaluation_metrics(store, experiment_id),
+        "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
+        "graph_breaks": _of_training(queries.graph_breaks(store, experiment_id)),
     }
+    resumptions = queries.resumptions(store, experiment_id)
+    stops = queries.stops(store, experiment_id)
     evaluations = queries.evaluations(store, experiment_id)
     workloads = queries.workloads(store, experiment_id)
     environments = queries.environments(store, experiment_id)
@@ -134,6 +176,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 evaluations=_by(_of(evaluations, run["run_id"]), "step"),
                 workload=queries.fields_of(workloads, run["run_id"]),
                 environment=queries.fields_of(environments, run["run_id"]),
+                resumed_at=tuple(_of(resumptions, run["run_id"])["step"]),
+                stop=_stop(_of(stops, run["run_id"])),
                 **mine,
             )
         )
@@ -142,6 +186,19 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 
 def _of(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
     return frame[frame["run_id"] == run_id]
+
+
+def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the compiler did in training, in the first process of each run."""
+    first = frame.groupby("run_id")["attempt"].transform("min")
+    return frame[(frame["phase"] == "training") & (frame["attempt"] == first)]
+
+
+def _stop(stops: pd.DataFrame) -> Stop | None:
+    if stops.empty:
+        return None
+    step, reason = stops[["step", "reason"]].iloc[-1]
+    return Stop(int(step), reason or "no reason given")
 
 
 def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -4,17 +4,31 @@ Charts and tables take titles, units and formats from here only. `docs/metrics.m
 definitions, under the anchor that each metric names.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
-DASH = "\N{EN DASH}"
-"""Stands for what is undefined or was not measured."""
-MILLISECONDS_BELOW = 0.9995
-"""Seconds; rounded to three digits, from here on it is a second."""
+from storage.formats import (
+    DASH,
+    MILLISECONDS_BELOW,
+    format_bytes,
+    format_count,
+    format_epochs,
+    format_flops,
+    format_loss,
+    format_multiple,
+    format_number,
+    format_p_value,
+    format_rate,
+    format_ratio,
+    format_seconds,
+    format_share,
+    format_text,
+)  # fmt: skip
+
+__all__ = ["DASH", "METRICS", "Metric", "axis_unit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,89 +64,6 @@ def axis_unit(name: str, values: pd.Series) -> tuple[float, str]:
     return 1e3, f"{metric.title} (ms)"
 
 
-def format_loss(value: Any) -> str:
-    """Four digits; a loss that is not finite is a finding, so only None is a dash."""
-    if value is None:
-        return DASH
-    return "NaN" if math.isnan(value) else f"{value:.4g}"
-
-
-def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A format that writes None, NaN and the like as a dash."""
-
-    def written(value: Any) -> str:
-        return DASH if pd.isna(value) else write(value)
-
-    return written
-
-
-@_defined
-def format_seconds(seconds: Any) -> str:
-    """0.85 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
-    if math.isinf(seconds):
-        return "never"
-    if abs(seconds) < MILLISECONDS_BELOW:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 119.95:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-@_defined
-def format_bytes(num_bytes: Any) -> str:
-    """In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
-    if num_bytes < 2**30:
-        return f"{num_bytes / 2**20:.1f} MiB"
-    return f"{num_bytes / 2**30:.2f} GiB"
-
-
-@_defined
-def format_count(count: Any) -> str:
-    """A whole number with thousands separated; an infinite number of steps is never reached."""
-    return "never" if math.isinf(count) else f"{count:,.0f}"
-
-
-@_defined
-def format_ratio(ratio: Any) -> str:
-    return f"{ratio:.2f}x"
-
-
-@_defined
-def format_multiple(multiple: Any) -> str:
-    return f"{multiple:.2g}" if math.isfinite(multiple) else "infinite"
-
-
-@_defined
-def format_share(share: Any) -> str:
-    return f"{share * 100:.1f} %"
-
-
-@_defined
-def format_rate(rate: Any) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-@_defined
-def format_epochs(epochs: Any) -> str:
-    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 10 else 0}f}"
-
-
-@_defined
-def format_number(number: Any) -> str:
-    """Four digits, very large and very small ones with an exponent."""
-    return f"{number:.4g}"
-
-
-@_defined
-def format_p_value(p: Any) -> str:
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-format_text = _defined(str)
-
 _ALL = (
     Metric(
         name="loss", title="Loss", unit="", better="lower", format=format_loss,
@@ -164,6 +95,21 @@ _ALL = (
         name="tokens_per_second", title="Token throughput", unit="tokens/s", better="higher",
         format=format_rate,
         definition="Tokens of one step, padding included, over the step time.",
+    ),
+    Metric(
+        name="real_tokens_per_second", title="Token throughput without padding", unit="tokens/s",
+        better="higher", format=format_rate,
+        definition="Tokens of one step that are no padding, over the step time.",
+    ),
+    Metric(
+        name="flops_per_second", title="Compute", unit="FLOP/s", better="higher",
+        format=format_flops,
+        definition="Floating-point operations of one step, forward and backward, over its time.",
+    ),
+    Metric(
+        name="peak_share", title="Share of the device's peak", unit="", better="higher",
+        format=format_share,
+        definition="Operations per second over the most that the device's data sheet promises.",
     ),
     Metric(
         name="speedup", title="Speedup", unit="x", better="higher", format=format_ratio,
@@ -220,6 +166,34 @@ _ALL = (
         definition="Mean loss on the held-out samples at the last evaluation.",
     ),
     Metric(
+        name="f1", title="F1", unit="", better="higher", format=format_share,
+        definition="Harmonic mean of precision and recall, mean over labels, last evaluation.",
+    ),
+    Metric(
+        name="precision", title="Precision", unit="", better="higher", format=format_share,
+        definition="Share of a label's predictions that are right, mean over labels.",
+    ),
+    Metric(
+        name="recall", title="Recall", unit="", better="higher", format=format_share,
+        definition="Share of a label's samples that are predicted so, mean over labels.",
+    ),
+    Metric(
+        name="roc_auc", title="ROC-AUC", unit="", better="higher", format=format_number,
+        definition="Area under the ROC curve, mean over labels, at the last evaluation.",
+    ),
+    Metric(
+        name="mse", title="Mean squared error", unit="", better="lower", format=format_number,
+        definition="Mean squared difference of prediction and label at the last evaluation.",
+    ),
+    Metric(
+        name="mae", title="Mean absolute error", unit="", better="lower", format=format_number,
+        definition="Mean size of the difference of prediction and label at the last evaluation.",
+    ),
+    Metric(
+        name="perplexity", title="Perplexity", unit="", better="lower", format=format_number,
+        definition="Exponential of the mean loss per token at the last evaluation.",
+    ),
+    Metric(
         name="final_loss", title="Final loss", unit="", better="lower", format=format_loss,
         definition="Mean training loss of the last tenth of the steps done.",
     ),
@@ -236,6 +210,11 @@ _ALL = (
         name="max_ratio_to_band", title="Largest difference", unit="x band", better="lower",
         format=format_multiple,
         definition="Largest difference in loss to the baseline, over the band's half width.",
+    ),
+    Metric(
+        name="inference_gap", title="Inference difference", unit="", better="lower",
+        format=format_multiple,
+        definition="Largest relative difference in loss of compiled and uncompiled evaluation.",
     ),
     Metric(
         name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,

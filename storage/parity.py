@@ -155,21 +155,22 @@ def judge_accuracies(
 ) -> Parity:
     """Breaks a parity that holds by the losses if the backend's accuracy is another one.
 
-    Evaluations are indexed by step. The median of their differences counts, because a single
-    accuracy jumps about even between equal runs. Allowed are two standard errors of the difference
-    of two shares, or what the control's differences make likely, whichever is more: their root mean
-    square times Student's t for as many values, since few of them tell little.
+    Evaluations are indexed by step; a task without an accuracy is not judged. The median of their
+    differences counts, because a single accuracy jumps about even between equal runs. Allowed are
+    two standard errors of the difference of two shares, or what the control's differences make
+    likely, whichever is more: their root mean square times Student's t for as many values, since
+    few of them tell little.
     """
     from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
 
-    common = baseline.index.intersection(control.index).intersection(backend.index)
+    common = _judged(baseline).intersection(_judged(control)).intersection(_judged(backend))
     if parity.verdict != "holds" or common.empty:
         return parity
     theirs, mine = baseline["accuracy"][common], backend["accuracy"][common]
     share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][common].min()
-    sampling = 2 * math.sqrt(2 * share * (1 - share) / num_samples)
     strayed = math.sqrt(((control["accuracy"][common] - theirs) ** 2).mean())
-    allowed = max(float(stdtrit(len(common), ACCURACY_CONFIDENCE)) * strayed, sampling)
+    explained = float(stdtrit(len(common), ACCURACY_CONFIDENCE)) * strayed
+    allowed = max(explained, sampling_margin(share, num_samples))
     difference = (mine - theirs).median()
     if abs(difference) <= allowed:
         return parity
@@ -178,6 +179,20 @@ def judge_accuracies(
         f"evaluations); rounding and sampling explain {allowed:.2%}"
     )
     return replace(parity, verdict="broken", reason=reason)
+
+
+def _judged(evaluations: pd.DataFrame) -> pd.Index:
+    """Steps with an accuracy; a task without labels to get right has none."""
+    return evaluations.index[evaluations["accuracy"].notna()]
+
+
+def sampling_margin(share: float, num_samples: int) -> float:
+    """Two standard errors of the difference of two shares among so many samples.
+
+    Shares of tokens are counted as if each sample had only one, because the tokens of a text do
+    not err independently.
+    """
+    return 2 * math.sqrt(2 * share * (1 - share) / num_samples)
 
 
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:

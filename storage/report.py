@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from storage.metrics import DASH, METRICS, format_share
+from storage.formats import DASH, format_share
+from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 

@@ -13,6 +13,9 @@ from runner.spec import ExperimentSpec
 from storage.parity import Parity
 from storage.statistics import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 
+SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
+"""Metrics that a task may have beside accuracy."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -28,6 +31,9 @@ class Result:
     step_seconds: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
+    real_tokens_per_second: float | None
+    flops_per_second: float | None
+    peak_share: float | None
     speedup: Ratio | None
     """None for the baseline, and without a round that baseline and run both spent steadily."""
     p_holm: float | None
@@ -39,9 +45,12 @@ class Result:
     reserved_memory_bytes: int | None
     accuracy: float | None
     eval_loss: float | None
+    metrics: dict[str, float]
+    """Every metric of the last evaluation that was defined, by name, without a compiler."""
     final_loss: float | None
     parity: Parity | None
     """None for baseline and control."""
+    inference_gap: float | None
     break_even: BreakEven | None
     """None for a run that compiled nothing, or without a paired round."""
     graph_breaks: int | None
@@ -81,8 +90,16 @@ class Comparison:
     """
 
     def table(self) -> pd.DataFrame:
-        """One row per run; columns named as in METRICS. Undefined is None, never is infinite."""
-        return pd.DataFrame([_table_row(result) for result in self.results], dtype=object)
+        """One row per run; columns named as in METRICS. Undefined is None, never is infinite.
+
+        Of the scores beside accuracy those have a column that any run has.
+        """
+        table = pd.DataFrame([_table_row(result) for result in self.results], dtype=object)
+        for name in SCORES:
+            scores = [result.metrics.get(name) for result in self.results]
+            if any(score is not None for score in scores):
+                table[name] = pd.Series(scores, dtype=object)
+        return table
 
 
 def _table_row(result: Result) -> dict[str, Any]:
@@ -96,6 +113,9 @@ def _table_row(result: Result) -> dict[str, Any]:
         "step_seconds": result.step_seconds,
         "samples_per_second": result.samples_per_second,
         "tokens_per_second": result.tokens_per_second,
+        "real_tokens_per_second": result.real_tokens_per_second,
+        "flops_per_second": result.flops_per_second,
+        "peak_share": result.peak_share,
         "speedup": speedup and speedup.median,
         "speedup_low": speedup and speedup.low,
         "speedup_high": speedup and speedup.high,
@@ -117,6 +137,7 @@ def _table_row(result: Result) -> dict[str, Any]:
         "parity": parity and parity.verdict,
         "first_step_outside": parity and parity.first_step_outside,
         "max_ratio_to_band": parity and parity.max_ratio_to_band,
+        "inference_gap": result.inference_gap,
         "graph_breaks": result.graph_breaks,
         "recompiles": result.recompiles,
     }

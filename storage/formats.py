@@ -1,0 +1,105 @@
+"""How measured values are written for people; what is undefined is a dash."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+DASH = "\N{EN DASH}"
+"""Stands for what is undefined or was not measured."""
+MILLISECONDS_BELOW = 0.9995
+"""Seconds; rounded to three digits, from here on it is a second."""
+
+
+def format_loss(value: Any) -> str:
+    """Four digits; a loss that is not finite is a finding, so only None is a dash."""
+    if value is None:
+        return DASH
+    return "NaN" if math.isnan(value) else f"{value:.4g}"
+
+
+def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A format that writes None, NaN and the like as a dash."""
+
+    def written(value: Any) -> str:
+        return DASH if pd.isna(value) else write(value)
+
+    return written
+
+
+@_defined
+def format_seconds(seconds: Any) -> str:
+    """0.85 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
+    if math.isinf(seconds):
+        return "never"
+    if abs(seconds) < MILLISECONDS_BELOW:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 119.95:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+@_defined
+def format_bytes(num_bytes: Any) -> str:
+    """In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
+    if num_bytes < 2**30:
+        return f"{num_bytes / 2**20:.1f} MiB"
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+@_defined
+def format_count(count: Any) -> str:
+    """A whole number with thousands separated; an infinite number of steps is never reached."""
+    return "never" if math.isinf(count) else f"{count:,.0f}"
+
+
+@_defined
+def format_ratio(ratio: Any) -> str:
+    return f"{ratio:.2f}x"
+
+
+@_defined
+def format_multiple(multiple: Any) -> str:
+    return f"{multiple:.2g}" if math.isfinite(multiple) else "infinite"
+
+
+@_defined
+def format_share(share: Any) -> str:
+    return f"{share * 100:.1f} %"
+
+
+@_defined
+def format_rate(rate: Any) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+@_defined
+def format_flops(rate: Any) -> str:
+    """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
+    for factor, unit in ((1e6, "MFLOP/s"), (1e9, "GFLOP/s")):
+        if abs(rate) < 999.5 * factor:
+            return f"{rate / factor:.3g} {unit}"
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e14 else f"{rate / 1e12:.3g} TFLOP/s"
+
+
+@_defined
+def format_epochs(epochs: Any) -> str:
+    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 10 else 0}f}"
+
+
+@_defined
+def format_number(number: Any) -> str:
+    """Four digits, very large and very small ones with an exponent."""
+    return f"{number:.4g}"
+
+
+@_defined
+def format_p_value(p: Any) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+format_text = _defined(str)
