@@ -18,3 +18,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     """An empty data folder."""
     yield DataDir(tmp_path / "data")
+
+
+@pytest.fixture
+def fresh_torch() -> Iterator[None]:
+    """One thread, and a compiler that knows nothing: a run has its process to itself."""
+    import torch  # takes seconds, and most tests do without
+    from torch._dynamo.callback import callback_handler
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    callback_handler.clear()
+    yield
+    torch.set_num_threads(before)

@@ -11,13 +11,9 @@ from torch._dynamo.callback import callback_handler
 from runner.errors import WorkloadError
 from runner.variants import parse_backend
 from runner.worker.compiling import compile_arguments, compile_blocks, make_compiler
-from tests.test_worker_training import experiment, of_kind, run
+from tests.loop import experiment, of_kind, run
 
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> None:
-    torch._dynamo.reset()
-    callback_handler.clear()
+pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 def run_scope(scope: str, journal: Path) -> list[dict[str, Any]]:
@@ -50,9 +46,8 @@ def test_forward_and_backward_are_compiled_apart_from_the_optimizer(tmp_path: Pa
 
 def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
     events = run_scope("blocks", tmp_path / "e.jsonl")
-    # The tiny BERT has two layers of one class. Evaluation, with other shapes, compiles nothing.
-    assert len(of_kind(events, "compile_metrics")) == 1
-    assert len(of_kind(events, "evaluation")) == 2
+    # The tiny BERT has two layers of one class; inference, without dropout, is code of its own.
+    assert [e["phase"] for e in of_kind(events, "compile_metrics")] == ["training", "evaluating"]
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Accumulation, clipping and schedules, against what a person would write by hand."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.callback import callback_handler
 from torch._dynamo.testing import CompileCounter
 
 from runner.errors import InvalidSpec, WorkloadError
@@ -25,13 +24,7 @@ from runner.worker.stepping import MixedPrecision, Step, StepMaker, StepResult
 from runner.worker.workload import Workload
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    callback_handler.clear()
-    yield
+pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
 class Answer:

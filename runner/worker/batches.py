@@ -37,8 +37,8 @@ class EpochBatches:
         *,
         symbolic_size: bool,
     ) -> None:
-        """`split` is on the training's device. With `symbolic_size` a compiler sees the batch size as a symbol,
-        so that a smaller batch needs no code of its own."""
+        """`split` is on the training's device. With `symbolic_size` a compiler sees the batch size
+        as a symbol, so that a smaller batch needs no code of its own."""
         device = split.labels.device
         self.epoch = epoch
         seed = training.seed * EPOCH_SEED_STRIDE + epoch
@@ -49,12 +49,12 @@ class EpochBatches:
         size = training.batch_size
         if training.last_batch == "drop":
             order = order[: len(order) // size * size]
-        targets = [int(part.sum()) for part in self._split.num_targets[order].split(size)]
+        targets = [int(part.sum()) for part in torch.split(self._split.num_targets[order], size)]
         self._num_real = len(order) - (len(targets) - 1) * size
         self._is_padded = training.last_batch == "pad" and self._num_real < size
         if self._is_padded:
             order = torch.cat([order, order[:1].expand(size - self._num_real)])
-        self._indices = order.to(device).split(size)
+        self._indices = torch.split(order.to(device), size)
         self._shares = self._shares_of(targets).to(device).unbind()
 
     def window(self, index: int) -> list[MicroBatch]:

@@ -155,7 +155,7 @@ def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """Reads a checkpoint; no code in it is run. Raises `WorkloadError` for one of another format."""
+    """Reads a checkpoint, of which no code is run; raises `WorkloadError` for another format."""
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     if state.get("format") != FORMAT:
         raise WorkloadError(

@@ -29,4 +29,5 @@ def count_flops_per_sample(
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         loss, _ = objective(trial(**batch), batch["labels"])
         loss.backward()  # type: ignore[no-untyped-call]
-    return counter.get_total_flops() / len(batch["labels"])
+    total: int = counter.get_total_flops()
+    return total / len(batch["labels"])

@@ -76,7 +76,8 @@ class Inference:
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
         size = self._batch_size
-        for indices in torch.arange(len(split), device=split.labels.device).split(size):
+        order = torch.arange(len(split), device=split.labels.device)
+        for indices in torch.split(order, size):
             num_real = len(indices)
             if num_real < size and split.can_pad:
                 filler = indices[:1].expand(size - num_real)

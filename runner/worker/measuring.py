@@ -3,6 +3,7 @@
 import resource
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -35,8 +36,7 @@ class CpuClock:
         self._marks.append(time.perf_counter())
 
     def read(self) -> list[float]:
-        pairs = zip(self._marks, self._marks[1:], strict=False)
-        return [end - begin for begin, end in pairs]
+        return [end - begin for begin, end in pairwise(self._marks)]
 
 
 class CudaClock:
@@ -64,8 +64,7 @@ class CudaClock:
     def read(self) -> list[float]:
         torch.cuda.synchronize(self._device)
         marks = self._events[: self._num_marks]
-        pairs = zip(marks, marks[1:], strict=False)
-        return [begin.elapsed_time(end) / 1000 for begin, end in pairs]
+        return [begin.elapsed_time(end) / 1000 for begin, end in pairwise(marks)]
 
 
 @dataclass(frozen=True, kw_only=True)

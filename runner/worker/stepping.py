@@ -12,7 +12,7 @@ from runner.spec import TrainingSpec
 from runner.variants import Scope
 from runner.worker.batches import MicroBatch
 from runner.worker.callbacks import Hooks
-from runner.worker.compiling import Compile
+from runner.worker.compiling import Compile, leave_alone
 from runner.worker.losses import Objective
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -83,9 +83,9 @@ class StepMaker:
         """One whole optimizer step, of which `compile` is given what lies in the scope."""
         forward: Callable[..., Any] = compile(self._model) if scope == "forward" else self._model
         if scope in ("forward", "blocks"):
-            compile = _leave_alone
-        accumulates = self._training.gradient_accumulation > 1
-        if scope == "forward_backward" or accumulates or self._hooks.between_backward_and_update:
+            compile = leave_alone
+        in_two = self._training.gradient_accumulation > 1 or self._hooks.between_backward_and_update
+        if in_two or scope == "forward_backward":
             return self._in_two(compile(self._backward(forward)), compile(self._update()))
         whole = compile(self._iterate(forward))
         return lambda batches: whole(batches[0].inputs)
@@ -127,11 +127,13 @@ class StepMaker:
 
         def step(batches: Sequence[MicroBatch]) -> StepResult:
             # Copies, because a captured CUDA graph overwrites its outputs at the next replay.
-            loss, terms = map(_copy, backward(batches[0]))
+            loss, terms = backward(batches[0])
+            loss, terms = loss.clone(), None if terms is None else terms.clone()
             for batch in batches[1:]:
-                further_loss, further_terms = backward(batch)
-                loss = loss + further_loss
-                terms = None if terms is None else terms + further_terms
+                more_loss, more_terms = backward(batch)
+                loss += more_loss
+                if terms is not None and more_terms is not None:
+                    terms += more_terms
             hooks.call("after_backward")
             norm = update()
             hooks.call("after_optimizer_step")
@@ -141,23 +143,15 @@ class StepMaker:
 
     def _update(self) -> Callable[[], Tensor | None]:
         """Clips, steps the optimizers, clears the gradients; gives their norm before clipping."""
-        training, optimizers = self._training, self._optimizers
-        scaler, parameters = self._precision.scaler, list(self._model.parameters())
+        optimizers, scaler = self._optimizers, self._precision.scaler
         scales_loss = scaler.is_enabled()
-        wants_norm = training.clip_norm is not None or training.record_gradient_norm
-        touches_gradients = wants_norm or training.clip_value is not None
+        clip = self._clip()
 
         def update() -> Tensor | None:
-            norm = None
-            if scales_loss and touches_gradients:
+            if scales_loss and clip is not None:
                 for optimizer in optimizers:
                     scaler.unscale_(optimizer)
-            if training.clip_norm is not None:
-                norm = clip_grad_norm_(parameters, training.clip_norm)
-            elif wants_norm:
-                norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-            if training.clip_value is not None:
-                clip_grad_value_(parameters, training.clip_value)
+            norm = None if clip is None else clip()
             for optimizer in optimizers:
                 if scales_loss:
                     scaler.step(optimizer)
@@ -171,10 +165,22 @@ class StepMaker:
 
         return update
 
+    def _clip(self) -> Callable[[], Tensor | None] | None:
+        """Clips by norm and by value; gives the norm before, where it is wanted. None for nothing
+        to do."""
+        training, parameters = self._training, list(self._model.parameters())
+        wants_norm = training.clip_norm is not None or training.record_gradient_norm
+        if not wants_norm and training.clip_value is None:
+            return None
 
-def _leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
+        def clip() -> Tensor | None:
+            norm = None
+            if training.clip_norm is not None:
+                norm = clip_grad_norm_(parameters, training.clip_norm)
+            elif wants_norm:
+                norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if training.clip_value is not None:
+                clip_grad_value_(parameters, training.clip_value)
+            return norm
 
-
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()
+        return clip

@@ -184,7 +184,7 @@ class Trainer:
                 if name == evaluation.splits[0] and not compiled:
                     state.scores = {"loss": result["loss"], **result["metrics"]}
                     state.scores_step = state.step
-        self._rate.evaluated(state.scores["loss"])
+                    self._rate.evaluated(result["loss"])
         self._hooks.call("evaluation_end")
         self._enter("training")
 

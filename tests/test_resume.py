@@ -1,0 +1,159 @@
+"""Runs that were killed go on where their checkpoints end, as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import RunnerError
+from runner.events import read_events
+from runner.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, resume, submit
+from runner.run_dir import DataDir, RunDir, RunState
+from runner.spec import CheckpointSpec, DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
+from runner.user_code import CODE_VARIABLE
+from tests.loop import of_kind
+
+NUM_STEPS, NUM_KILLS = 120, 20
+KILLER = """
+import os, signal
+from pathlib import Path
+
+PLAN = Path(__file__).with_name("kills.txt")
+
+class Killer:
+    '''Kills its process at the next planned step, in the middle of it or at its end.'''
+
+    def __init__(self):
+        lines = PLAN.read_text().splitlines() if PLAN.exists() else []
+        self.step, self.hook = (int(lines[0].split()[0]), lines[0].split()[1]) if lines else (-1, "")
+        self.rest = lines[1:]
+
+    def strike(self, state, hook):
+        if (state.step, hook) == (self.step, self.hook):
+            PLAN.write_text("\\n".join(self.rest))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def after_backward(self, state): self.strike(state, "after_backward")
+    def after_optimizer_step(self, state): self.strike(state, "after_optimizer_step")
+    def batch_end(self, state): self.strike(state, "batch_end")
+"""
+
+
+def experiment(**changes: Any) -> ExperimentSpec:
+    return ExperimentSpec(
+        **{
+            "name": "trial",
+            "backends": (),
+            "control": False,
+            "data": DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
+            "training": TrainingSpec(
+                batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, scheduler="cosine", seed=3
+            ),
+            "evaluation": EvaluationSpec(when="end"),
+            "checkpoints": CheckpointSpec(every=7, unit="steps"),
+            "block_steps": 5,
+            "cpu_threads": 1,
+            **changes,
+        }
+    )
+
+
+def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
+    (run,) = find_experiment(data_dir, submit(data_dir, spec)).runs
+    return run
+
+
+def work(run: RunDir, code: Path) -> int:
+    """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
+    environment = {**os.environ, CODE_VARIABLE: str(code)}
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, timeout=120).returncode
+
+
+def curve(run: RunDir) -> dict[int, tuple[float, float]]:
+    steps = of_kind(read_events(run.events_file)[0], "step")
+    return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
+
+
+def wait_until(condition: Callable[[], bool], patience_seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_run_killed_at_20_random_steps_has_the_losses_of_one_that_was_not(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    killer = tmp_path / "killer.py"
+    killer.write_text(KILLER)
+    spec = experiment(callbacks=(f"{killer}:Killer",))
+    undisturbed, killed = only_run(data_dir, spec), only_run(data_dir, spec)
+    assert work(undisturbed, tmp_path) == 0
+    draw = random.Random(20)
+    # Not before the first checkpoint: nothing could go on from there.
+    steps = sorted(draw.sample(range(7, NUM_STEPS), NUM_KILLS))
+    hooks = ("after_backward", "after_optimizer_step", "batch_end")
+    (tmp_path / "kills.txt").write_text("\n".join(f"{s} {draw.choice(hooks)}" for s in steps))
+    for _ in range(NUM_KILLS):
+        assert work(killed, tmp_path) == -signal.SIGKILL
+        killed.reopen()
+    assert work(killed, tmp_path) == 0
+    resumed = of_kind(read_events(killed.events_file)[0], "resumed")
+    assert [event["attempt"] for event in resumed] == list(range(2, NUM_KILLS + 2))
+    # Each went on from the last checkpoint before it was killed.
+    assert [event["step"] for event in resumed] == [step // 7 * 7 for step in steps]
+    assert curve(killed) == curve(undisturbed) and len(curve(killed)) == NUM_STEPS
+    ends = [of_kind(read_events(run.events_file)[0], "evaluation") for run in (killed, undisturbed)]
+    assert ends[0][-1]["loss"] == ends[1][-1]["loss"]
+
+
+def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(data_dir: DataDir) -> None:
+    run = only_run(data_dir, experiment(checkpoints=CheckpointSpec(every=5, unit="steps")))
+    supervisor = ensure_supervisor(data_dir)
+    assert supervisor is not None
+    wait_until(lambda: run.has_checkpoint)
+    claim = run.read_claim()
+    assert claim is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    os.kill(claim.process.pid, signal.SIGKILL)
+    supervisor.wait()
+    wait_until(lambda: run.state is RunState.LOST)
+    ensure_supervisor(data_dir)
+    wait_until(lambda: run.state is RunState.FINISHED)
+    events, _ = read_events(run.events_file)
+    (resumed,) = of_kind(events, "resumed")
+    assert resumed["step"] >= 5 and set(curve(run)) == set(range(NUM_STEPS))
+    blocks = of_kind(events, "block")
+    before = [block["round"] for block in blocks if block["seq"] < resumed["seq"]]
+    after = [block["round"] for block in blocks if block["seq"] > resumed["seq"]]
+    assert max(before) < min(after), "rounds of both attempts can be told apart"
+    assert (run.attempts / "1" / "claim.json").exists() and run.attempt == 2
+
+
+def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment())
+    found = find_experiment(data_dir, experiment_id)
+    found.runs[0].write_exit(RunState.LOST, "its process and supervisor vanished", None)
+    with pytest.raises(RunnerError, match="none of those that ended early has a checkpoint"):
+        resume(found)
+
+
+def test_a_cancelled_run_with_a_checkpoint_waits_in_the_queue_again(data_dir: DataDir) -> None:
+    found = find_experiment(data_dir, submit(data_dir, experiment()))
+    (run,) = found.runs
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "step-00000007.pt").touch()
+    run.request_cancel()
+    run.write_exit(RunState.CANCELLED, "stopped on request", 75)
+    assert resume(found) == ["baseline"]
+    assert run.state is RunState.QUEUED and not run.cancel_requested
