@@ -135,8 +135,11 @@ def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload:
         logits = torch.zeros_like(labels)
     else:
         ignores = training.last_batch == "pad" or bool((data.train.labels == IGNORE).any())
-        labels = torch.tensor([0, 1, IGNORE] if ignores else [0, 1], device=device)
         num_classes = len(data.labels) or data.vocabulary_size or 2
+        # Another number of labels than of classes, or one would be broadcast against the other.
+        labels = torch.zeros(3 if num_classes == 2 else 2, dtype=torch.int64, device=device)
+        if ignores:
+            labels[-1] = IGNORE
         logits = torch.zeros(len(labels), num_classes, device=device)
     try:
         criterion(logits, labels)
