@@ -108,14 +108,14 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[str]:
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[str]:
     for run in runs:
         if run.resumed_at:
-            steps = ", ".join(map(str, run.resumed_at))
+            steps = " and ".join(f"step {step}" for step in run.resumed_at)
             later = "its later part ran in a new process"
             if run.has_compiled:
                 later = (
                     "its later part compiled again, and compile latency, graph breaks and "
                     "recompiles count the first part only"
                 )
-            yield f"{run.label} was resumed at step {steps}: {later}."
+            yield f"{run.label} was resumed at {steps}: {later}."
 
 
 def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:
