@@ -18,13 +18,14 @@ TAKEN_BACK = {
     "evaluations": "step > resumed_step",
     "checkpoints": "step > resumed_step",
     "own_values": "step > resumed_step",
+    "graph_breaks": "step > resumed_step",
     # In training a compilation belongs to the step that follows, in evaluating to those before.
     **dict.fromkeys(
-        ("compile_starts", "compile_ends", "compile_metrics", "graph_breaks"),
+        ("compile_ends", "compile_metrics"),
         "step >= resumed_step + (phase IS NOT DISTINCT FROM 'evaluating')::INTEGER",
     ),
-    # Ends that turned out to be none.
-    **dict.fromkeys(("stops", "predictions", "errors"), "true"),
+    # Ends that turned out to be none, and what the process was in the middle of.
+    **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
 }
 """Table to which of its rows a resumption takes back, among those above it in the journal."""
 

@@ -47,7 +47,7 @@ class Recording:
         self.run = RunDir(runs / run_spec.run_id)
         self.run.write_spec(run_spec)
         self.log = EventLog(self.run.events_file)
-        self._num_steps = 0
+        self.num_steps = 0
         self._num_blocks = 0
 
     def start(self, *, environment: dict[str, Any] | None = None, **workload: Any) -> "Recording":
@@ -97,8 +97,8 @@ class Recording:
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
             self.log.append(
                 "step",
-                step=self._num_steps + index,
-                epoch=(self._num_steps + index) // self.spec.steps_per_epoch,
+                step=self.num_steps + index,
+                epoch=(self.num_steps + index) // self.spec.steps_per_epoch,
                 round=self._num_blocks,
                 loss=loss,
                 seconds=duration,
@@ -108,7 +108,7 @@ class Recording:
             "block",
             round=self._num_blocks,
             position=0,
-            first_step=self._num_steps,
+            first_step=self.num_steps,
             num_steps=len(seconds),
             seconds=sum(seconds),
             compiled=bool(compiled),
@@ -116,7 +116,7 @@ class Recording:
             reserved_memory_bytes=reserved_memory_bytes,
         )
         self.log.flush()
-        self._num_steps += len(seconds)
+        self.num_steps += len(seconds)
         self._num_blocks += 1
         return self
 
@@ -146,7 +146,7 @@ class Recording:
         **fields: Any,
     ) -> "Recording":
         """Without `fields` as journals were before there were splits and metrics."""
-        self.log.append("evaluation", epoch=epoch, step=self._num_steps, loss=loss,
+        self.log.append("evaluation", epoch=epoch, step=self.num_steps, loss=loss,
                         accuracy=accuracy, num_samples=num_samples, seconds=0.1,
                         **fields)  # fmt: skip
         self.log.flush()
@@ -154,7 +154,7 @@ class Recording:
 
     def checkpoint(self, *, value: float | None = None, removed: Sequence[int] = ()) -> "Recording":
         """Written after the steps so far; `removed` has the steps of those it replaces."""
-        self.log.append("checkpoint", step=self._num_steps, file=_checkpoint(self._num_steps),
+        self.log.append("checkpoint", step=self.num_steps, file=_checkpoint(self.num_steps),
                         bytes=1000, seconds=0.5, value=value,
                         removed=[_checkpoint(step) for step in removed])  # fmt: skip
         self.log.flush()
@@ -165,12 +165,12 @@ class Recording:
         self.start()
         self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt)
         self.log.flush()
-        self._num_steps = step
+        self.num_steps = step
         return self
 
     def stop(self, reason: str) -> "Recording":
         """Training ends by its own rules."""
-        self.log.append("stopped", step=self._num_steps, reason=reason)
+        self.log.append("stopped", step=self.num_steps, reason=reason)
         self.log.flush()
         return self
 

@@ -89,33 +89,42 @@ def test_of_several_resumptions_each_takes_back_what_stands_above_it(
 def test_what_came_before_a_checkpoint_stays_and_what_came_after_it_goes(
     data_dir: DataDir, read: Read
 ) -> None:
-    def record(run: Recording) -> None:
-        """Everything with a place, at step 10, just before its checkpoint, and at step 20."""
-        run.evaluation(0.5).checkpoint()
-        run.log.append("value", step=run._num_steps, name="own", value=run._num_steps)
+    def end_of_block(run: Recording) -> None:
+        step = run.evaluation(0.5).checkpoint().num_steps
+        run.log.append("value", step=step, name="own", value=1.0)
+        run.log.append("graph_break", step=step, phase="training", reason="print")
 
-    def step_10_again(run: Recording) -> None:
-        for kind in ("compile_started", "compile_ended", "compile_metrics", "graph_break"):
+    def what_is_compiled(run: Recording) -> None:
+        """At step 10: in evaluating before the checkpoint, in training for the step after it."""
+        for kind in ("compile_ended", "compile_metrics"):
             run.log.append(kind, step=10, phase="evaluating")
             run.log.append(kind, step=10, phase="training")
         run.log.append("gradient_statistics", step=10, tensors=[{"name": "weight", "norm": 1.0}])
 
     parts = [
-        blocks(3), record, step_10_again, blocks(2), record,
+        blocks(3), end_of_block, what_is_compiled, blocks(2), end_of_block,
         lambda run: run.stop("enough"),
         lambda run: run.log.append("prediction", split="test", file="artifacts/test.parquet"),
         lambda run: run.log.append("error", error="ValueError", traceback="Trace"),
         lambda run: run.resume(10),
     ]  # fmt: skip
     with read(data_dir, parts) as store:
-        for name in ("evaluations", "checkpoints", "own_values", "graph_breaks", "compiles",
-                     "compile_metrics"):  # fmt: skip
+        for name in ("evaluations", "checkpoints", "own_values", "graph_breaks"):
+            assert getattr(queries, name)(store, EXPERIMENT_ID)["step"].tolist() == [10], name
+        for name in ("compiles", "compile_metrics"):
             frame = getattr(queries, name)(store, EXPERIMENT_ID)
-            assert frame["step"].tolist() == [10], name
-            assert "phase" not in frame or frame["phase"].tolist() == ["evaluating"], name
+            assert frame[["step", "phase"]].values.tolist() == [[10, "evaluating"]], name
         for name in ("gradient_statistics", "stops", "predictions"):
             assert getattr(queries, name)(store, EXPERIMENT_ID).empty, name
         assert queries.run_record(store, f"{EXPERIMENT_ID}.inductor").error is None
+
+
+def test_a_compilation_that_a_killed_process_was_in_is_not_going_on(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
+    run.log.append("compile_started", step=10, phase="evaluating", compile_id="0/0")
+    run.resume(10)
+    with Store.in_memory(data_dir) as store:
+        assert pd.isna(queries.list_runs(store, EXPERIMENT_ID)["compiling_since"][0])
 
 
 def test_a_resumption_of_one_run_leaves_the_others_alone(data_dir: DataDir) -> None:
