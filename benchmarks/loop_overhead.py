@@ -1,6 +1,6 @@
 """What our training loop costs over one written by hand.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device]`
+Run from the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [model]]`
 
 Two trainings of one model without a compiler take turns block by block in one process: a bare
 PyTorch loop that does the forward, backward and optimizer step and nothing else, and ours, timed
@@ -15,14 +15,20 @@ import time
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from runner.events import EventLog
-from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
+from runner.run_dir import RunDir
+from runner.spec import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
 from runner.turns import Turn
-from runner.worker.data import Dataset, load_dataset
-from runner.worker.models import build_model
 from runner.worker.training import Trainer
+from runner.worker.workload import Workload, load_workload
 
 ROUNDS, BLOCK_STEPS, WARM_UP_ROUNDS = 60, 20, 5
 
@@ -30,13 +36,13 @@ ROUNDS, BLOCK_STEPS, WARM_UP_ROUNDS = 60, 20, 5
 class BareLoop:
     """A training as a person would write it."""
 
-    def __init__(self, model: nn.Module, data: Dataset, batch: int, device: torch.device) -> None:
-        self._model = model.to(device).train()
-        self._data = data.train.to(device)
+    def __init__(self, workload: Workload, batch: int, device: torch.device) -> None:
+        self._model = workload.model.to(device).train()
+        self._data = workload.data.train.to(device)
         self._batch = batch
         self._device = device
         capturable = {"capturable": True} if device.type == "cuda" else {}
-        self._optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **capturable)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=1e-4, **capturable)
 
     def block_seconds(self) -> float:
         order = torch.randperm(len(self._data), device=self._device)
@@ -103,6 +109,7 @@ def recording_seconds(folder: Path) -> float:
 
 def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    model = sys.argv[2] if len(sys.argv) > 2 else "builtin:bert-tiny"
     device = torch.device(name)
     if device.type == "cpu":
         torch.set_num_threads(1)
@@ -112,25 +119,27 @@ def main() -> None:
         name="overhead",
         devices=(name,),
         backends=(),
+        model=ModelSpec(source=model),
         data=DataSpec(num_train_samples=samples, num_eval_samples=10, sequence_length=64),
-        training=TrainingSpec(batch_size=batch, learning_rate=1e-4, evaluation="never"),
+        training=TrainingSpec(batch_size=batch, learning_rate=1e-4),
+        evaluation=EvaluationSpec(when="never"),
         block_steps=BLOCK_STEPS,
     )
-    data = load_dataset(spec.data, spec.model, seed=0)
-    bare = BareLoop(build_model(spec, data), data, batch, device)
-    turns = AlternatingTurns(bare, device)
+    turns = AlternatingTurns(BareLoop(load_workload(spec), batch, device), device)
+    workload = load_workload(spec)
+    workload.model.to(device)
     with tempfile.TemporaryDirectory() as folder:
         run = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
         log = EventLog(Path(folder) / "events.jsonl")
-        Trainer(run, build_model(spec, data), data, device, log).train(turns)
+        Trainer(run, workload, RunDir(Path(folder)), device, log).train(turns)
         cost = recording_seconds(Path(folder))
     pairs = list(zip(turns.bare_seconds, turns.our_seconds, strict=True))[WARM_UP_ROUNDS:]
     ratios = [bare / ours for bare, ours in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4)
     step = statistics.median(ours for _, ours in pairs) / BLOCK_STEPS
     sys.stdout.write(
-        f"{name}, torch {torch.__version__}, {len(pairs)} rounds of {BLOCK_STEPS} steps of "
-        f"{step * 1e3:.2f} ms\nbare / ours: {middle:.4f} (middle half {low:.4f} to {high:.4f})\n"
+        f"{name}, {model}, torch {torch.__version__}, "
+        f"{len(pairs)} rounds of {BLOCK_STEPS} steps of {step * 1e3:.2f} ms\nbare / ours: {middle:.4f} (middle half {low:.4f} to {high:.4f})\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
     )
 

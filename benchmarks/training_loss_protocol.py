@@ -24,8 +24,7 @@ sys.path.append(str(FAULTS))
 import torch  # noqa: E402  (reads the number of threads from the environment)
 
 from runner.spec import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
-from runner.worker.data import load_dataset  # noqa: E402
-from runner.worker.models import build_model  # noqa: E402
+from runner.worker.workload import load_workload  # noqa: E402
 
 BACKENDS = ("eager", "zeroed_gradients")
 EPOCHS, SAMPLES, BATCH, RATE, LENGTH = 3, 1000, 8, 5e-4, 64
@@ -61,8 +60,8 @@ def original_protocol(backend: str) -> tuple[list[float], list[float], bool]:
     run has trained, and the last ten values are summed and divided by ten however many there are.
     """
     spec = workload()
-    data = load_dataset(spec.data, spec.model, seed=0)
-    model = build_model(spec, data).train()
+    loaded = load_workload(spec)
+    data, model = loaded.data, loaded.model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     order = torch.arange(len(data.train)).split(BATCH)
     batches = [data.train.batch(indices) for indices in order]

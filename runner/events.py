@@ -17,6 +17,7 @@ from typing import Any
 FORMAT_VERSION = 1
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class EventLog:
@@ -40,7 +41,7 @@ class EventLog:
         with self._lock:
             now = time.time()
             row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
-            self._buffer.append(json.dumps(_readable(row), allow_nan=False, separators=(",", ":")))
+            self._buffer.append(_line(row))
             self._seq += 1
             if len(self._buffer) == 1:
                 self._oldest = now
@@ -123,11 +124,20 @@ def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[b
     return data[:length], offset + length
 
 
+def _line(row: dict[str, Any]) -> str:
+    try:
+        line = _encode(row)
+    except ValueError:
+        return _encode(_readable(row))
+    # Half of a surrogate pair, as in an undecodable path, is no JSON that DuckDB would read. Rows
+    # with such a thing or with NaN are rare, and looking for them in every value would be slow.
+    return _encode(_readable(row)) if "\\ud" in line else line
+
+
 def _readable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
-        # Half of a surrogate pair, as in an undecodable path, is no JSON that DuckDB would read.
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
         return {key: _readable(entry) for key, entry in value.items()}
