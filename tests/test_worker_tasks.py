@@ -1,0 +1,102 @@
+"""What the tasks make of built-in models and data."""
+
+import importlib
+
+import pytest
+import torch
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.spec import TrainingSpec
+from runner.training_spec import Metric
+from runner.worker.losses import Objective
+from runner.worker.models import perturb, weights_sha256
+from runner.workload_spec import TASKS
+from tests.workloads import BUILTIN, load
+
+CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "metrics"),
+    [
+        ("text_classification", "BertForSequenceClassification", CLASS_METRICS),
+        ("image_classification", "ViTForImageClassification", CLASS_METRICS),
+        ("causal_lm", "GPT2LMHeadModel", ("accuracy", "perplexity")),
+        ("masked_lm", "BertForMaskedLM", ("accuracy", "perplexity")),
+    ],
+)
+def test_a_builtin_workload_trains_in_one_graph(
+    task: str, kind: str, metrics: tuple[Metric, ...]
+) -> None:
+    loaded = load(task)
+    assert type(loaded.model).__name__ == kind and loaded.metrics == metrics
+    assert [len(split) for split in loaded.data.splits.values()] == [60, 20, 10]
+    batch = loaded.data.train.batch(torch.arange(4))
+    own = Objective(TrainingSpec(), loaded)
+    named = Objective(TrainingSpec(losses=("CrossEntropyLoss",)), loaded)
+    model = loaded.model.eval()
+
+    def losses() -> tuple[torch.Tensor, torch.Tensor]:
+        output = model(**batch)
+        return own(output, batch["labels"])[0], named(output, batch["labels"])[0]
+
+    # The model's own loss is the criterion on its aligned logits.
+    torch._dynamo.reset()
+    ours, criterion = torch.compile(losses, backend="eager", fullgraph=True)()
+    assert ours.item() == pytest.approx(criterion.item(), rel=1e-5)
+    assert ours.item() == losses()[0].item()
+    ours.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_every_task_says_on_its_first_line_what_the_model_learns() -> None:
+    assert set(TASKS) == {*BUILTIN, "custom"}
+    for task in TASKS:
+        module = importlib.import_module(f"runner.worker.tasks.{task}")
+        assert (module.__doc__ or "").splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "data", "message"),
+    [
+        ("text_classification", "builtin:vit-small", None, r"ViT.*does not fit task = 'text_class"),
+        (
+            "text_classification",
+            None,
+            "builtin:digits",
+            r"data.source = 'builtin:digits' .*takes b",
+        ),
+        ("causal_lm", "builtin:bert-tiny", None, "takes builtin:gpt2-tiny, local files"),
+        ("masked_lm", "builtin:gpt2-tiny", None, "takes builtin:bert-tiny, builtin:bert-base"),
+        ("image_classification", "mine.py:make", None, r"for the task 'custom'\) does not fit"),
+        ("image_classification", None, "photos.parquet", "do not fit each other"),
+        ("custom", "builtin:bert-tiny", "mine.py:data", "which takes functions in Python files"),
+        ("custom", "mine.py:make", "builtin:digits", "data.source = 'builtin:digits' does not"),
+    ],
+)
+def test_a_model_or_data_of_another_task_is_refused_with_what_fits(
+    task: str, model: str | None, data: str | None, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        load(task, model, data)
+
+
+@pytest.mark.parametrize("task", BUILTIN)
+def test_dropout_off_leaves_none_in_the_model(task: str) -> None:
+    def largest(dropout: str) -> float:
+        modules = load(task, dropout=dropout).model.modules()
+        return max(module.p for module in modules if isinstance(module, nn.Dropout))
+
+    assert largest("off") == 0
+    # transformers' ViT comes without dropout.
+    assert largest("keep") == (0 if task == "image_classification" else 0.1)
+
+
+def test_weights_that_are_no_numbers_are_hashed_but_not_perturbed() -> None:
+    model = nn.BatchNorm1d(4)  # counts its batches in a whole number without dimensions
+    model.register_parameter("table", nn.Parameter(torch.arange(3), requires_grad=False))
+    before = weights_sha256(model)
+    perturb(model, 1e-3, seed=0)
+    assert model.table.tolist() == [0, 1, 2]
+    assert weights_sha256(model) != before
