@@ -68,12 +68,13 @@ class DataSpec(Spec):
     """Which samples are trained on and which are held out."""
 
     source: str = "builtin:reviews"
-    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a hub name, or
-    `path.py:function`, which is called without arguments and returns the samples."""
+    """A built-in set (`builtin:...`), a path to CSV, JSONL or Parquet, a folder of images with one
+    folder for each label, a hub name, or `path.py:function`, which is called without arguments and
+    returns the samples."""
     text_column: str = "text"
-    """Column of a file or hub data set that holds the text."""
+    """Column of a file or hub data set that holds the text, or the image."""
     label_column: str = "label"
-    """Column that holds the label, text or number."""
+    """Column that holds the label, text or number; language models need none."""
     train_split: str = "train"
     """Split of a hub data set to train on. A file has no splits: it is shuffled and divided."""
     eval_split: str = "test"
@@ -109,5 +110,7 @@ class DataSpec(Spec):
     @property
     def is_file(self) -> bool:
         """Whether `source` is a path rather than a built-in set, a hub name or a function."""
-        is_path = self.source.endswith(DATA_FILE_SUFFIXES) or self.source.startswith(("/", ".", "~"))
+        is_path = self.source.endswith(DATA_FILE_SUFFIXES) or self.source.startswith(
+            ("/", ".", "~")
+        )
         return is_path and not self.is_user_code
