@@ -14,12 +14,12 @@ from runner.training_spec import Precision
 from storage.parity import Parity, sampling_margin
 
 LOSS_TOLERANCES: dict[Precision, float] = {
-    # PyTorch's own benchmarks ask for 1e-3 in inference; the others follow from it by how much
-    # coarser they round (docs/metrics.md).
+    # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
+    # reasons see docs/metrics.md.
     "float32": 1e-3,
-    "tf32": 5e-3,
-    "fp16": 5e-3,
-    "bf16": 2e-2,
+    "tf32": 4e-3,
+    "fp16": 4e-3,
+    "bf16": 1e-2,
 }
 """Largest difference of the two losses, relative to the one without a compiler."""
 SMALL_LOSS = 0.01
