@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from runner.errors import InvalidSpec
-from runner.spec import DataSpec, ExperimentSpec, ModelSpec, RunSpec, TrainingSpec
+from runner.spec import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
 from runner.variants import Variant
 
 
@@ -57,13 +65,15 @@ def test_a_missing_field_is_named() -> None:
         ("block_steps", True, "must be a whole number"),
         ("time_limit_seconds", float("inf"), "must be a finite number"),
         ("cpu_threads", 0, "must be at least 1"),
+        ("task", "translation", "must be one of causal_lm, custom"),
+        ("callbacks", ("hooks.py",), "must read path.py:Class"),
     ],
 )
 def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, rule: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         experiment(**{field: value})
     assert caught.value.field == field
-    offender = "in ductor" if value == ("in ductor",) else value
+    offender = value[0] if value in (("in ductor",), ("hooks.py",)) else value
     assert repr(offender) in str(caught.value)
     assert rule in str(caught.value)
 
@@ -78,6 +88,8 @@ def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, 
         (lambda: TrainingSpec(precision="int8"), "one of"),  # type: ignore[arg-type]
         (lambda: DataSpec(num_eval_samples=0), "at least 1"),
         (lambda: DataSpec(source="builtin:novels"), "builtin:reviews"),
+        (lambda: DataSpec(num_test_samples=-1), "at least 0"),
+        (lambda: DataSpec(sequence_length=3), "4 to 131072"),
         (lambda: ModelSpec(source="builtin:gpt"), "builtin:bert-tiny"),
         (lambda: Variant(label="a/b", role="backend", backend="eager"), "letters, digits"),
         (lambda: Variant(label="a", role="baseline", backend="eager"), "only for a backend"),
@@ -112,6 +124,37 @@ def test_the_variants_are_baseline_control_and_one_for_each_backend() -> None:
     assert [variant.perturbation for variant in variants] == [0, 1e-5, 0, 0]
 
 
+def test_dropout_goes_where_a_backend_draws_its_own_random_numbers() -> None:
+    assert experiment().has_dropout
+    assert not experiment(backends=("cudagraphs",)).has_dropout
+    assert experiment(backends=("cudagraphs",), model=ModelSpec(dropout="keep")).has_dropout
+    assert not experiment(model=ModelSpec(dropout="off")).has_dropout
+
+
+def test_settings_of_every_kind_survive_the_way_through_json() -> None:
+    training = TrainingSpec(
+        losses=("model", "0.5*CrossEntropyLoss:weight=(1, 2)"),
+        optimizer_options={"betas": (0.9, 0.95), "amsgrad": True, "eps": 1e-6},
+        scheduler="multistep",
+        scheduler_options={"milestones": (10, 20)},
+    )
+    spec = experiment(training=training, callbacks=("hooks.py:Mine",))
+    again = ExperimentSpec.from_json(spec.to_json())
+    assert again == spec
+    assert again.training.optimizer_options["betas"] == (0.9, 0.95)
+
+
+def test_a_bad_field_of_a_part_is_named_with_its_place() -> None:
+    content = json.loads(experiment().to_json())
+    content["stopping"]["patience"] = "soon"
+    with pytest.raises(InvalidSpec) as caught:
+        ExperimentSpec.from_dict(content)
+    assert caught.value.field == "stopping.patience"
+
+
+# Steps
+
+
 def test_steps_count_full_batches_only() -> None:
     # 100 samples make 12 full batches of 8 (4 samples are left out); 3 epochs make 36 steps.
     spec = experiment(
@@ -120,8 +163,94 @@ def test_steps_count_full_batches_only() -> None:
     assert (spec.steps_per_epoch, spec.num_steps) == (12, 36)
 
 
-def test_dropout_goes_where_a_backend_draws_its_own_random_numbers() -> None:
-    assert experiment().has_dropout
-    assert not experiment(backends=("cudagraphs",)).has_dropout
-    assert experiment(backends=("cudagraphs",), model=ModelSpec(dropout="keep")).has_dropout
-    assert not experiment(model=ModelSpec(dropout="off")).has_dropout
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        # 30 samples in batches of 8: three full ones and 6 samples left.
+        ({}, 3),
+        ({"last_batch": "pad"}, 4),
+        ({"last_batch": "dynamic"}, 4),
+        ({"gradient_accumulation": 2}, 2),  # of two batches and of one
+        ({"gradient_accumulation": 2, "last_batch": "pad"}, 2),
+        ({"gradient_accumulation": 5, "last_batch": "pad"}, 1),
+    ],
+)
+def test_the_last_batch_and_the_last_window_make_a_step_or_not(
+    training: dict[str, Any], steps: int
+) -> None:
+    spec = experiment(
+        data=DataSpec(num_train_samples=30), training=TrainingSpec(batch_size=8, **training)
+    )
+    assert spec.steps_per_epoch == steps
+
+
+def test_a_number_of_steps_replaces_the_epochs() -> None:
+    training = TrainingSpec(batch_size=8, epochs=3, max_steps=5)
+    assert experiment(data=DataSpec(num_train_samples=16), training=training).num_steps == 5
+
+
+# Parts that must fit one another
+
+
+NEVER = EvaluationSpec(when="never")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"evaluation": NEVER, "training": TrainingSpec(scheduler="plateau")}, "evaluation.when"),
+        ({"evaluation": NEVER, "stopping": StoppingSpec(patience=2)}, "evaluation.when"),
+        ({"evaluation": NEVER, "stopping": StoppingSpec(threshold=0.9)}, "evaluation.when"),
+        ({"evaluation": EvaluationSpec(splits=("test",))}, "evaluation.splits"),
+        ({"evaluation": EvaluationSpec(predictions=("test",))}, "evaluation.predictions"),
+    ],
+)
+def test_what_follows_the_evaluation_needs_one(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        experiment(**changes)
+    assert caught.value.field == field
+
+
+def test_test_samples_are_evaluated_where_there_are_some() -> None:
+    evaluation = EvaluationSpec(splits=("validation", "test"), predictions=("test",))
+    experiment(evaluation=evaluation, data=DataSpec(num_test_samples=5))
+
+
+# What a source is
+
+
+@pytest.mark.parametrize(
+    ("source", "is_file", "is_user_code"),
+    [
+        ("builtin:reviews", False, False),
+        ("yelp_review_full", False, False),
+        ("somebody/reviews", False, False),
+        ("reviews.csv", True, False),
+        ("/data/reviews", True, False),
+        ("./photos", True, False),
+        ("~/reviews.parquet", True, False),
+        ("/data/mine.py:load", False, True),
+        ("mine.py:load", False, True),
+        ("mine.py:load now", False, False),
+    ],
+)
+def test_a_data_source_says_by_its_form_what_it_is(
+    source: str, is_file: bool, is_user_code: bool
+) -> None:
+    data = DataSpec(source=source)
+    assert (data.is_file, data.is_user_code) == (is_file, is_user_code)
+
+
+def test_a_function_may_be_a_model() -> None:
+    assert ModelSpec(source="mine.py:net").is_user_code
+    assert not ModelSpec(source="builtin:bert-tiny").is_user_code
+
+
+def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
+    spec = experiment(
+        model=ModelSpec(source="mine.py:net"),
+        data=DataSpec(source="mine.py:samples"),
+        callbacks=("hooks.py:Mine",),
+    )
+    assert spec.user_code == ("mine.py:net", "mine.py:samples", "hooks.py:Mine")
+    assert experiment().user_code == ()

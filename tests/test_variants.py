@@ -42,6 +42,8 @@ def test_a_backend_is_written_with_its_settings(
         ("inductor:mode=default+epilogue_fusion=false", "takes one of them"),
         ("inductor:fullgraph=true", "loss.backward.. breaks the iteration"),
         ("inductor:dynamic=maybe", "true or false"),
+        ("inductor:fullgraph=1", "fullgraph must be true or false"),
+        ("inductor:max_fusion_size=(8", "a parenthesis without its other half"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule: str) -> None:
