@@ -10,11 +10,11 @@ from runner.user_code import locate
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `InvalidSpec` for what this machine lacks and for data files that are not there."""
+    """Raises `InvalidSpec` for what this machine lacks and for data that is not there."""
     machine.check(spec)
     source = spec.data.source
-    if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).is_file():
-        raise InvalidSpec("data.source", source, "no such file; give its full path")
+    if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).exists():
+        raise InvalidSpec("data.source", source, "no such file or folder; give its full path")
 
 
 def check_user_code(spec: ExperimentSpec) -> None:

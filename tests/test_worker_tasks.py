@@ -1,6 +1,7 @@
 """What the tasks make of built-in models and data."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,11 +9,12 @@ from torch import nn
 
 from runner.errors import WorkloadError
 from runner.spec import TrainingSpec
-from runner.training_spec import Metric
+from runner.training_spec import EvaluationSpec, Metric
 from runner.worker.losses import Objective
 from runner.worker.models import perturb, weights_sha256
+from runner.worker.workload import load_workload
 from runner.workload_spec import TASKS
-from tests.workloads import BUILTIN, load
+from tests.workloads import BUILTIN, load, spec
 
 CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
 
@@ -80,6 +82,12 @@ def test_a_model_or_data_of_another_task_is_refused_with_what_fits(
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
         load(task, model, data)
+
+
+def test_a_metric_that_the_task_does_not_have_is_refused_with_those_it_has() -> None:
+    experiment = replace(spec("causal_lm"), evaluation=EvaluationSpec(metric="f1"))
+    with pytest.raises(WorkloadError, match=r"'f1': the task 'causal_lm'.*loss, accuracy, perpl"):
+        load_workload(experiment)
 
 
 @pytest.mark.parametrize("task", BUILTIN)

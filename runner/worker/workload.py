@@ -45,6 +45,12 @@ def load_workload(experiment: ExperimentSpec) -> Workload:
     task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
     workload: Workload = task.load(experiment)
     _check_targets(workload.data)
+    metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)
+    if metric not in known:
+        raise WorkloadError(
+            f"evaluation.metric = {metric!r}: the task {experiment.task!r} with these labels has "
+            f"{', '.join(known)}; choose one of them"
+        )
     return workload
 
 
