@@ -75,6 +75,10 @@ class ExperimentSpec(Spec):
         rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
         require(batch <= samples, "training.batch_size", batch, rule)
         check_task(self.task)
+        last_batch = self.training.last_batch
+        fixed = any(variant.backend == "cudagraphs" for variant in compiled)
+        rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
+        require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
         self._check_evaluation()
         for callback in self.callbacks:
             rule = "must read path.py:Class"

@@ -1,6 +1,5 @@
 """Evaluation of splits, with and without a compiler, and what is predicted of each sample."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,11 @@ from runner.worker.inference import Inference
 from runner.worker.losses import Objective
 from runner.worker.stepping import MixedPrecision
 from runner.worker.workload import load_workload
+from tests.faults.planted_faults import negated_inference
 from tests.loop import experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 BASELINE = Variant(label="baseline", role="baseline")
-
-
-@register_backend
-def negated_inference(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-    """A backend that is right while gradients are wanted, and negates all answers otherwise."""
-
-    def call(*arguments: Any) -> Any:
-        outputs = graph(*arguments)
-        if torch.is_grad_enabled():
-            return outputs
-        return [-o if torch.is_tensor(o) and o.is_floating_point() else o for o in outputs]
-
-    return call
 
 
 def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() -> None:
@@ -45,7 +32,7 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
     split = workload.data.validation
 
     def scores(batch_size: int) -> dict[str, Any]:
-        inference = Inference(workload.model, precision, BASELINE, batch_size)
+        inference = Inference(workload.model, precision, BASELINE, batch_size, own_loss=True)
         return evaluate(inference, workload, objective, "validation", split, compiled=False)
 
     # 10 samples in batches of 4, the last one filled up, must give what all at once do.
@@ -93,6 +80,7 @@ def test_evaluation_without_the_compiled_model_compiles_nothing(tmp_path: Path) 
 
 
 def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
+    register_backend(negated_inference)
     baseline = run(experiment(), tmp_path / "baseline")
     events = run(
         experiment(backends=("negated_inference",)), tmp_path / "e.jsonl", "negated_inference"

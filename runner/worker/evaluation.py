@@ -35,7 +35,7 @@ def evaluate(
         loss, _ = objective(answer.output, answer.labels)
         total += loss.float() * answer.num_targets
         num_targets += answer.num_targets
-        scores.update(answer.logits, answer.labels)
+        scores.update(answer.logits, answer.labels[: len(answer.logits)])
     metrics = scores.compute()
     return {
         "split": name,

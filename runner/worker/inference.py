@@ -14,13 +14,13 @@ from runner.worker.stepping import MixedPrecision
 
 
 class Answer(NamedTuple):
-    """What the model says of one batch."""
+    """What the model says of one batch, fillers left out wherever they would count."""
 
     output: Any
-    logits: Tensor
+    """What an objective takes, together with `labels`."""
     labels: Tensor
-    num_samples: int
-    """Samples that are no fillers: the first ones of the batch."""
+    logits: Tensor
+    """Of the samples that are no fillers."""
     num_targets: int
 
 
@@ -28,16 +28,25 @@ class Inference:
     """The weights as they are, under the variant's compiled model or without a compiler.
 
     Every batch has the size of the training's, so that one compilation serves all: the last one is
-    filled up with samples that do not count, unless the labels leave no way to say so. The random
-    state of training is not touched: dropout is off and nothing is drawn.
+    filled up with samples that do not count. Only for a model that computes its own loss from
+    labels which cannot say so, the last batch is smaller. The random state of training is not
+    touched: dropout is off and nothing is drawn.
     """
 
     def __init__(
-        self, model: nn.Module, precision: MixedPrecision, variant: Variant, batch_size: int
+        self,
+        model: nn.Module,
+        precision: MixedPrecision,
+        variant: Variant,
+        batch_size: int,
+        *,
+        own_loss: bool,
     ) -> None:
+        """`own_loss` says that the objective needs the loss that the model itself computes."""
         self._model = model
         self._precision = precision
         self._batch_size = batch_size
+        self._own_loss = own_loss
         self._replays_graphs = variant.captures_cuda_graphs
 
         # A function of its own: the compiler keeps its code apart from that of training.
@@ -55,8 +64,11 @@ class Inference:
             for indices, num_real in self._batches(split):
                 batch = split.batch(indices, num_real)
                 output, logits = self._answer(batch, compiled)
+                logits, labels = logits[:num_real], batch["labels"]
+                if not self._own_loss:
+                    output, labels = logits, labels[:num_real]
                 targets = split.num_targets[indices[:num_real].cpu()]
-                yield Answer(output, logits, batch["labels"], num_real, int(targets.sum()))
+                yield Answer(output, labels, logits, int(targets.sum()))
         finally:
             self._model.train()
 
@@ -79,7 +91,7 @@ class Inference:
         order = torch.arange(len(split), device=split.labels.device)
         for indices in torch.split(order, size):
             num_real = len(indices)
-            if num_real < size and split.can_pad:
+            if num_real < size and (split.can_pad or not self._own_loss):
                 filler = indices[:1].expand(size - num_real)
                 indices = torch.cat([indices, filler])
             yield indices, num_real

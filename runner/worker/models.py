@@ -105,11 +105,14 @@ def weights_sha256(model: nn.Module) -> str:
 
 @torch.no_grad()
 def perturb(model: nn.Module, relative: float, seed: int) -> None:
-    """Multiplies every weight by 1 + `relative` x a standard normal random number."""
+    """Multiplies every weight by 1 + `relative` x a standard normal random number.
+
+    The numbers are drawn on the CPU, so they are the same on every device.
+    """
     generator = torch.Generator().manual_seed(seed + 1)
     for parameter in filter(torch.is_floating_point, model.parameters()):
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
-        parameter.mul_((1 + relative * noise).to(parameter.dtype))
+        parameter.mul_((1 + relative * noise).to(parameter))
 
 
 def switch_off_dropout(model: nn.Module) -> None:

@@ -80,4 +80,4 @@ def write_predictions(inference: Inference, split: Split, file: Path, *, compile
 
 def _logits(inference: Inference, split: Split, *, compiled: bool) -> Iterator[Tensor]:
     for answer in inference.answers(split, compiled=compiled):
-        yield answer.logits[: answer.num_samples].float().cpu()
+        yield answer.logits.float().cpu()

@@ -4,10 +4,11 @@ from typing import Any, Literal
 
 import torch
 
+from runner.errors import WorkloadError
 from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import RunSpec
-from runner.training_spec import SplitName
+from runner.training_spec import MODEL_LOSS, SplitName
 from runner.turns import Turn
 from runner.worker.batches import EpochBatches
 from runner.worker.callback_setup import CallbackSetup
@@ -56,7 +57,13 @@ class Trainer:
         optimizers = make_optimizers(training, model, device)
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
-        self._inference = Inference(model, precision, spec.variant, training.batch_size)
+        self._inference = Inference(
+            model,
+            precision,
+            spec.variant,
+            training.batch_size,
+            own_loss=MODEL_LOSS in self._objective.names,
+        )
         setup = CallbackSetup(spec, run, log, precision.scaler, self._inference, self._splits)
         self._hooks = Hooks(setup.callbacks, self._state)
         self._checkpointed = Checkpointed(
@@ -226,9 +233,9 @@ def _splits_in_use(
     asked = {"train", *evaluation.predictions}
     if evaluation.when != "never":
         asked |= set(evaluation.splits)
-    known: dict[SplitName, Split | None] = {
-        "train": data.train,
-        "validation": data.validation,
-        "test": data.test,
-    }
-    return {name: split.to(device) for name, split in known.items() if split and name in asked}
+    if spec.experiment.training.last_batch == "pad" and not data.train.can_pad:
+        raise WorkloadError(
+            "training.last_batch = 'pad': labels that are numbers have no value for samples that "
+            "do not count; choose 'drop' or 'dynamic'"
+        )
+    return {name: split.to(device) for name, split in data.splits.items() if name in asked}
