@@ -115,7 +115,10 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[str]:
                     "its later part compiled again, and compile latency, graph breaks and "
                     "recompiles count the first part only"
                 )
-            yield f"{run.label} was resumed at {steps}: {later}."
+            yield (
+                f"{run.label} was resumed at {steps}: {later}; rounds that it did without the "
+                "baseline are not paired."
+            )
 
 
 def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:

@@ -73,7 +73,7 @@ class Evidence:
         Of a resumed run its first process counts: what the later ones compiled again, in a cache
         that was filled or not, is no cost of the backend.
         """
-        first = self.steps["attempt"] == self.steps["attempt"].min()
+        first = self.steps["attempt"] == 1
         compiled = self.steps.loc[first & self.steps["compiled"], "seconds"]
         step_seconds = self.step_seconds
         if compiled.empty or step_seconds is None:
@@ -190,8 +190,7 @@ def _of(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
 
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
     """What the compiler did in training, in the first process of each run."""
-    first = frame.groupby("run_id")["attempt"].transform("min")
-    return frame[(frame["phase"] == "training") & (frame["attempt"] == first)]
+    return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
 
 
 def _stop(stops: pd.DataFrame) -> Stop | None:

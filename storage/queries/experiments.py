@@ -63,7 +63,8 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
     `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
-    `last_loss` is None before the first step; NaN is a loss that is not a number.
+    `last_loss` is None before the first step; NaN is a loss that is not a number. `reason` is, of
+    a run that failed with an error, the first line of its message.
     """
     frame = store.query(
         f"""
@@ -83,14 +84,19 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         done AS (
             SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
                 median(seconds) FILTER (steady) AS steady_step_seconds
-            FROM judged_steps WHERE {MINE} GROUP BY run_id)
-        SELECT run_id, label, role, backend, state, reason, phase, phase_started,
+            FROM judged_steps WHERE {MINE} GROUP BY run_id),
+        said AS (
+            SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
+            FROM errors WHERE {MINE} GROUP BY run_id)
+        SELECT run_id, label, role, backend, state, phase, phase_started,
+            CASE WHEN state = 'failed' THEN coalesce(message, reason) ELSE reason END AS reason,
             CASE WHEN state = 'running' THEN since END AS compiling_since,
             CASE WHEN state = 'running' THEN trigger END AS compile_trigger,
             coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
+            LEFT JOIN said USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [prefix(experiment_id)],
     )
