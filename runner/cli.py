@@ -109,7 +109,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     labels = resume(experiment)
     for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
         if variant.label in labels:
-            progress = RunProgress(run, experiment.spec.num_steps)
+            progress = RunProgress(run, experiment.spec)
             progress.update()
             _print(f"{variant.label} goes on from step {progress.checkpoint_step}")
     ensure_supervisor(data_dir)

@@ -6,6 +6,7 @@ from typing import Any
 
 from runner.events import read_events
 from runner.run_dir import RunDir, RunState
+from runner.spec import ExperimentSpec
 
 NUM_RECENT_STEPS = 20
 
@@ -15,13 +16,14 @@ class RunProgress:
     """What the terminal shows of a run; call `update` before looking."""
 
     run: RunDir
-    num_steps: int
+    spec: ExperimentSpec
     state: RunState = RunState.QUEUED
     phase: str = ""
     steps_done: int = 0
     loss: float | None = None
     held_out: tuple[str, float] | None = None
-    """Name and value of what the last evaluation without a compiler found: accuracy, or loss."""
+    """Name and value of what the last evaluation without a compiler found on the first of the
+    splits that are evaluated: accuracy, or where the task has none, loss."""
     compiling_since: float | None = None
     """Seconds since the epoch; None while nothing compiles."""
     checkpoint_step: int | None = None
@@ -31,6 +33,10 @@ class RunProgress:
     error: str = ""
     _offset: int = 0
     _recent_seconds: list[float] = field(default_factory=list)
+
+    @property
+    def num_steps(self) -> int:
+        return self.spec.num_steps
 
     @property
     def step_seconds(self) -> float | None:
@@ -59,7 +65,7 @@ class RunProgress:
                 if not event["compiled"]:
                     recent = [*self._recent_seconds, event["seconds"]]
                     self._recent_seconds = recent[-NUM_RECENT_STEPS:]
-            case "evaluation" if not event.get("compiled") and event.get("split") != "train":
+            case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
             case "checkpoint":
@@ -71,3 +77,7 @@ class RunProgress:
                 self.stopped = f"stopped after step {event['step']}: {event['reason']}"
             case "error":
                 self.error = event["message"]
+
+    def _is_telling(self, evaluation: dict[str, Any]) -> bool:
+        split = next(iter(self.spec.evaluation.splits), "validation")
+        return not evaluation.get("compiled") and evaluation.get("split", "validation") == split

@@ -18,7 +18,7 @@ MAX_ERROR_CHARACTERS = 100
 def watch(experiment: Experiment) -> None:
     """Shows the runs of an experiment until all have ended."""
     labels = [variant.label for variant in experiment.spec.variants]
-    runs = [RunProgress(run, experiment.spec.num_steps) for run in experiment.runs]
+    runs = [RunProgress(run, experiment.spec) for run in experiment.runs]
     width = max(map(len, labels))
     padded = [label.ljust(width) for label in labels]
     is_terminal = sys.stdout.isatty()

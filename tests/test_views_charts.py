@@ -1,5 +1,6 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
+import itertools
 import math
 
 import pandas as pd
@@ -10,9 +11,10 @@ from storage.metrics import METRICS
 from storage.parity import unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
-from views import bars, break_even, charts, leaderboard
+from views import bars, break_even, charts, leaderboard, run_charts, score_charts
 from views.downloads import to_csv, to_html, to_png
-from views.palette import KNOWN, NEUTRAL, run_colors
+from views.marks import mark_resumptions
+from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
 from views.verdicts import doubts, headline, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
@@ -22,7 +24,8 @@ def result(label: str, **values: object) -> Result:
     """A run's result with nothing known but `values`."""
     fields: dict[str, object] = dict.fromkeys(Result.__dataclass_fields__)
     role = ROLES.get(label, "backend")
-    fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished"}
+    fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
+               "metrics": {}}  # fmt: skip
     return Result(**(fields | values))  # type: ignore[arg-type]
 
 
@@ -109,7 +112,7 @@ def test_a_diverged_loss_does_not_stretch_the_differences():
 
 def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
     frame = series("seconds", inductor=[9.0, 0.1, 0.1]).assign(compiled=[True, False, False])
-    figure = charts.step_series(frame)
+    figure = run_charts.step_series(frame)
     assert list(trace(figure, "compiled during this step").x) == [0]
     # The median step takes 0.1 s, so the axis counts milliseconds.
     assert figure.layout.yaxis.title.text == "Step time (ms)"
@@ -222,21 +225,93 @@ def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
     assert (list(reserved.x), list(reserved.y)) == ([3 * 2**30], ["inductor"])
 
 
-def test_accuracy_over_epochs_counts_epochs_from_one():
+def test_a_score_over_epochs_counts_epochs_from_one():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 1],
-                          "accuracy": [0.5, 0.75], "loss": [1.0, 0.5]})  # fmt: skip
-    figure = bars.over_evaluations(frame, "accuracy", majority_share=0.2)
+                          "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
+    figure = score_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
     assert figure.layout.shapes[0].y0 == 0.2
+    assert figure.layout.yaxis.tickformat.endswith("%")
 
 
 def test_several_evaluations_of_one_epoch_stand_at_their_steps():
     frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 0],
-                          "step": [50, 100], "accuracy": [0.5, 0.75],
-                          "loss": [1.0, 0.5]})  # fmt: skip
-    figure = bars.over_evaluations(frame, "eval_loss")
+                          "step": [50, 100], "value": [1.0, 0.5]})  # fmt: skip
+    figure = score_charts.scores_of_runs(frame, "loss")
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
     assert figure.layout.xaxis.title.text == "Step"
+    assert figure.layout.yaxis.title.text == METRICS["eval_loss"].axis_title
+
+
+def test_a_single_evaluation_is_a_bar_whatever_the_task_is_judged_by():
+    results = [result("baseline", metrics={"f1": 0.5}), result("inductor", metrics={})]
+    bar, text = score_charts.last_scores(results, "f1").data
+    assert list(bar.x) == [0.5, 0.0]
+    assert list(text.text) == ["50.0 %", "\N{EN DASH}"]
+
+
+def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_model():
+    frame = pd.DataFrame(
+        [(20, "validation", False, 0.5), (20, "validation", True, 0.4), (20, "test", False, 0.6),
+         (20, "test", True, 0.7), (40, "validation", False, 0.8)],
+        columns=["step", "split", "compiled", "value"],
+    )  # fmt: skip
+    plain, compiled, test, test_compiled = score_charts.scores(frame, "f1").data
+    assert (plain.name, list(plain.x), list(plain.y)) == ("validation", [20, 40], [0.5, 0.8])
+    assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
+    assert compiled.line.color == plain.line.color != test.line.color
+    assert compiled.name == "under the compiled model"
+    assert test_compiled.showlegend is False, "said once"
+
+
+def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
+    counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
+    (cells,) = score_charts.confusion(counts).data
+    assert (list(cells.x), list(cells.y)) == (["low", "high"], ["low", "high"])
+    assert cells.text.tolist() == [[3, 1], [0, 2]]
+    assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
+
+
+def test_numbers_by_name_are_lines_and_a_single_one_needs_no_legend():
+    frame = pd.DataFrame({"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"],
+                          "value": [1.0, math.inf, 3.0, 4.0]})  # fmt: skip
+    figure = run_charts.named_series(frame, "Loss")
+    assert [entry.name for entry in figure.data] == ["a", "b"]
+    assert math.isnan(figure.data[0].y[1])
+    alone = run_charts.named_series(frame[frame["name"] == "b"], "b")
+    assert alone.layout.showlegend is False
+    assert alone.layout.height < figure.layout.height
+
+
+def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share():
+    frame = pd.DataFrame({"step": [0, 5, 0, 5], "name": ["in", "in", "out", "out"],
+                          "norm": [100.0, 0.01, 0.0, 1.0],
+                          "zeros": [0.0, 0.5, 1.0, 0.0]})  # fmt: skip
+    (cells,) = run_charts.gradient_norms(frame, "norm").data
+    assert (list(cells.x), list(cells.y)) == ([0, 5], ["in", "out"])
+    assert cells.z[0].tolist() == [2.0, -2.0]
+    assert math.isnan(cells.z[1][0]), "a gradient of 0 has no power of ten"
+    assert list(cells.colorbar.ticktext) == [f"10<sup>{power}</sup>" for power in range(-2, 3)]
+    (shares,) = run_charts.gradient_norms(frame, "zeros").data
+    assert shares.z.tolist() == [[0.0, 0.5], [1.0, 0.0]]
+
+
+def test_gradients_that_are_all_dead_are_an_empty_figure_and_no_error():
+    frame = pd.DataFrame({"step": [0], "name": ["in"], "norm": [0.0]})
+    (cells,) = run_charts.gradient_norms(frame, "norm").data
+    assert math.isnan(cells.z[0][0])
+
+
+def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
+    resumed = pd.DataFrame({"label": ["inductor", "eager", "a", "b", "c"],
+                            "step": [40, 40, 80, 80, 80]})  # fmt: skip
+    figure = mark_resumptions(charts.losses(series("loss", inductor=[1.0] * 90)), resumed)
+    # 40 steps were done, 0 to 39: the line lies between 39 and 40.
+    assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]
+    said = [note.text for note in figure.layout.annotations]
+    assert said == ["inductor, eager resumed", "3 runs resumed"]
+    one = mark_resumptions(charts.losses(series("loss", a=[1.0] * 90)), resumed[:1], named=False)
+    assert [note.text for note in one.layout.annotations] == ["resumed"]
 
 
 def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ():
@@ -272,6 +347,38 @@ def test_eight_runs_of_one_backend_have_eight_colours_that_stay_when_one_is_hidd
         }
 
 
+def lightness(color: str) -> tuple[float, list[float]]:
+    """Relative luminance (WCAG 2.2) of a colour, and its place in Oklab, where distance is what
+    the eye tells apart (Ottosson 2020).
+    """
+    red, green, blue = (
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    )
+    cones = [
+        (weights[0] * red + weights[1] * green + weights[2] * blue) ** (1 / 3)
+        for weights in ((0.41222, 0.53633, 0.05145), (0.21190, 0.68070, 0.10740),
+                        (0.08830, 0.28172, 0.62998))
+    ]  # fmt: skip
+    place = [
+        sum(weight * cone for weight, cone in zip(weights, cones, strict=True))
+        for weights in ((0.21045, 0.79362, -0.00407), (1.97800, -2.42859, 0.45059),
+                        (0.02590, 0.78277, -0.80868))
+    ]  # fmt: skip
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue, place
+
+
+def test_no_two_colours_of_runs_look_alike_and_all_stand_out_from_both_backgrounds():
+    colors = [NEUTRAL, *OTHERS]
+    distances = [math.dist(lightness(one)[1], lightness(other)[1])
+                 for one, other in itertools.combinations(colors, 2)]  # fmt: skip
+    assert min(distances) > 0.095
+    for background in ("#ffffff", "#14171b"):
+        for color in colors:
+            low, high = sorted((lightness(color)[0], lightness(background)[0]))
+            assert (high + 0.05) / (low + 0.05) >= 3, (color, background)
+
+
 def test_many_runs_that_nobody_knows_share_colours_only_when_all_are_taken():
     labels = [f"mine-{number}" for number in range(12)]
     assert len(set(run_colors(labels[:10]).values())) == 10
@@ -280,7 +387,7 @@ def test_many_runs_that_nobody_knows_share_colours_only_when_all_are_taken():
 
 def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
     frame = series("gradient_norm", inductor=[2.5, math.inf, 1.5])
-    line = charts.setting(frame, "gradient_norm").data[0]
+    line = run_charts.setting(frame, "gradient_norm").data[0]
     assert (line.y[0], line.y[2]) == (2.5, 1.5)
     assert math.isnan(line.y[1])
     assert line.connectgaps is not True

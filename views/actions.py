@@ -1,13 +1,18 @@
-"""What the dashboard does to the queue: submit an experiment, stop one."""
+"""What the dashboard does to the queue: submit an experiment, stop one, have one go on."""
 
+from pathlib import Path
+
+import pandas as pd
 import streamlit as st
 
 from runner import checks
 from runner.capabilities import Capabilities
 from runner.errors import RunnerError
-from runner.queue import cancel, ensure_supervisor, find_experiment, submit
+from runner.queue import can_resume, cancel, ensure_supervisor, find_experiment, resume, submit
+from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec
 from views.presets import PRESETS, adjusted
+from views.progress import ACTIVE
 from views.resources import data_dir, look_at_machine
 
 LIVE = "views/live.py"
@@ -53,3 +58,25 @@ def stop_button(experiment_id: str) -> None:
         if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
             cancel(find_experiment(data_dir(), experiment_id))
             st.rerun()
+
+
+def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
+    """A button that has the runs which ended early go on, if one of them left a checkpoint.
+
+    `experiment` and `runs` as `storage.queries` lists them; nothing is shown where nothing can go
+    on, as in an experiment that was copied here.
+    """
+    if experiment["origin"] != "local" or experiment["state"] in ("finished", *ACTIVE):
+        return
+    labels = [run.label for run in runs.itertuples() if can_resume(RunDir(Path(run.folder)))]
+    if not labels:
+        return
+    experiment_id = str(experiment["experiment_id"])
+    if st.button(
+        "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
+        help=f"Goes on from the latest checkpoint: {', '.join(labels)}.",
+    ):  # fmt: skip
+        folder = data_dir()
+        resume(find_experiment(folder, experiment_id))
+        ensure_supervisor(folder)
+        st.switch_page(LIVE, query_params={"experiment": experiment_id})

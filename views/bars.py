@@ -1,4 +1,4 @@
-"""Figures with one mark per run: step times, throughput, compile latency, memory, accuracy.
+"""Figures with one mark per run: step times, throughput, compile latency, memory, scores.
 
 Runs stand on the vertical axis, baseline on top, each with its value written beside its mark, so
 that a figure can be read without a legend.
@@ -12,9 +12,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from storage.metrics import METRICS, axis_unit
-from storage.results import Result
-from views.charts import layout, over_steps
-from views.palette import FAINT, NEUTRAL, dash, run_colors
+from storage.results import SCORES, Result
+from views.charts import layout
+from views.palette import FAINT, NEUTRAL, run_colors
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
@@ -46,10 +46,15 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
 
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:
-    """One bar per run for a metric that `Result` has as a field; runs without it show a dash."""
-    values = [getattr(result, name) for result in results]
+    """One bar per run for a metric of `Result`; runs without it show a dash."""
+    values = [value_of(result, name) for result in results]
     figure = _bars(results, values, values, [METRICS[name].format(value) for value in values])
     return figure.update_xaxes(title_text=METRICS[name].axis_title)
+
+
+def value_of(result: Result, name: str) -> Any:
+    """A metric of a result: a field of its own, or one of the task's."""
+    return result.metrics.get(name) if name in SCORES else getattr(result, name)
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
@@ -91,45 +96,6 @@ def _memory_text(result: Result) -> str:
     return ", ".join([write(result.peak_memory_bytes), *marks])
 
 
-def accuracy(results: Sequence[Result], majority_share: float | None) -> go.Figure:
-    """Accuracy after the last epoch, one bar per run.
-
-    `majority_share` is what always guessing the most frequent label would score, drawn as a line.
-    """
-    shares = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]  # beyond 100 % there is only room for text
-    figure = metric(results, "accuracy").update_xaxes(tickformat=".0%", tickvals=shares)
-    if majority_share is not None:
-        figure.add_vline(x=majority_share, **_reference("top right"))
-        figure.update_layout(margin_t=26)
-    return figure
-
-
-def over_evaluations(
-    frame: pd.DataFrame, name: str, majority_share: float | None = None
-) -> go.Figure:
-    """What each run scored on held-out samples, by epoch, or by step if epochs had several.
-
-    `frame`: label, role, epoch, step, accuracy, loss. `name` is `accuracy` or `eval_loss`.
-    """
-    figure = go.Figure()
-    by_step = frame.duplicated(["label", "epoch"]).any()
-    colors = run_colors(frame["label"])
-    for label, run in frame.groupby("label", sort=False):
-        role, color = str(run["role"].iloc[0]), colors[str(label)]
-        figure.add_scatter(
-            x=run["step"] if by_step else run["epoch"] + 1,
-            y=run["accuracy" if name == "accuracy" else "loss"],
-            name=str(label), mode="lines+markers", marker={"size": 8},
-            line={"color": color, "width": 1.6, "dash": dash(role)},
-        )  # fmt: skip
-    if majority_share is not None:
-        figure.add_hline(y=majority_share, **_reference("top left"))
-    over_steps(figure, METRICS[name].axis_title)
-    if name == "accuracy":
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
-    return figure if by_step else figure.update_xaxes(title_text="Epoch", dtick=1)
-
-
 def _bars(
     results: Sequence[Result],
     values: Sequence[float | None],
@@ -167,20 +133,6 @@ def _per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figur
 def _in_two_lines(label: str) -> str:
     """A long label leaves no room for its bar on a narrow screen."""
     return label.replace("-", "-<br>", 1) if len(label) > LONG_LABEL else label
-
-
-def _reference(position: str) -> dict[str, Any]:
-    """A dotted line at what guessing would score."""
-    return {
-        "line_width": 1,
-        "line_dash": "dot",
-        "line_color": NEUTRAL,
-        "annotation_text": "always the most frequent label",
-        "annotation_position": position,
-        "annotation_yanchor": "bottom",
-        "annotation_font_size": 11,
-        "annotation_font_color": NEUTRAL,
-    }
 
 
 def _patterns(results: Sequence[Result], color: str) -> dict[str, object]:

@@ -1,8 +1,9 @@
-"""Figures over training steps: losses, their differences, step times; and what figures share.
+"""Figures over training steps: losses and their differences; and what all figures share.
 
 Pure functions from data frames, as `storage.queries` returns them, to figures. Titles and units
 of axes come from the registry of metrics. `views.bars` has the figures with one mark per run,
-`views.break_even` those of time paid and time saved.
+`views.break_even` those of time paid and time saved, `views.run_charts` those of a single run,
+`views.score_charts` those of what a model answers.
 """
 
 from collections.abc import Iterator
@@ -12,19 +13,14 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.metrics import METRICS, axis_unit
+from storage.metrics import METRICS
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
-SMALL_HEIGHT = 220
 FEW_RUNS, LEGEND_LINE = 4, 16
-SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
-"""How Plotly joins the points: a learning rate holds for a whole step."""
 SMOOTHED_FROM = 200
 """Steps from which on a loss chart draws moving averages."""
 MAX_SMOOTH_POINTS = 500
-LOG_FROM_RATIO = 30
-"""Step times that differ by more than this, as those with a compile do, need a log scale."""
 
 
 def losses(
@@ -96,50 +92,12 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
     return figure.update_yaxes(type="log", exponentformat="power")
 
 
-def step_series(frame: pd.DataFrame) -> go.Figure:
-    """Time of every step of one run; steps that compiled stand out as markers.
-
-    `frame`: step, seconds, compiled.
-    """
-    figure = go.Figure()
-    label, _role, color, run = next(by_run(frame))
-    factor, title = axis_unit("step_seconds", run["seconds"])
-    run = run.assign(seconds=run["seconds"] * factor)
-    compiled = run[run["compiled"].astype(bool)]
-    line = line_style("backend", color)
-    figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
-    if len(compiled):
-        figure.add_scatter(
-            x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
-            mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
-        )  # fmt: skip
-    over_steps(figure, title)
-    if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
-        figure.update_yaxes(type="log", dtick=1, exponentformat="power")
-    return figure
-
-
-def setting(frame: pd.DataFrame, name: str) -> go.Figure:
-    """One run's `learning_rate` or `gradient_norm` over the steps, small.
-
-    `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
-    finite, as fp16 has them while its scale settles, leave a gap.
-    """
-    figure = go.Figure()
-    _label, _role, color, run = next(by_run(frame))
-    values = run[name].astype(float)
-    figure.add_scatter(
-        x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
-        name=METRICS[name].title, line={**line_style("backend", color), "shape": SHAPES[name]},
-    )  # fmt: skip
-    over_steps(figure, METRICS[name].axis_title)
-    return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
-
-
 def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
     """The common look of every figure over steps."""
     figure.update_layout(**layout(), hovermode="x unified")
     named = sum(trace.showlegend is not False for trace in figure.data)
+    if named < 2:
+        figure.update_layout(showlegend=False, margin_t=8)
     # On a narrow screen each run takes a line of the legend, above and out of the same height.
     figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
     figure.update_xaxes(title_text="Step", showgrid=False, zeroline=False)

@@ -10,9 +10,19 @@ from storage import queries
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.store import Store
-from views import bars, break_even, charts
-from views.downloads import chart_card
-from views.leaderboard import throughput_metric
+from views import bars, break_even, charts, compare_predictions, score_charts
+from views.downloads import Draw, chart_card
+from views.leaderboard import task_scores, throughput_metric
+from views.marks import mark_resumptions
+
+THROUGHPUT = {
+    "samples_per_second": "Samples",
+    "tokens_per_second": "Tokens",
+    "real_tokens_per_second": "Without padding",
+    "flops_per_second": "FLOP",
+    "peak_share": "Of the peak",
+}
+"""What is counted per second, and how a choice calls it."""
 
 
 def show(store: Store, comparison: Comparison) -> None:
@@ -37,11 +47,12 @@ def show(store: Store, comparison: Comparison) -> None:
     with left:
         _step_times(steps)
         _metric(results, "compile_seconds")
-        _evaluation(store, comparison.experiment_id, results, "accuracy")
+        _scores(store, comparison, results, task_scores(results))
     with right:
-        _metric(results, throughput_metric(results))
+        _throughput(results)
         _memory(results)
-        _evaluation(store, comparison.experiment_id, results, "eval_loss")
+        _scores(store, comparison, results, ["loss"])
+    compare_predictions.show(store, comparison, results)
 
 
 def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
@@ -58,9 +69,10 @@ def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> None:
     losses = _of(queries.losses(store, comparison.experiment_id), results)
+    resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     band = comparison.loss_band
-    draw = {
-        "Loss": partial(charts.losses, losses, band, steps),
+    draw: dict[str, Draw] = {
+        "Loss": lambda: mark_resumptions(charts.losses(losses, band, steps), resumptions),
         "Difference": partial(charts.loss_differences, losses, band),
     }
     help = METRICS["parity"].definition
@@ -75,6 +87,17 @@ def _step_times(steps: pd.DataFrame) -> None:
     steady = steps[steps["steady"].astype(bool)]
     draw = partial(bars.step_times, steady)
     chart_card("Step time", draw, steady, name="step-times", help=help)
+
+
+def _throughput(results: Sequence[Result]) -> None:
+    """What the runs work through per second, and what the device computes for it."""
+    usual = throughput_metric(results)
+    told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
+    names = [name for name in told if any(getattr(one, name) is not None for one in results)]
+    draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
+    help = " ".join(METRICS[name].definition for name in names)
+    if draw:
+        chart_card("Throughput", draw, _table(results, names), name=usual, help=help)
 
 
 def _metric(results: Sequence[Result], name: str) -> None:
@@ -94,19 +117,31 @@ def _memory(results: Sequence[Result]) -> None:
     chart_card(metric.title, draw, _table(results, names), name="peak-memory", help=help)
 
 
-def _evaluation(store: Store, experiment_id: str, results: Sequence[Result], name: str) -> None:
-    """Bars for a single evaluation, lines for several."""
-    scores = _of(queries.evaluations(store, experiment_id), results)
+def _scores(
+    store: Store, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
+) -> None:
+    """Numbers of the evaluations: bars for a single one, lines for several."""
+    experiment_id = comparison.experiment_id
+    split = next(iter(comparison.spec.evaluation.splits), "validation")
+    scores = _of(queries.evaluation_metrics(store, experiment_id), results)
+    scores = scores[(scores["split"] == split) & ~scores["compiled"]]
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
-    guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
-    if scores.duplicated("label").any():
-        draw = partial(bars.over_evaluations, scores, name, guessing)
-    elif name == "accuracy":
-        draw = partial(bars.accuracy, results, guessing)
-    else:
-        draw = partial(bars.metric, results, name)
-    metric = METRICS[name]
-    chart_card(metric.title, draw, scores, name=name, help=metric.definition)
+    draw: dict[str, Draw] = {}
+    for name in names:
+        mine = scores[scores["name"] == name]
+        guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
+        column = "eval_loss" if name == "loss" else name
+        several = mine.duplicated("label").any()
+        draw[METRICS[column].title] = (
+            partial(score_charts.scores_of_runs, mine, name, guessing) if several
+            else partial(score_charts.last_scores, results, column, guessing)
+        )  # fmt: skip
+    title, *others = draw
+    data = scores[scores["name"].isin(names)]
+    name = "eval_loss" if names[0] == "loss" else names[0]
+    help = METRICS[name].definition
+    chart_card("Scores" if others else title, draw if others else draw[title], data,
+               name="scores" if others else name, help=None if others else help)  # fmt: skip
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from storage.metrics import DASH, METRICS
-from storage.results import Result
+from storage.results import SCORES, Result
 from views import words
+from views.bars import value_of
 from views.palette import run_colors
 from views.verdicts import (
     VERDICT_COLORS,
@@ -49,8 +50,17 @@ def throughput_metric(results: Sequence[Result]) -> str:
     return "tokens_per_second" if has_tokens else "samples_per_second"
 
 
+def task_scores(results: Sequence[Result]) -> list[str]:
+    """Names of what the task is judged by beside the loss, the most telling first."""
+    told = {name for result in results for name in result.metrics}
+    if any(result.accuracy is not None for result in results) or not told:
+        told.add("accuracy")
+    return [name for name in ("accuracy", *SCORES) if name in told]
+
+
 def _columns(results: Sequence[Result]) -> dict[str, Cell]:
     throughput = throughput_metric(results)
+    score = task_scores(results)[0]
     return {
         "speed_verdict": lambda result: _verdict(result.speed_verdict),
         "speedup": lambda result: _with_interval(speedup_text(result)),
@@ -58,7 +68,7 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
         throughput: _plain(throughput),
         "compile_seconds": _plain("compile_seconds"),
         "peak_memory_bytes": _plain("peak_memory_bytes"),
-        "accuracy": _plain("accuracy"),
+        score: _plain(score),
         "parity": _parity,
         "break_even_steps": _break_even,
     }
@@ -76,7 +86,7 @@ def _run(result: Result, color: str) -> str:
 
 
 def _plain(name: str) -> Cell:
-    return lambda result: escape(METRICS[name].format(getattr(result, name)))
+    return lambda result: escape(METRICS[name].format(value_of(result, name)))
 
 
 def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> str:

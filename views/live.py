@@ -10,9 +10,10 @@ from storage import queries
 from storage.metrics import METRICS
 from storage.store import Store
 from views import charts, words
-from views.actions import stop_button
+from views.actions import resume_button, stop_button
 from views.downloads import CHART_CONFIG
 from views.leaderboard import run_mark
+from views.marks import mark_resumptions
 from views.palette import run_colors
 from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
 from views.resources import get_store
@@ -51,16 +52,17 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     active = experiments[experiments["state"].isin(ACTIVE)]
     if polling and active.empty:
         st.rerun()  # Everything has ended: draw the page once more, without polling.
-    experiment = experiments.set_index("experiment_id").loc[experiment_id]
+    experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
     runs = queries.list_runs(store, experiment_id)
-    show_summary(experiment_id, experiment, runs)
+    show_summary(experiment, runs)
     show_runs(runs)
     show_failures(store, experiment_id, runs)
     show_race(store, experiment_id, experiment["state"] in ACTIVE)
     show_queue(active, experiment_id)
 
 
-def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) -> None:
+def show_summary(experiment: pd.Series, runs: pd.DataFrame) -> None:
+    experiment_id = str(experiment["experiment_id"])
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(experiment["state"])
         what = words.workload(experiment["model"], experiment["data"])
@@ -74,6 +76,7 @@ def show_summary(experiment_id: str, experiment: pd.Series, runs: pd.DataFrame) 
                 "views/compare.py", label="See the comparison", icon=":material/leaderboard:",
                 query_params={"experiment": experiment_id},
             )  # fmt: skip
+            resume_button(experiment, runs)
     if experiment["state"] in ACTIVE:
         now = pd.Timestamp.now(tz="UTC")
         st.progress(fraction_done(runs), text=words.outlook(runs, remaining_seconds(runs), now))
@@ -122,7 +125,8 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         if active:
             st.caption("The losses appear here as soon as the first block of steps is done.")
         return
-    st.plotly_chart(charts.losses(losses), key="race", config=CHART_CONFIG, alt="Losses so far")
+    figure = mark_resumptions(charts.losses(losses), queries.resumptions(store, experiment_id))
+    st.plotly_chart(figure, key="race", config=CHART_CONFIG, alt="Losses so far")
 
 
 def show_queue(active: pd.DataFrame, experiment_id: str) -> None:

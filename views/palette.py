@@ -21,13 +21,16 @@ KNOWN = {
     "aot_eager": "#9b5de5",
     "eager": "#0e9aa7",
     "inductor-reduce-overhead": "#d6498f",
-    "inductor-forward": "#6d8b1f",
-    "inductor-forward_backward": "#b07d10",
-    "inductor-blocks": "#d94a57",
-    "inductor-max-autotune": "#a3623a",
+    "inductor-forward": "#8f9c16",
+    "inductor-forward_backward": "#318131",
+    "inductor-blocks": "#c92e1d",
+    "inductor-max-autotune": "#8f6424",
 }
-OTHERS = ("#1f9d76", *(color for color in KNOWN.values() if color != NEUTRAL))
+OTHERS = ("#df20df", *(color for color in KNOWN.values() if color != NEUTRAL))
 """What any other label can have, as far as the runs beside it leave it free."""
+
+
+SPLITS = {"train": KNOWN["cudagraphs"], "validation": KNOWN["inductor"], "test": KNOWN["eager"]}
 
 
 def run_colors(labels: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,94 @@
+"""The run page's tabs about what surrounds the training: compiling, checkpoints, settings, log."""
+
+import pandas as pd
+import streamlit as st
+
+from runner.run_dir import RunDir
+from storage import queries
+from storage.metrics import METRICS
+from storage.queries import RunRecord
+from storage.store import Store
+from views import reproduce, words
+from views.tables import of_run, show_table
+
+LOG_LINES = 40
+NO_CHECKPOINTS = (
+    "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
+    "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
+    "last one."
+)
+
+
+def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
+    experiment_id = record.experiment_id
+    if record.variant.backend is None:
+        st.caption("This run does not compile: it is what the backends are compared with.")
+        return
+    breaks = of_run(queries.graph_breaks(store, experiment_id), run)
+    show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
+    compiles = of_run(queries.compiles(store, experiment_id), run)
+    show_table("Compilations", compiles, "compilations", "None recorded yet.")
+    metrics = of_run(queries.compile_metrics(store, experiment_id), run)
+    show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+
+
+def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
+    made = of_run(queries.checkpoints(store, record.experiment_id), run)
+    asked = record.spec.checkpoints.every is not None
+    if not made.empty:
+        metric = METRICS.get(record.spec.evaluation.metric)
+        size = METRICS["peak_memory_bytes"].format
+        made = made.iloc[::-1]  # those that are kept are the latest
+        made = pd.DataFrame({
+            "step": made["step"],
+            "kept": ["no" if removed else "yes" for removed in made["removed"]],
+            "size": made["bytes"].map(size),
+            "seconds": made["seconds"],
+            metric.title if metric else "value": made["value"],
+            "file": made["file"],
+        })  # fmt: skip
+    show_table("Checkpoints", made, "checkpoints", "None yet." if asked else NO_CHECKPOINTS)
+    resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
+    if not resumptions.empty:
+        resumptions = resumptions.assign(time=resumptions["time"].map(words.moment))
+        show_table("Resumed", resumptions, "resumptions", "")
+
+
+def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
+    st.markdown("**The same experiment again, without the browser**")
+    st.code(reproduce.command(record.spec), language="bash")
+    show_sources(of_run(queries.sources(store, record.experiment_id), run), RunDir(record.folder))
+    st.markdown("**Specification of the experiment**")
+    st.code(record.spec.to_json(), language="json")
+
+
+def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
+    """The Python files of a person's own, as they were when the run executed them."""
+    if sources.empty:
+        return
+    show_table("Own code", sources, "sources", "")
+    for source in sources.itertuples():
+        copy = (folder.path / str(source.file)).resolve()
+        # A journal may come from elsewhere; it shows nothing outside its own folder.
+        if copy.is_relative_to(folder.path.resolve()) and copy.is_file():
+            with st.expander(f"`{source.source}`"):
+                st.code(copy.read_text(errors="replace"), language="python")
+
+
+def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
+    if not record.environment and not record.workload:
+        st.caption("Not recorded yet: it is the first thing that a run writes.")
+        return
+    left, right = st.columns(2)
+    for column, title, facts in (
+        (left, "Machine and software", record.environment),
+        (right, "Model and data", record.workload),
+    ):
+        column.markdown(f"**{title}**")
+        column.json(facts, expanded=2)
+
+
+def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
+    tail = RunDir(record.folder).log_tail(LOG_LINES)
+    st.caption(f"The last {LOG_LINES} lines of `{record.folder / 'output.log'}`")
+    st.code(tail or "(empty)", language=None)

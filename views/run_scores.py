@@ -1,0 +1,103 @@
+"""The run page's tab about what the model answers: evaluations and predictions."""
+
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from storage import predictions, queries
+from storage.errors import PredictionsUnreadable
+from storage.queries import RunRecord
+from storage.store import Store
+from views import score_charts, words
+from views.downloads import chart_card
+from views.tables import of_run, show_table
+
+WHEN_EVALUATED = {
+    "epochs": "None yet: they follow the ends of epochs.",
+    "steps": "None yet: they follow every so many steps.",
+    "end": "None yet: one follows the last step.",
+    "never": "None: the specification asks for none.",
+}
+COMPILED_HELP = " Dashed, with rings: the same weights under the run's own compiled model."
+NO_PREDICTIONS = (
+    "Not kept: choose “Keep predictions for” when you launch, or `--predictions` on the command "
+    "line."
+)
+
+
+def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
+    scores = of_run(queries.evaluation_metrics(store, record.experiment_id), run)
+    names = sorted(dict.fromkeys(scores["name"]), key=lambda name: name != "loss")
+    columns = st.columns(2)
+    for number, name in enumerate(names):
+        with columns[number % 2]:
+            show_score(scores[scores["name"] == name], name)
+    when = WHEN_EVALUATED[record.spec.evaluation.when]
+    show_table("Evaluations", table(scores), "evaluations", when)
+    show_predictions(store, run, record)
+
+
+def show_score(scores: pd.DataFrame, name: str) -> None:
+    metric = score_charts.score_metric(name)
+    help = metric.definition if metric else ""
+    if scores["compiled"].any():
+        help += COMPILED_HELP
+    draw = partial(score_charts.scores, scores, name)
+    chart_card(metric.title if metric else name, draw, scores, name=f"score-{name}", help=help)
+
+
+def table(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per evaluation, a column for each number; epochs count from 1."""
+    keys = ["epoch", "step", "split", "compiled", "num_samples"]
+    wide = scores.pivot_table(index=keys, columns="name", values="value", sort=False)
+    wide = wide.reset_index().rename_axis(columns=None)
+    wide["epoch"] += 1
+    titles = {name: metric.title for name in wide.columns
+              if (metric := score_charts.score_metric(name)) and name not in keys}  # fmt: skip
+    return wide.rename(columns={**titles, "num_samples": "samples"})
+
+
+def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
+    kept = of_run(queries.predictions(store, record.experiment_id), run)
+    if kept.empty:
+        asked = record.spec.evaluation.predictions
+        st.caption("Predictions: " + ("none yet, they follow the last step." if asked
+                                      else NO_PREDICTIONS))  # fmt: skip
+        return
+    labels = record.workload.get("labels") or None
+    for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
+        with column:
+            try:
+                show_confusion(str(file.split), Path(file.file), labels)
+            except PredictionsUnreadable as error:
+                st.error(str(error), icon=":material/error:")
+    if record.variant.backend is not None and record.spec.evaluation.compiled:
+        for file in kept.itertuples():
+            show_inference(str(file.split), Path(file.file), int(file.num_samples))
+
+
+def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
+    counts = predictions.confusion(file, labels)
+    if counts.empty:
+        st.caption(f"The labels of the {split} samples are no classes to be confused.")
+        return
+    draw = partial(score_charts.confusion, counts)
+    help = "How many samples of each label were given each prediction, without a compiler."
+    chart_card(f"Confusion, {split}", draw, counts.reset_index(), name=f"confusion-{split}",
+               help=help)  # fmt: skip
+
+
+def show_inference(split: str, file: Path, num_samples: int) -> None:
+    """The samples that the compiled model answers otherwise than its own weights."""
+    try:
+        differ = predictions.inference_disagreements(file)
+    except PredictionsUnreadable as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    many = f"{len(differ):,} of {words.plural(num_samples, 'sample')}"
+    show_table(
+        f"Answered differently by the compiled model, {split}: {many}", differ,
+        f"inference-{split}", "None: the compiled model agrees with its own weights everywhere.",
+    )  # fmt: skip

@@ -1,0 +1,98 @@
+"""The run page's tabs about training: every step, and the gradients."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.metrics import METRICS
+from storage.queries import RunRecord
+from storage.store import Store
+from views import charts, run_charts
+from views.downloads import Draw, chart_card
+from views.marks import mark_resumptions
+from views.tables import of_run
+
+MANY_VALUES = 6
+STATISTICS = {
+    "Norm": "norm",
+    "Mean": "mean",
+    "Deviation": "deviation",
+    "Largest": "largest",
+    "Zeros": "zeros",
+}
+STATISTICS_HELP = (
+    "Of each parameter's gradient: its norm, the mean and standard deviation of its elements, the "
+    "largest of them, and the share that is exactly 0. A row that is empty or full of zeros is a "
+    "parameter that does not learn."
+)
+
+
+def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
+    steps = of_run(queries.step_times(store, record.experiment_id), run)
+    losses = of_run(queries.losses(store, record.experiment_id), run)
+    if steps.empty:
+        st.caption("No step is recorded yet: they arrive block by block.")
+        return
+    resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
+
+    def marked(draw: Draw) -> Draw:
+        return lambda: mark_resumptions(draw(), resumptions, named=False)
+
+    times = marked(partial(run_charts.step_series, steps))
+    chart_card("Time of every step", times, steps, name="run-steps")
+    loss = marked(partial(charts.losses, losses, every_step=steps))
+    chart_card("Training loss", loss, losses, name="run-loss")
+    terms = of_run(queries.loss_terms(store, record.experiment_id), run)
+    if not terms.empty:
+        draw = marked(partial(run_charts.named_series, terms, METRICS["loss"].axis_title))
+        help = "Each term before it is weighed; the training loss above is their weighted sum."
+        chart_card("Terms of the loss", draw, terms, name="run-loss-terms", help=help)
+    show_step_settings(of_run(queries.step_settings(store, record.experiment_id), run))
+    show_own_values(of_run(queries.own_values(store, record.experiment_id), run))
+
+
+def show_step_settings(steps: pd.DataFrame) -> None:
+    """Charts of the learning rate, if it changes, and of the gradient norm, if it was recorded."""
+    telling = [name for name, least in (("learning_rate", 2), ("gradient_norm", 1))
+               if steps[name].nunique() >= least]  # fmt: skip
+    if not telling:
+        return
+    for column, name in zip(st.columns(len(telling)), telling, strict=True):
+        metric = METRICS[name]
+        data = steps[["run_id", "label", "role", "step", name]]
+        with column:
+            chart_card(metric.title, partial(run_charts.setting, data, name), data,
+                       name=f"run-{name.replace('_', '-')}", help=metric.definition)  # fmt: skip
+
+
+def show_own_values(values: pd.DataFrame) -> None:
+    """A small chart for each number that callbacks recorded; of many, those that are picked."""
+    names = list(dict.fromkeys(values["name"]))
+    if len(names) > MANY_VALUES:
+        names = st.multiselect("Values that callbacks recorded", names, names[:MANY_VALUES],
+                               key="values", bind="query-params")  # fmt: skip
+    columns = st.columns(2) if len(names) > 1 else [st.container()]
+    for number, name in enumerate(names):
+        data = values[values["name"] == name]
+        with columns[number % len(columns)]:
+            draw = partial(run_charts.named_series, data, name)
+            chart_card(name, draw, data, name=f"value-{name}", help="Recorded by a callback.")
+
+
+def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
+    statistics = of_run(queries.gradient_statistics(store, record.experiment_id), run)
+    if statistics.empty:
+        asked = record.spec.training.gradient_statistics_every is not None
+        st.caption(
+            "Nothing is recorded yet." if asked else
+            "Not recorded: ask for “Gradient statistics every” so many steps when you launch, or "
+            "for `--gradient-statistics-every` on the command line."
+        )  # fmt: skip
+        return
+    draw = {
+        title: partial(run_charts.gradient_norms, statistics, column)
+        for title, column in STATISTICS.items()
+    }
+    chart_card("Gradients by parameter", draw, statistics, name="gradients", help=STATISTICS_HELP)
