@@ -32,7 +32,7 @@ from runner.queue import (
 )
 from runner.run_dir import DataDir
 from runner.spec import ExperimentSpec
-from runner.supervisor import supervise
+from runner.supervisor import LINGER_SECONDS, supervise
 from runner.terminal import watch
 from runner.user_code import CODE_VARIABLE, allowed_folders
 
@@ -125,7 +125,11 @@ def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentS
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
     """Lets the supervisor that this process becomes or starts run code from further folders."""
     if options.allow_code and is_locked(data_dir.supervisor_lock):
-        _print("A supervisor is at work already, so --allow-code has no effect until it ends.")
+        raise RunnerError(
+            f"a supervisor is at work on {data_dir.path} and keeps to the folders with which it "
+            f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
+            "then, or leave out --allow-code if it was started with it"
+        )
     folders = [str(folder.expanduser().resolve()) for folder in options.allow_code]
     os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
 
@@ -183,7 +187,7 @@ def parser() -> argparse.ArgumentParser:
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
             help="a folder whose Python files (path.py:name) runs may execute, beside those in "
             f"${CODE_VARIABLE}; can be given several times. It holds for the supervisor that this "
-            "command starts and says nothing to one that is at work already",
+            "command starts, so none may be at work already",
         )  # fmt: skip
     for command in (compare, queue):
         add_spec_options(command)

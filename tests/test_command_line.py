@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.locks import FileLock
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
 from runner.worker.reviews import generate_reviews
@@ -152,3 +154,62 @@ def test_bad_input_is_refused_with_the_value_at_fault(
     assert refused.status == 2
     assert message in refused.output
     assert "Traceback" not in refused.output
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Path:
+    """A callback of a person's own, which records the number of the step."""
+    file = tmp_path / "code" / "hooks.py"
+    file.parent.mkdir()
+    file.write_text(
+        "class Count:\n"
+        "    def batch_end(self, state):\n"
+        "        state.record('steps so far', float(state.step))\n"
+    )
+    return file
+
+
+@pytest.fixture
+def fresh(outcome: Outcome, tmp_path: Path) -> Path:
+    """A data folder that knows this machine, where no supervisor lingers."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copy(outcome.data_dir.capabilities_file, folder)
+    return folder
+
+
+def test_own_code_is_refused_unless_its_folder_is_allowed(fresh: Path, hooks: Path) -> None:
+    refused = command_line(fresh, "compare", f"--callback={hooks}:Count")
+    assert refused.status == 2
+    assert f"BREAKEVEN_CODE={hooks.parent}" in refused.output
+
+
+def test_own_code_that_is_not_there_is_refused(fresh: Path, hooks: Path) -> None:
+    missing = hooks.with_name("missing.py")
+    refused = command_line(
+        fresh, "compare", f"--callback={missing}:Count", f"--allow-code={hooks.parent}"
+    )
+    assert refused.status == 2
+    assert f"there is no file {missing}" in refused.output
+
+
+def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
+    fresh: Path, hooks: Path
+) -> None:
+    lock = FileLock(DataDir(fresh).supervisor_lock)
+    assert lock.try_acquire()
+    with lock:
+        refused = command_line(fresh, "supervise", f"--allow-code={hooks.parent}")
+    assert refused.status == 2
+    assert "keeps to the folders with which it was started" in refused.output
+
+
+def test_own_code_runs_from_an_allowed_folder(fresh: Path, hooks: Path) -> None:
+    ran = command_line(
+        fresh, "compare", f"--callback={hooks}:Count", f"--allow-code={hooks.parent}",
+        "--backends=", "--no-control", "--max-steps=3", *TINY,
+    )  # fmt: skip
+    (run,) = ran.data_dir.runs.glob("*")
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    values = [event["value"] for event in events if event["kind"] == "value"]
+    assert len(values) == 3, ran.output

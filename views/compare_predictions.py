@@ -85,7 +85,8 @@ def labels_of(store: Store, experiment_id: str) -> list[str]:
 def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
     """The table with names of classes instead of their numbers, as far as they have names."""
     names = dict(enumerate(labels))
-    return differ.assign(**{
-        column: [names.get(number, number) for number in differ[column]]
-        for column in ("label", *runs)
+    titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
+    shown = differ.assign(**{
+        column: [names.get(number, number) for number in differ[column]] for column in titles
     })  # fmt: skip
+    return shown.rename(columns=titles)

@@ -98,6 +98,7 @@ def show_inference(split: str, file: Path, num_samples: int) -> None:
         return
     many = f"{len(differ):,} of {words.plural(num_samples, 'sample')}"
     show_table(
-        f"Answered differently by the compiled model, {split}: {many}", differ,
+        f"Answered differently by the compiled model, {split}: {many}",
+        differ.rename(columns={"label": "true label"}),
         f"inference-{split}", "None: the compiled model agrees with its own weights everywhere.",
     )  # fmt: skip
