@@ -1,6 +1,7 @@
 """What one optimizer step is: precision, loss, backward, clipping, optimizer."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -49,8 +50,11 @@ class MixedPrecision:
             options = f"training.scaler_options = {training.scaler_options!r}"
             raise WorkloadError(f"{options} do not fit torch.amp.GradScaler: {error}") from error
 
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self._device_type, dtype=self._dtype, enabled=self._dtype is not None)
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward; nothing at all without mixed precision."""
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device_type, dtype=self._dtype)
 
 
 class StepMaker:
