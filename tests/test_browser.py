@@ -96,10 +96,13 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def launch(page: Page, address: str, num_samples: int) -> str:
-    """Launches baseline, control and aot_eager of a tiny BERT through the form; returns the id."""
+def launch(page: Page, address: str, num_samples: int, fields: str = "") -> str:
+    """Launches baseline, control and aot_eager of a tiny BERT through the form; returns the id.
+
+    `fields`: more of them, as the address has them.
+    """
     page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
-              "&quick.eval_samples=64&quick.backends=")  # fmt: skip
+              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
     expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
     expect(page.get_by_text("3 processes")).to_be_visible()
     page.get_by_role("button", name="Launch").click()
@@ -161,6 +164,25 @@ def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir)
     # Nothing polls any more, and the page still says how it ended after a reload.
     page.reload()
     expect(page.get_by_text("stopped").first).to_be_visible()
+
+
+def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
+    page: Page, address: str, folder: DataDir
+):
+    checkpoints = "&quick.checkpoint_every=20&quick.checkpoint_unit=steps"
+    experiment_id = launch(page, address, num_samples=2400, fields=checkpoints)
+    # From 30 steps on there is a checkpoint after 20.
+    expect(page.get_by_text(re.compile(r"([3-9]\d|\d{3}) / 300 steps")).nth(2)).to_be_visible(
+        timeout=90 * SECOND
+    )
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop it").click()
+    page.get_by_role("button", name="Resume").click(timeout=60 * SECOND)
+    expect(page.get_by_text("300 / 300 steps")).to_have_count(3, timeout=120 * SECOND)
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=60 * SECOND)
+    resumed = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
+    assert {run.state for run in resumed.runs} == {RunState.FINISHED}
+    assert all('"kind":"resumed"' in run.events_file.read_text() for run in resumed.runs)
 
 
 def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(

@@ -229,6 +229,27 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     assert launched(app, folder).model.source == "builtin:vit-small"
 
 
+@pytest.mark.parametrize(
+    ("task", "source", "asked"),
+    [
+        ("text_classification", "builtin:reviews", []),
+        ("text_classification", "hub/texts", ["Text column", "Label column"]),
+        ("causal_lm", "texts.csv", ["Text column"]),
+        ("image_classification", "hub/images", ["Image column", "Label column"]),
+        ("image_classification", "/folder/of/images", []),
+    ],
+)
+def test_the_columns_are_asked_that_task_and_data_have(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,  # noqa: F811
+    asked: list[str],
+):  # fmt: skip
+    preset = PRESETS["quick"]
+    start = changed(preset.spec, {"task": task, "data.source": source})
+    monkeypatch.setitem(PRESETS, "quick", replace(preset, spec=start))
+    labels = [field.label for field in opened("launch").text_input]
+    assert [label for label in labels if label.endswith("column")] == asked
+
+
 def test_what_is_offered_for_each_task_is_known_to_the_specification():
     assert set(workload_form.MODELS) == set(workload_form.DATA) == set(TASKS) - {"custom"}
     assert {model for models in workload_form.MODELS.values() for model in models} == {

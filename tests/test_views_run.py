@@ -63,6 +63,8 @@ def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):  # noqa: F8
     others(folder)
     app = opened("run", run=INDUCTOR)
     assert app.info[0].value == "Stopped early after 20 steps: accuracy is enough"
+    live = text(opened("live", experiment=EXPERIMENT_ID))
+    assert "**inductor** stopped early after 20 steps: accuracy is enough" in live
 
 
 def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_are_kept(

@@ -57,6 +57,7 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     show_summary(experiment, runs)
     show_runs(runs)
     show_failures(store, experiment_id, runs)
+    show_stops(store, experiment_id)
     show_race(store, experiment_id, experiment["state"] in ACTIVE)
     show_queue(active, experiment_id)
 
@@ -117,6 +118,13 @@ def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
             "views/run.py", label="What happened", icon=":material/troubleshoot:",
             query_params={"experiment": experiment_id, "run": group["run_id"].iloc[0]},
         )  # fmt: skip
+
+
+def show_stops(store: Store, experiment_id: str) -> None:
+    """Which runs ended by rules of their own before their last step, and why."""
+    for stop in queries.stops(store, experiment_id).itertuples():
+        st.caption(f":material/front_hand: **{stop.label}** stopped early after "
+                   f"{words.plural(stop.step, 'step')}: {stop.reason}")  # fmt: skip
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:

@@ -28,6 +28,7 @@ def mark_resumptions(
             line_color=NEUTRAL,
             annotation_text=_said(labels) if named else "resumed",
             annotation_position="top left",
+            annotation_textangle=-90,  # lines may lie close together
             annotation_font_size=11,
             annotation_font_color=NEUTRAL,
         )

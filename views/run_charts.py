@@ -16,6 +16,9 @@ SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
 LOG_FROM_RATIO = 30
 """Step times that differ by more than this, as those with a compile do, need a log scale."""
 ROW_HEIGHT = 14
+MAX_NAME = 36
+"""Characters of a parameter's name that stand beside its row; the whole is said on hover."""
+COLOR_BAR = {"thickness": 8, "outlinewidth": 0, "xpad": 4}
 
 
 def step_series(frame: pd.DataFrame) -> go.Figure:
@@ -95,17 +98,28 @@ def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:
             colorscale="Viridis",
             zmin=0 if share else None,
             zmax=1 if share else None,
-            colorbar={"thickness": 12, **({} if share else _powers_of_ten(sizes))},
+            colorbar={**COLOR_BAR, **({} if share else _powers_of_ten(sizes))},
             hovertemplate="%{y}<br>step %{x}: %{customdata:.4g}<extra></extra>",
         )
     )
     over_steps(figure, "")
     figure.update_layout(height=max(HEIGHT, 90 + ROW_HEIGHT * len(table)), hovermode="closest")
-    return figure.update_yaxes(autorange="reversed", type="category", tickfont_size=10)
+    return figure.update_yaxes(
+        autorange="reversed", type="category", tickfont_size=10, tickvals=list(table.index),
+        ticktext=[_end_of(str(name)) for name in table.index],
+    )  # fmt: skip
+
+
+def _end_of(name: str) -> str:
+    """As many of the last parts of a dotted name as fit beside a row."""
+    parts = name.split(".")
+    while len(parts) > 1 and len(".".join(parts)) > MAX_NAME:
+        parts.pop(0)
+    return ".".join(parts)
 
 
 def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
-    """At most about eight ticks of a logarithmic colour bar."""
+    """About eight ticks of a logarithmic colour bar at most."""
     if not logarithms.notna().any(axis=None):
         return {}
     low, high = np.floor(np.nanmin(logarithms)), np.ceil(np.nanmax(logarithms))

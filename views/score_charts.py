@@ -9,13 +9,13 @@ import plotly.graph_objects as go
 from storage.metrics import METRICS, Metric
 from storage.results import Result
 from views import bars
-from views.charts import HEIGHT, layout, line_style, over_steps
+from views.charts import HEIGHT, LEGEND_LINE, layout, line_style, over_steps
 from views.palette import NEUTRAL, SPLITS, run_colors
 
 MAX_NAMED_CELLS = 15
 """Classes up to which a confusion matrix has its numbers in it."""
 CELL, MAX_HEIGHT = 34, 900
-SCORE_HEIGHT = 260
+SCORE_HEIGHT = 230
 
 
 def score_metric(name: str) -> Metric | None:
@@ -42,7 +42,8 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
         )  # fmt: skip
         if compiled:  # said once for all splits
             legend = {"showlegend": False}
-    return _score_axis(figure, name).update_layout(height=SCORE_HEIGHT)
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    return _score_axis(figure, name).update_layout(height=SCORE_HEIGHT + LEGEND_LINE * named)
 
 
 def last_scores(

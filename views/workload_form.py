@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from runner.spec import DataSpec, ExperimentSpec
-from runner.workload_spec import BUILTIN, TASKS
+from runner.workload_spec import BUILTIN, DATA_FILE_SUFFIXES, TASKS
 from views.fields import Fields
 from views.own_code import show_permission
 
@@ -55,14 +55,17 @@ def ask_model(fields: Fields, start: ExperimentSpec, task: str) -> None:
 
 def ask_data(fields: Fields, start: ExperimentSpec, task: str) -> str:
     """Where the samples come from, and of a table which columns."""
+    images = task == "image_classification"
+    folder = "a folder of images with one folder for each label, " if images else ""
     source = _ask_source(
         fields, "data.source", "Data", start, task, DATA, OWN_DATA,
-        "Built in, or type the path of a CSV, JSONL or Parquet file or a hub name.",
+        f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
     )  # fmt: skip
-    if source.startswith(BUILTIN) or task == "custom":
+    is_path = source.startswith(("/", ".", "~"))
+    is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
+    if source.startswith(BUILTIN) or task == "custom" or is_folder:
         return source
-    if task != "image_classification":
-        fields.ask("data.text_column", "Text column")
+    fields.ask("data.text_column", "Image column" if images else "Text column")
     if task.endswith("classification"):
         fields.ask("data.label_column", "Label column")
     return source
