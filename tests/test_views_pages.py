@@ -407,3 +407,15 @@ def test_remaining_time_counts_runs_without_a_steady_step_at_the_slowest_known()
 )  # fmt: skip
 def test_durations_read_naturally(seconds: float | None, expected: str):
     assert words.duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "said"),
+    [
+        ("builtin:bert-tiny", "builtin:reviews", "bert-tiny on reviews"),
+        ("google/bert", "/home/me/ag_news.csv", "google/bert on ag_news.csv"),
+        ("/home/me/code.py:net", "/home/me/code.py:data", "code.py:net on code.py:data"),
+    ],
+)
+def test_a_workload_is_called_by_the_ends_of_its_paths(model: str, data: str, said: str):
+    assert words.workload(model, data) == said

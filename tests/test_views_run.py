@@ -210,6 +210,20 @@ def test_compare_counts_and_lists_the_samples_on_which_runs_disagree(predicted: 
     assert list(samples["Predicted by inductor"]) == ["good", "bad", "bad"]
 
 
+def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: DataDir):  # noqa: F811
+    spec = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
+    for label in ("baseline", "control", "inductor"):
+        run = recording(folder, label, spec).blocks([0.1] * 4, LOSSES)
+        predict(run, [0, 0, 1, 1], [0, 0, 1, 1])
+        file = run.run.artifacts / "predictions-validation.parquet"
+        pd.read_parquet(file).astype({"label": float, "prediction": float}).to_parquet(file)
+        run.end()
+    scores = opened("run", run=INDUCTOR, tab="Scores")
+    assert "no classes to be confused" in text(scores)
+    assert "Answered differently" not in text(scores)
+    assert "there is no answer to disagree on" in text(opened(experiment=EXPERIMENT_ID))
+
+
 def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):
     file = predicted.run_dir(INDUCTOR).path / "artifacts/predictions-validation.parquet"
     file.write_text("torn")
@@ -218,7 +232,8 @@ def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):
 
 
 def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: DataDir):  # noqa: F811
-    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
+    spec = experiment_spec(callbacks=("/a/hooks.py:Mine",))
+    run = recording(folder, "inductor", spec).blocks([0.1] * 4, LOSSES)
     copy = run.run.artifacts / "sources" / "hooks.py"
     copy.parent.mkdir(parents=True)
     copy.write_text("class Mine: ...")
@@ -226,8 +241,9 @@ def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: 
     for file in ("artifacts/sources/hooks.py", "../../secret.py"):
         run.log.append("source", source="/a/hooks.py:Mine", file=file, sha256="ab12")
     run.end()
-    others(folder)
+    others(folder, spec)
     app = opened("run", run=INDUCTOR, tab="Settings")
+    assert "add `--allow-code` with the folder of its files" in text(app)
     assert list(table(app, "Sha256")["Sha256"]) == ["ab12", "ab12"]
     assert "class Mine" in text(app)
     assert "Secret" not in text(app)

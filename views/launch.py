@@ -10,8 +10,9 @@ from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
 from storage.store import Store
-from views import reproduce, words
+from views import words
 from views.actions import check, launch
+from views.own_code import show_command
 from views.presets import PRESETS, adjusted
 from views.progress import estimate
 from views.resources import data_dir, get_store, look_at_machine
@@ -51,7 +52,7 @@ def main() -> None:
         clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
         with st.popover("Command", icon=":material/terminal:", type="tertiary"):
             st.caption("The same without the browser:")
-            st.code(reproduce.command(spec), language="bash")
+            show_command(spec)
     if clicked:
         try:
             launch(spec, machine)

@@ -2,7 +2,9 @@
 
 import streamlit as st
 
+from runner.spec import ExperimentSpec
 from runner.user_code import CODE_VARIABLE, allowed_folders
+from views import reproduce
 
 
 def show_permission() -> bool:
@@ -17,3 +19,10 @@ def show_permission() -> bool:
             icon=":material/lock:",
         )
     return bool(folders)
+
+
+def show_command(spec: ExperimentSpec) -> None:
+    """The command that runs an experiment without the browser, and what it takes to be allowed."""
+    st.code(reproduce.command(spec), language="bash")
+    if spec.user_code:
+        st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")

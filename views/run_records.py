@@ -8,7 +8,8 @@ from storage import queries
 from storage.metrics import METRICS
 from storage.queries import RunRecord
 from storage.store import Store
-from views import reproduce, words
+from views import words
+from views.own_code import show_command
 from views.tables import of_run, show_table
 
 LOG_LINES = 40
@@ -56,7 +57,7 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
     st.markdown("**The same experiment again, without the browser**")
-    st.code(reproduce.command(record.spec), language="bash")
+    show_command(record.spec)
     show_sources(of_run(queries.sources(store, record.experiment_id), run), RunDir(record.folder))
     st.markdown("**Specification of the experiment**")
     st.code(record.spec.to_json(), language="json")

@@ -96,6 +96,8 @@ def show_inference(split: str, file: Path, num_samples: int) -> None:
     except PredictionsUnreadable as error:
         st.error(str(error), icon=":material/error:")
         return
+    if differ.columns.empty:  # numbers, of which none is right or wrong
+        return
     many = f"{len(differ):,} of {words.plural(num_samples, 'sample')}"
     show_table(
         f"Answered differently by the compiled model, {split}: {many}",

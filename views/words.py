@@ -71,8 +71,10 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
 
 
 def workload(model: str, data: str) -> str:
-    """What is trained on what: `bert-tiny on reviews`, `bert-base-uncased on ag_news.csv`."""
+    """What is trained on what: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
     names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
+    if names[0].startswith(("/", "~", ".")):
+        names[0] = names[0].rpartition("/")[2]
     return f"{names[0]} on {names[1].rpartition('/')[2]}"
 
 
