@@ -1,13 +1,14 @@
-# make run    set up what is missing and serve the dashboard on http://localhost:8501
-# make test   set up what the tests need and run them
-# make lint   formatting, lint and types
-# make check  lint, then tests: what CI runs
+# make run       set up what is missing and serve the dashboard on http://localhost:8501
+# make test      set up what the tests need and run them
+# make test-gpu  what only a CUDA device can show; torch, transformers and pytest are enough
+# make lint      formatting, lint and types
+# make check     lint, then tests: what CI runs
 
 PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test lint check machine chromium clean
+.PHONY: run test test-gpu lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -15,6 +16,10 @@ run: .venv/installed
 
 test: .venv/installed-dev chromium
 	$(BIN)/python -m pytest
+
+# With whatever python there is: a GPU machine often comes with its own torch.
+test-gpu:
+	$(PYTHON) -m pytest tests/test_gpu.py
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
