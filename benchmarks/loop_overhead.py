@@ -139,7 +139,8 @@ def main() -> None:
     step = statistics.median(ours for _, ours in pairs) / BLOCK_STEPS
     sys.stdout.write(
         f"{name}, {model}, torch {torch.__version__}, "
-        f"{len(pairs)} rounds of {BLOCK_STEPS} steps of {step * 1e3:.2f} ms\nbare / ours: {middle:.4f} (middle half {low:.4f} to {high:.4f})\n"
+        f"{len(pairs)} rounds of {BLOCK_STEPS} steps of {step * 1e3:.2f} ms\n"
+        f"bare / ours: {middle:.4f} (middle half {low:.4f} to {high:.4f})\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
     )
 

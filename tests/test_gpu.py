@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from runner.spec import CheckpointSpec, EvaluationSpec, ExperimentSpec, StoppingSpec
+from runner.spec import (
+    CheckpointSpec,
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    StoppingSpec,
+)
 from runner.worker import training
 from runner.worker.measuring import CudaClock
 from tests.loop import TurnsOnPaper, experiment, of_kind, run
@@ -16,6 +23,13 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.usefixtures("fresh_torch"),
 ]
+# Not texts: transformers itself waits for the device in every forward, to see whether a mask of
+# padding is all ones.
+IMAGES: dict[str, Any] = {
+    "task": "image_classification",
+    "model": ModelSpec(source="builtin:vit-small"),
+    "data": DataSpec(source="builtin:digits", num_train_samples=240, num_eval_samples=10),
+}
 
 
 class StrictClock(CudaClock):
@@ -46,10 +60,11 @@ def strict_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_nothing_waits_for_the_device_inside_a_block(
     tmp_path: Path, strict_clock: None, label: str, precision: str
 ) -> None:
-    spec = on_gpu(backends=("eager", "cudagraphs"))
+    spec = on_gpu(**IMAGES, backends=("eager", "cudagraphs"))
     settings = replace(
         spec.training,
         precision=precision,
+        max_steps=12,
         clip_norm=1.0,
         scheduler="cosine",
         gradient_statistics_every=2,
@@ -60,7 +75,7 @@ def test_nothing_waits_for_the_device_inside_a_block(
 
 
 def test_looking_at_every_loss_waits_for_the_device(tmp_path: Path, strict_clock: None) -> None:
-    spec = on_gpu(stopping=StoppingSpec(nonfinite=True))
+    spec = on_gpu(**IMAGES, stopping=StoppingSpec(nonfinite=True))
     with pytest.raises(RuntimeError, match="synchroniz"):
         run(spec, tmp_path / "e.jsonl")
 

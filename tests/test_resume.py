@@ -32,7 +32,8 @@ class Killer:
 
     def __init__(self):
         lines = PLAN.read_text().splitlines() if PLAN.exists() else []
-        self.step, self.hook = (int(lines[0].split()[0]), lines[0].split()[1]) if lines else (-1, "")
+        step, self.hook = lines[0].split() if lines else (-1, "")
+        self.step = int(step)
         self.rest = lines[1:]
 
     def strike(self, state, hook):
