@@ -8,7 +8,7 @@ import pytest
 from journals import experiment_spec
 
 from storage.metrics import METRICS
-from storage.parity import unknown
+from storage.parity import Parity, unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import bars, break_even, charts, leaderboard, run_charts, score_charts
@@ -433,6 +433,22 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
     best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
                   break_even=pays_off(60.0))  # fmt: skip
     assert said in headline(comparison(result("baseline"), best))
+
+
+def judged(label: str, median: float, speed: str, verdict: str) -> Result:
+    ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
+    parity = Parity(verdict=verdict, first_step_outside=None, max_ratio_to_band=None,
+                    steps_compared=60, reason="so it is")  # fmt: skip
+    return result(label, speedup=ratio, speed_verdict=speed, parity=parity)
+
+
+def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
+    broken = judged("wrong", 3.0, "faster", "broken")
+    slow = judged("right", 0.8, "slower", "holds")
+    said = headline(comparison(result("baseline"), broken, slow))
+    assert "the best, **right**, is at 0.80x" in said and "wrong" not in said
+    alone = headline(comparison(result("baseline"), broken))
+    assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")
 
 
 def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():

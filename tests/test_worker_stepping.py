@@ -147,6 +147,48 @@ def test_the_options_of_an_optimizer_reach_it_and_wrong_ones_are_named() -> None
         build(optimizer_options={"beta": 1})
 
 
+class TwoLayers(nn.Module):
+    """Two parameters with names to pick them by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+
+def test_parameters_picked_by_name_have_an_optimizer_of_their_own() -> None:
+    model = TwoLayers()
+    spec = TrainingSpec(
+        optimizer="AdamW",
+        optimizer_options={"weight_decay": 0.5},
+        learning_rate=0.1,
+        parameter_groups=("head.*:optimizer=SGD+lr=0.01+momentum=0.9",),
+    )
+    rest, head = make_optimizers(spec, model, CPU)
+    assert isinstance(rest, torch.optim.AdamW) and isinstance(head, torch.optim.SGD)
+    assert rest.param_groups[0]["params"] == [model.body.weight]
+    assert head.param_groups[0]["params"] == [model.head.weight]
+    assert (rest.defaults["lr"], rest.defaults["weight_decay"]) == (0.1, 0.5)
+    assert (head.defaults["lr"], head.defaults["momentum"]) == (0.01, 0.9)
+    assert head.defaults["weight_decay"] == 0
+
+
+def test_a_schedule_changes_all_rates_in_proportion() -> None:
+    spec = TrainingSpec(
+        optimizer="SGD", learning_rate=1.0, scheduler="linear", parameter_groups=("head.*:lr=0.1",)
+    )
+    optimizers = make_optimizers(spec, TwoLayers(), CPU)
+    rate = LearningRate(spec, 4, optimizers)
+    rate.step_done()
+    rates_now = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
+    assert rates_now == pytest.approx([0.75, 0.075])
+
+
+def test_a_pattern_that_matches_no_parameter_is_refused() -> None:
+    spec = TrainingSpec(parameter_groups=("head.*:lr=0.1", "head.weight:lr=0.2"))
+    with pytest.raises(WorkloadError, match=r"'head.weight:lr=0.2' matches no parameter.*body"):
+        make_optimizers(spec, TwoLayers(), CPU)
+
+
 def rates(num_steps: int, **training: Any) -> list[float]:
     spec = TrainingSpec(**{"learning_rate": 1.0, "optimizer": "SGD", **training})
     (optimizer,) = optimizers = make_optimizers(spec, Line(), CPU)

@@ -30,14 +30,16 @@ def headline(comparison: Comparison) -> str:
         return "Only the baseline ran: add a backend to compare."
     if not rated:
         return "No backend has a speed to compare yet."
-    faster = [result for result in rated if result.speed_verdict == "faster"]
-    sound = [result for result in faster if _parity(result) != "broken"]
-    if sound:
-        return _winner(max(sound, key=_median))
+    # Speed that comes with wrong numbers is no speed; it is named only where there is nothing else.
+    sound = [result for result in rated if _parity(result) != "broken"]
+    if not sound:
+        best = max(rated, key=_median)
+        found = f"**{best.label}** is at {speedup_text(best)}"
+        return f"No backend can be trusted: {found}, but {_breach(best)}."
+    faster = [result for result in sound if result.speed_verdict == "faster"]
     if faster:
-        best = max(faster, key=_median)
-        return f"**{best.label}** is at {speedup_text(best)}, but {_breach(best)}."
-    best = max(rated, key=_median)
+        return _winner(max(faster, key=_median))
+    best = max(sound, key=_median)
     if best.speed_verdict == "unsure":
         found = f"the best, **{best.label}**, came out at {speedup_text(best)}"
         return f"No backend is clearly faster here: {found}, which may be chance."
@@ -137,7 +139,7 @@ def _breach(result: Result) -> str:
     """How parity broke, in short; the whole reason stands among the doubts."""
     step = None if result.parity is None else result.parity.first_step_outside
     if step is None:
-        return "its accuracy differs by more than chance explains"
+        return "its answers differ by more than rounding or chance explains"
     return f"its loss leaves, at step {step:,}, what rounding explains"
 
 
