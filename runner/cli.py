@@ -1,7 +1,9 @@
 """The command line of the runner, for people without a browser and for machines.
 
 Exit status of `compare`: 0 every run finished and every backend keeps parity; 1 a run did not
-finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be shown.
+finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be shown. With
+`--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
+2 the input was wrong; 5 a condition is met.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from types import FrameType
 from runner.capabilities import probe, read_capabilities
 from runner.checks import check, check_user_code
 from runner.cli_options import add_spec_options, read_spec
+from runner.conditions import add_fail_if
 from runner.errors import RunnerError
 from runner.locks import is_locked
 from runner.progress import RunProgress
@@ -74,6 +77,7 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     # The comparison belongs to storage/, which the runner may not import: a process of its own.
     command = [sys.executable, "-m", "storage", "compare", experiment.experiment_id]
     command += ["--data-folder", str(data_dir.path)]
+    command += [f"--fail-if={condition}" for condition in options.fail_if]
     return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
 
@@ -189,6 +193,7 @@ def parser() -> argparse.ArgumentParser:
             f"${CODE_VARIABLE}; can be given several times. It holds for the supervisor that this "
             "command starts, so none may be at work already",
         )  # fmt: skip
+    add_fail_if(compare)
     for command in (compare, queue):
         add_spec_options(command)
     return whole

@@ -2,15 +2,20 @@
 
 Exit status: 0 every run finished and parity holds for every backend; 1 a run did not finish;
 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or there is
-no control, or no backend). A broken parity outranks a run that did not finish.
+no control, or no backend). A broken parity outranks a run that did not finish. With `--fail-if`
+(docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish; 2 bad
+input; 5 a condition is met, which outranks a run that did not finish.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
+from storage import gate
 from storage.comparison import compare
 from storage.errors import NotInStore, StoreError
 from storage.report import report
@@ -18,7 +23,7 @@ from storage.results import Comparison
 from storage.store import Store
 
 EXAMPLES = PROJECT_ROOT / "examples"
-FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING = range(5)
+FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +39,19 @@ def main(arguments: list[str] | None = None) -> int:
             print(error, file=sys.stderr)  # noqa: T201
             return BAD_INPUT
     print(report(comparison))  # noqa: T201
+    if options.fail_if:
+        return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
+
+
+def pass_gate(comparison: Comparison, conditions: Sequence[Condition]) -> int:
+    """Prints why the gate stays closed, a line for each reason, and returns the exit status."""
+    refused, unfinished = gate.reasons(comparison, conditions), gate.unfinished(comparison)
+    for reason in [*refused, *unfinished]:
+        print(f"FAIL {reason}")  # noqa: T201
+    if refused:
+        return REFUSED
+    return UNFINISHED if unfinished else FINISHED
 
 
 def exit_status(comparison: Comparison) -> int:
@@ -61,6 +78,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     command.add_argument(
         "--data-folder", type=Path, default=PROJECT_ROOT / "data", help="where runs are kept"
     )
+    add_fail_if(command)
     return parser.parse_args(arguments)
 
 

@@ -213,3 +213,23 @@ def test_own_code_runs_from_an_allowed_folder(fresh: Path, hooks: Path) -> None:
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     values = [event["value"] for event in events if event["kind"] == "value"]
     assert len(values) == 3, ran.output
+
+
+def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_starts(
+    fresh: Path,
+) -> None:
+    refused = command_line(fresh, "compare", "--fail-if=slower,compile", *TINY)
+    assert refused.status == 2
+    assert "'compile' has no limit; write 'compile>60'" in refused.output
+    assert not list(refused.data_dir.runs.glob("*"))
+
+
+def test_a_gate_on_a_real_run_says_which_run_exceeds_which_limit(fresh: Path) -> None:
+    ran = command_line(
+        fresh, "compare", "--backends=eager", "--no-control", "--max-steps=15",
+        "--fail-if=compile>0.001", *TINY,
+    )  # fmt: skip
+    assert ran.status == 5, ran.output
+    (line,) = (line for line in ran.output.splitlines() if line.startswith("FAIL "))
+    assert line.startswith("FAIL eager: compile>0.001: compile latency ")
+    assert line.endswith(" s, limit 0.001 s")
