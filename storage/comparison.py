@@ -28,6 +28,7 @@ from storage.statistics import (
     speed_verdict,
 )
 from storage.store import Store
+from storage.training_loss import loss_excess
 
 MAX_KEPT = 16
 """Comparisons kept per store; the longest ones hold some megabytes of loss band."""
@@ -64,7 +65,16 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         for run, ratio in zip(runs, speedups, strict=True)
     ]
     results = [
-        _result(spec, run, ratio, p_holm, floor, pair, _parity(spec, baseline, control, run))
+        _result(
+            spec,
+            run,
+            ratio,
+            p_holm,
+            floor,
+            pair,
+            _parity(spec, baseline, control, run),
+            _loss_excess(baseline, run),
+        )
         for run, ratio, p_holm, pair in zip(runs, speedups, holm(tested), pairs, strict=True)
     ]
     return Comparison(
@@ -110,6 +120,7 @@ def _result(
     floor: float | None,
     pairs: pd.DataFrame,
     parity: Parity | None,
+    training_loss_excess: float | None,
 ) -> Result:
     verdict: SpeedVerdict | None = None
     if run.role == "backend" and len(run.steps):
@@ -143,6 +154,7 @@ def _result(
         final_loss=run.final_loss,
         parity=parity and break_parity(parity, inference.fault),
         inference_gap=inference.gap,
+        training_loss_excess=training_loss_excess,
         break_even=_break_even(run, pairs),
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,
@@ -184,6 +196,12 @@ def _parity(
         _last_num_samples(baseline),
     )
     return rules.judge_learning(parity, learned)
+
+
+def _loss_excess(baseline: Evidence | None, run: Evidence) -> float | None:
+    if baseline is None or run.role == "baseline":
+        return None
+    return loss_excess(baseline.losses, run.losses)
 
 
 def _last_num_samples(run: Evidence) -> int | None:

@@ -217,6 +217,16 @@ _ALL = (
         definition="Largest relative difference in loss of compiled and uncompiled evaluation.",
     ),
     Metric(
+        name="training_loss_excess", title="Excess of loss", unit="", better="lower",
+        format=format_number,
+        definition="Mean loss of the last windows of 100 steps, less the baseline's; not parity.",
+    ),
+    Metric(
+        name="training_loss_check", title="training_loss.py, corrected", unit="", better=None,
+        format=format_text,
+        definition="Whether the excess of loss is at most 0.1; broken runs may pass. Not parity.",
+    ),
+    Metric(
         name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,
         definition="reached, never or unsure; only of a run that is faster the steps are certain.",
     ),

@@ -12,6 +12,7 @@ import pandas as pd
 from runner.spec import ExperimentSpec
 from storage.parity import Parity
 from storage.statistics import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
+from storage.training_loss import LossCheck, check_loss
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have beside accuracy."""
@@ -51,10 +52,17 @@ class Result:
     parity: Parity | None
     """None for baseline and control."""
     inference_gap: float | None
+    training_loss_excess: float | None
+    """None for the baseline, and without a hundred steps."""
     break_even: BreakEven | None
     """None for a run that compiled nothing, or without a paired round."""
     graph_breaks: int | None
     recompiles: int | None
+
+    @property
+    def training_loss_check(self) -> LossCheck | None:
+        """What PyTorch's training_loss.py, corrected, would say: much less than parity does."""
+        return check_loss(self.training_loss_excess)
 
     @property
     def break_even_verdict(self) -> BreakEvenVerdict | None:
@@ -138,6 +146,8 @@ def _table_row(result: Result) -> dict[str, Any]:
         "first_step_outside": parity and parity.first_step_outside,
         "max_ratio_to_band": parity and parity.max_ratio_to_band,
         "inference_gap": result.inference_gap,
+        "training_loss_excess": result.training_loss_excess,
+        "training_loss_check": result.training_loss_check,
         "graph_breaks": result.graph_breaks,
         "recompiles": result.recompiles,
     }
