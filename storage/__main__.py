@@ -1,15 +1,22 @@
-"""`python -m storage compare EXPERIMENT --data-folder DIR`: the comparison on the terminal.
+"""What the data folder holds, on the terminal and as files:
 
-Exit status: 0 every run finished and parity holds for every backend; 1 a run did not finish;
-2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or there is
-no control, or no backend). A broken parity outranks a run that did not finish. With `--fail-if`
-(docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish; 2 bad
-input; 5 a condition is met, which outranks a run that did not finish.
+    python -m storage compare EXPERIMENT
+    python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
+    python -m storage import FILE...
+
+`export` and `import` speak the formats of PyTorch's own benchmarks (docs/exchange.md). Their exit
+status is 0, or 2 for bad input.
+
+Exit status of `compare`: 0 every run finished and parity holds for every backend; 1 a run did not
+finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
+there is no control, or no backend). A broken parity outranks a run that did not finish. With
+`--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
+2 bad input; 5 a condition is met, which outranks a run that did not finish.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.conditions import Condition, add_fail_if
@@ -17,8 +24,11 @@ from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
 from storage import gate
 from storage.comparison import compare
-from storage.errors import NotInStore, StoreError
-from storage.report import report
+from storage.errors import StoreError
+from storage.exchange import FORMATS, NOTES
+from storage.exchange.imports import import_file
+from storage.exchange.rows import rows
+from storage.report import imported_table, report
 from storage.results import Comparison
 from storage.store import Store
 
@@ -27,21 +37,42 @@ FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parse(arguments)
+    options = parser().parse_args(arguments)
     if not options.data_folder.is_dir():
         print(f"--data-folder {options.data_folder}: there is no such folder", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
-    with _open(DataDir(options.data_folder)) as store:
+    try:
+        status: int = options.execute(DataDir(options.data_folder), options)
+        return status
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return BAD_INPUT
+
+
+def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with _open(data_dir) as store:
         store.ingest_all()
-        try:
-            comparison = compare(store, options.experiment)
-        except NotInStore as error:
-            print(error, file=sys.stderr)  # noqa: T201
-            return BAD_INPUT
+        comparison = compare(store, options.experiment)
     print(report(comparison))  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
+
+
+def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with _open(data_dir) as store:
+        store.ingest_all()
+        text = FORMATS[options.format](rows(store, options.experiment))
+    options.output.write_text(text)
+    if options.format in NOTES:
+        print(f"note: {NOTES[options.format]}", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _import(data_dir: DataDir, options: argparse.Namespace) -> int:
+    for file in options.files:
+        print(imported_table(import_file(data_dir, file)))  # noqa: T201
+    return 0
 
 
 def pass_gate(comparison: Comparison, conditions: Sequence[Condition]) -> int:
@@ -55,7 +86,7 @@ def pass_gate(comparison: Comparison, conditions: Sequence[Condition]) -> int:
 
 
 def exit_status(comparison: Comparison) -> int:
-    """What the module's docstring says."""
+    """Of `compare` without a gate; what the module's docstring says."""
     verdicts = [result.parity.verdict for result in comparison.results if result.parity]
     if "broken" in verdicts:
         return BROKEN
@@ -66,20 +97,32 @@ def exit_status(comparison: Comparison) -> int:
     return FINISHED
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """All commands with their options; `execute` of what it parses runs the command."""
+    whole = argparse.ArgumentParser(
         prog="python -m storage",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="compare")
-    command = commands.add_parser("compare", help="print the comparison of an experiment")
-    command.add_argument("experiment", help="id of the experiment")
-    command.add_argument(
-        "--data-folder", type=Path, default=PROJECT_ROOT / "data", help="where runs are kept"
-    )
-    add_fail_if(command)
-    return parser.parse_args(arguments)
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, execute: Callable[..., int], text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(execute=execute)
+        where, default = "where runs are kept", PROJECT_ROOT / "data"
+        command.add_argument("--data-folder", type=Path, default=default, help=where)
+        return command
+
+    comparing = add("compare", _compare, "print the comparison of an experiment")
+    exporting = add("export", _export, "write an experiment in a format of PyTorch's benchmarks")
+    for command in (comparing, exporting):
+        command.add_argument("experiment", help="id of the experiment")
+    add_fail_if(comparing)
+    exporting.add_argument("--format", choices=list(FORMATS), required=True)
+    exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
+    importing = add("import", _import, "keep CSV files of the Dynamo harness beside own results")
+    importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    return whole
 
 
 def _open(data_dir: DataDir) -> Store:

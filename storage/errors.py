@@ -4,7 +4,8 @@
     ├── StoreLocked            another process owns the database; `Store.in_memory` works anyway
     ├── StoreUnusable          the database cannot be created in the data folder
     ├── NotInStore             no experiment or run has this id
-    └── PredictionsUnreadable  a prediction file is missing or holds something else
+    ├── PredictionsUnreadable  a prediction file is missing or holds something else
+    └── ImportUnusable         a file to import is none that the Dynamo harness wrote
 
 Every message says what was wrong, with which value, and what to do.
 """
@@ -28,3 +29,7 @@ class NotInStore(StoreError):
 
 class PredictionsUnreadable(StoreError):
     """A prediction file is missing, damaged, or lacks the columns that were asked for."""
+
+
+class ImportUnusable(StoreError):
+    """A file to import is no CSV of the Dynamo harness, or would replace another one."""

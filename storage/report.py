@@ -1,7 +1,8 @@
-"""A comparison as text for the terminal."""
+"""A comparison, or rows that were imported, as text for the terminal."""
 
 from collections.abc import Callable, Sequence
 
+from storage.exchange.imports import ImportedRow
 from storage.formats import DASH, format_share
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
@@ -58,9 +59,34 @@ NUM_TEXT_COLUMNS = 2
 """The first columns are words, aligned left; the others to the right."""
 
 
+def imported_table(imported: Sequence[ImportedRow]) -> str:
+    """What was read of a file of the Dynamo harness; a row that failed has no numbers."""
+    titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
+    cells = [
+        [
+            row.name,
+            row.outcome,
+            row.dev,
+            *(
+                DASH if value is None else f"{value:.4g}"
+                for value in (
+                    row.batch_size, row.speedup, row.abs_latency, row.compilation_latency
+                )
+            ),
+        ]
+        for row in imported
+    ]  # fmt: skip
+    return "\n".join(_aligned_table([titles, *cells]))
+
+
 def _table(results: Sequence[Result]) -> list[str]:
     rows = [list(COLUMNS), *([cell(result) for cell in COLUMNS.values()] for result in results)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return _aligned_table(rows)
+
+
+def _aligned_table(rows: list[list[str]]) -> list[str]:
+    """The first row holds the titles."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     rows.insert(1, ["-" * width for width in widths])
     return ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
 

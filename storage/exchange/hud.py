@@ -1,0 +1,82 @@
+"""Benchmark records of PyTorch's HUD, version 3: a JSON list, one record per backend and metric.
+
+Only fields that are known are written; of all of them the format requires `metric` alone.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from storage.exchange.rows import GIGABYTES, Row
+
+SCHEMA_VERSION = "v3"
+NAME = "breakeven"
+BENCHMARK = "Breakeven"
+MODE = "training"
+METRICS = (
+    "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
+    "dynamo_peak_mem", "calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks",
+)  # fmt: skip
+"""Named as the harness's columns, in its units."""
+
+
+def records_json(rows: Sequence[Row]) -> str:
+    """The text of a file."""
+    return json.dumps([record for row in rows for record in records(row)], indent=2) + "\n"
+
+
+def records(row: Row) -> Iterator[dict[str, Any]]:
+    """Its records; a run that did not finish has no numbers, only a status if any."""
+    common = _common(row)
+    measured = {name: getattr(row, name) for name in METRICS if row.has_finished}
+    for name, value in measured.items():
+        if value is not None:
+            yield {**common, "metric": {"name": name, "benchmark_values": [value]}}
+    if row.accuracy is not None:
+        # A status is a text, and benchmark_values holds numbers.
+        status = {"benchmark_values": [row.accuracy]}
+        yield {**common, "metric": {"name": "accuracy", "benchmark_values": [],
+                                    "extra_info": status}}  # fmt: skip
+
+
+def _common(row: Row) -> dict[str, Any]:
+    record = {
+        "timestamp": row.ended,
+        "schema_version": SCHEMA_VERSION,
+        "name": NAME,
+        "runners": [_runner(row)] if row.environment else None,
+        "benchmark": {
+            "name": BENCHMARK,
+            "mode": MODE,
+            "dtype": row.dtype,
+            "extra_info": {"device": row.dev, "batch_size": str(row.batch_size), "tag": row.tag},
+        },
+        "model": {"name": row.name, "backend": row.backend},
+        "dependencies": _dependencies(row),
+    }
+    return _known(record)
+
+
+def _runner(row: Row) -> dict[str, Any]:
+    machine = row.environment
+    memory = machine.get("gpu_memory_bytes")
+    on_gpu = row.dev != "cpu"
+    return _known(
+        {
+            "name": machine.get("host"),
+            "cpu_info": machine.get("cpu_model"),
+            "cpu_count": machine.get("num_cpus"),
+            "gpu_info": machine.get("device_name") if on_gpu else None,
+            "gpu_count": 1 if on_gpu else None,
+            "gpu_mem_info": f"{memory * GIGABYTES:.1f} GB" if on_gpu and memory else None,
+        }
+    )
+
+
+def _dependencies(row: Row) -> dict[str, Any]:
+    versions = row.environment.get("versions") or {}
+    return {package: {"version": version} for package, version in versions.items()}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, {})}

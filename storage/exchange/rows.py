@@ -1,0 +1,153 @@
+"""What the Dynamo harness says of a model, in its words and units, one row per backend.
+
+Only what was measured: the rest is None. The harness runs one backend per file and several models;
+an experiment here has one model and several backends, which `tag` tells apart.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.run_dir import RunState
+from storage.comparison import compare
+from storage.evidence import Evidence, load_evidence
+from storage.results import Comparison, Result
+from storage.store import Store
+
+MILLISECONDS, GIGABYTES = 1e3, 1e-9
+"""Of a second, of a byte."""
+FAILURES = {
+    RunState.FAILED: "fail_to_run",
+    RunState.LOST: "fail_to_run",
+    RunState.OUT_OF_MEMORY: "OOM",
+    RunState.TIMEOUT: "timeout",
+}
+"""How a run ended to the harness's word. A run that was cancelled or goes on has none."""
+EAGER_FAILURES = {
+    RunState.FAILED: "fail",
+    RunState.LOST: "fail",
+    RunState.OUT_OF_MEMORY: "OOM",
+}
+EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One backend's run. Names and units are those of the harness's columns."""
+
+    dev: str
+    """cpu or cuda."""
+    name: str
+    """The model."""
+    batch_size: int
+    tag: str
+    """Label of the run."""
+    backend: str
+    dtype: str
+    dynamic: bool
+    """Whether shapes were symbols from the start."""
+    state: RunState
+    accuracy: str | None
+    """Status, None if neither sameness nor failure was shown."""
+    speedup: float | None
+    abs_latency: float | None
+    """Median step, ms."""
+    compilation_latency: float | None
+    """Seconds, from a compile cache that was empty at first."""
+    eager_peak_mem: float | None
+    """Of the baseline, GB."""
+    dynamo_peak_mem: float | None
+    calls_captured: int | None
+    unique_graphs: int | None
+    graph_breaks: int | None
+    unique_graph_breaks: int | None
+    ended: int | None
+    """Seconds since the epoch."""
+    environment: dict[str, Any]
+    """Fields of the `environment` event."""
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether its numbers are those of a whole run."""
+        return self.state == RunState.FINISHED
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state in FAILURES
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """The baseline's peak memory over the backend's."""
+        if self.eager_peak_mem is None or not self.dynamo_peak_mem:
+            return None
+        return self.eager_peak_mem / self.dynamo_peak_mem
+
+
+def rows(store: Store, experiment_id: str) -> list[Row]:
+    """The rows of an experiment's backends, in its order; raises `NotInStore`."""
+    comparison = compare(store, experiment_id)
+    _, evidence = load_evidence(store, experiment_id)
+    ended = _ended(store, experiment_id)
+    return [
+        _row(comparison, result, run, ended.get(result.run_id))
+        for result, run in zip(comparison.results, evidence, strict=True)
+        if result.role == "backend"
+    ]
+
+
+def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
+    spec = comparison.spec
+    baseline = next((one for one in comparison.results if one.role == "baseline"), None)
+    variant = next(one for one in spec.variants if one.label == result.label)
+    graphs = run.compiled_frames["graph_ops"].dropna()
+    has_graphs = len(graphs) > 0
+    breaks = run.graph_breaks["reason"].nunique() if result.graph_breaks is not None else None
+    return Row(
+        dev=spec.device.partition(":")[0],
+        name=spec.model.source,
+        batch_size=spec.training.batch_size,
+        tag=result.label,
+        backend=result.backend or "",
+        dtype=spec.training.precision,
+        dynamic=variant.dynamic is True,
+        state=RunState(result.state),
+        accuracy=_status(comparison, result),
+        speedup=None if result.speedup is None else result.speedup.median,
+        abs_latency=_scaled(result.step_seconds, MILLISECONDS),
+        compilation_latency=result.compile_seconds,
+        eager_peak_mem=_scaled(baseline.peak_memory_bytes if baseline else None, GIGABYTES),
+        dynamo_peak_mem=_scaled(result.peak_memory_bytes, GIGABYTES),
+        calls_captured=int(graphs.sum()) if has_graphs else None,
+        unique_graphs=int((graphs > 0).sum()) if has_graphs else None,
+        graph_breaks=result.graph_breaks,
+        unique_graph_breaks=breaks,
+        ended=ended,
+        environment=run.environment,
+    )
+
+
+def _status(comparison: Comparison, result: Result) -> str | None:
+    """The harness's word for parity or for the failure, the baseline's and control's first."""
+    for one in comparison.results:
+        if one.role in EAGER_RUNS and one.state in EAGER_FAILURES:
+            return f"{EAGER_RUNS[one.role]}_{EAGER_FAILURES[RunState(one.state)]}"
+    if result.state in FAILURES:
+        return FAILURES[RunState(result.state)]
+    verdict = result.parity.verdict if result.parity is not None else None
+    if verdict == "broken":
+        return "fail_accuracy"
+    is_shown = verdict == "holds" and result.state == RunState.FINISHED
+    return "pass" if is_shown else None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _ended(store: Store, experiment_id: str) -> dict[str, int]:
+    frame = store.query(
+        "SELECT run_id, ended FROM progress JOIN runs USING (run_id) WHERE experiment_id = ?",
+        [experiment_id],
+    )
+    return {run: int(end) for run, end in frame.itertuples(index=False) if not pd.isna(end)}
