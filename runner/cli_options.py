@@ -37,6 +37,9 @@ FLAGS = {
     "stopping.threshold": "--stop-at",
     "checkpoints.every": "--checkpoint-every",
     "checkpoints.unit": "--checkpoint-unit",
+    "accuracy.iterations": "--accuracy-iterations",
+    "accuracy.tolerance": "--accuracy-tolerance",
+    "accuracy.parts": "--accuracy-parts",
 }
 """Flags of fields whose own name would not do; the others' is `--field-name`."""
 REPEATED = ("callbacks", "training.losses", "training.parameter_groups")

@@ -10,16 +10,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runner.accuracy_spec import AccuracySpec
 from runner.training_spec import CheckpointSpec, EvaluationSpec, StoppingSpec, TrainingSpec
 from runner.validation import Spec, require
 from runner.variants import Variant, parse_backend
 from runner.workload_spec import USER_CODE, DataSpec, ModelSpec, check_task
 
 __all__ = [
-    "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec", "ModelSpec", "RunSpec",
-    "Schedule", "StoppingSpec", "TrainingSpec",
+    "AccuracySpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec", "ModelSpec",
+    "RunSpec", "Scenario", "Schedule", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
 
+Scenario = Literal["train", "accuracy"]
 Schedule = Literal["turns", "sequential"]
 
 
@@ -29,6 +31,9 @@ class ExperimentSpec(Spec):
 
     name: str
     """What the experiment is called everywhere."""
+    scenario: Scenario = "train"
+    """What each run does. `train`: trains, timed and evaluated. `accuracy`: compares outputs, loss,
+    gradients and weights of one batch with a reference in double precision."""
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
@@ -37,6 +42,7 @@ class ExperimentSpec(Spec):
     evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
     stopping: StoppingSpec = field(default_factory=StoppingSpec)
     checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
+    accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     callbacks: tuple[str, ...] = ()
     """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
@@ -112,6 +118,8 @@ class ExperimentSpec(Spec):
     @property
     def has_dropout(self) -> bool:
         """Whether every run of the experiment trains with the model's dropout."""
+        if self.scenario == "accuracy":
+            return False
         if self.model.dropout == "auto":
             return not any(variant.draws_own_random_numbers for variant in self.variants)
         return self.model.dropout == "keep"
@@ -132,13 +140,16 @@ class ExperimentSpec(Spec):
     @property
     def num_steps(self) -> int:
         """Optimizer steps of one run."""
+        if self.scenario == "accuracy":
+            return self.accuracy.iterations
         return self.training.max_steps or self.steps_per_epoch * self.training.epochs
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """Every run of the experiment, baseline first."""
+        """Every run of the experiment, baseline first. Only training needs a control: elsewhere
+        the reference in double precision shows what rounding does."""
         variants = [Variant(label="baseline", role="baseline")]
-        if self.control:
+        if self.control and self.scenario == "train":
             variants.append(Variant(label="control", role="control"))
         variants.extend(parse_backend(text) for text in self.backends)
         return tuple(variants)

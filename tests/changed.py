@@ -6,6 +6,7 @@ from runner.spec import ExperimentSpec
 
 CHANGED: dict[str, Any] = {
     "name": "It's -- mine, 100 %",
+    "scenario": "accuracy",
     "task": "custom",
     "callbacks": ("my code/hooks.py:Mine", "hooks.py:Other"),
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
@@ -61,6 +62,9 @@ CHANGED: dict[str, Any] = {
     "checkpoints.unit": "steps",
     "checkpoints.keep_last": 2,
     "checkpoints.keep_best": 1,
+    "accuracy.iterations": 4,
+    "accuracy.tolerance": 0.005,
+    "accuracy.parts": ("inference",),
 }
 """By path. All together they are a specification that breaks no rule."""
 

@@ -68,8 +68,8 @@ OF_HUB_TEXTS = {
 }  # fmt: skip
 """Fields that a model and data of one's own do not have."""
 FIRST = (
-    "task", "training.precision", "data.num_test_samples", "evaluation.when", "checkpoints.every",
-    "stopping.patience",
+    "scenario", "task", "training.precision", "data.num_test_samples", "evaluation.when",
+    "checkpoints.every", "stopping.patience",
 )  # fmt: skip
 """Fields that let others be changed."""
 

@@ -84,6 +84,8 @@ def _ask_folded(
         evaluation_form.ask_stopping(fields, evaluated)
     with fields.subject("Checkpoints", "save"):
         evaluation_form.ask_checkpoints(fields)
+    with fields.subject("Correctness instead of training", "rule"):
+        _ask_scenario(fields)
     with fields.subject("Own code", "code"):
         _ask_callbacks(fields)
     with fields.subject("Name, device and turns", "memory"):
@@ -114,6 +116,24 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
                                  name=name)  # fmt: skip
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
+
+
+def _ask_scenario(fields: Fields) -> None:
+    """What the runs do, and how closely they compare where they do not train."""
+    what, how, which = st.columns(3)
+    with what:
+        scenario = fields.ask(
+            "scenario", "Scenario",
+            "`train`: a race of trainings. `accuracy`: no race; each backend's outputs, loss and "
+            "gradients on one batch are compared with a reference in double precision.",
+        )  # fmt: skip
+    races = "" if scenario == "accuracy" else "Only the scenario `accuracy` compares tensors"
+    with how:
+        fields.ask("accuracy.tolerance", "Tolerance", lowest=0, step=0.001,
+                   empty="as the Dynamo harness has it", unless=races)  # fmt: skip
+        fields.ask("accuracy.iterations", "Iterations", unless=races)
+    with which:
+        fields.ask("accuracy.parts", "Parts", unless=races)
 
 
 def _ask_callbacks(fields: Fields) -> None:

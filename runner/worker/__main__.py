@@ -12,6 +12,7 @@ from runner.process import ProcessIdentity
 from runner.run_dir import Claim, RunDir
 from runner.spec import RunSpec
 from runner.turns import TURN_PIPES_VARIABLE
+from runner.worker.failures import is_out_of_memory
 from runner.worker.turn_source import open_turns
 
 
@@ -64,7 +65,7 @@ def _prepare_process(spec: RunSpec, run: RunDir) -> None:
 
 def _report(error: Exception, log: EventLog) -> WorkerExit:
     """Writes down why the run gives up: a sentence for user mistakes, a trace for the rest."""
-    out_of_memory = _is_out_of_memory(error)
+    out_of_memory = is_out_of_memory(error)
     trace = traceback.format_exc()
     sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
     log.append(
@@ -75,21 +76,6 @@ def _report(error: Exception, log: EventLog) -> WorkerExit:
         out_of_memory=out_of_memory,
     )
     return WorkerExit.OUT_OF_MEMORY if out_of_memory else WorkerExit.FAILED
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
-    while error is not None:
-        words = (
-            "out of memory",
-            "can't allocate memory",
-            "not enough memory",
-            "CUBLAS_STATUS_ALLOC_FAILED",
-        )
-        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ def _notes(spec: RunSpec) -> list[str]:
     if experiment.data.source == "builtin:reviews":
         notes.append("The reviews are written by a generator, not by people.")
     if not experiment.has_dropout:
-        reason = "" if experiment.model.dropout == "off" else f" ({AUTO_DROPOUT_REASON})"
+        is_asked = experiment.model.dropout == "off" or experiment.scenario == "accuracy"
+        reason = "" if is_asked else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
     if spec.variant.captures_cuda_graphs:
         notes.append(f"{spec.variant.label}: {CUDAGRAPHS_MEMORY_NOTE}")

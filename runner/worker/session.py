@@ -1,21 +1,25 @@
 """One run from its specification to its last event."""
 
+from collections.abc import Callable
+
+import torch
 import transformers
 
 from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec, RunSpec
+from runner.worker.accuracy import AccuracyCheck
 from runner.worker.description import describe_workload
 from runner.worker.environment import describe_environment, find_device, set_precision
 from runner.worker.models import perturb
 from runner.worker.training import Trainer
 from runner.worker.turn_source import TurnSource
 from runner.worker.user_code import copy_sources
-from runner.worker.workload import load_workload
+from runner.worker.workload import Workload, load_workload
 
 
 def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
-    """Sets up, waits for the first turn, trains; True if training is over, False if stopped."""
+    """Sets up, waits for the first turn, does what the scenario says; False if it was stopped."""
     experiment = spec.experiment
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
@@ -28,13 +32,24 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     log.append("workload", **describe_workload(spec, workload, device))
     if spec.variant.perturbation:
         perturb(workload.model, spec.variant.perturbation, experiment.training.seed)
-    trainer = Trainer(spec, workload, run, device, log)
+    work = _prepare_work(spec, workload, run, device, log)
     _enter(log, "waiting")
     turns.ready()
-    finished = not turns.stop_requested and trainer.train(turns)
+    finished = not turns.stop_requested and work(turns)
     if finished:
         _enter(log, "done")
     return finished
+
+
+def _prepare_work(
+    spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
+) -> Callable[[TurnSource], bool]:
+    """What is left to do with the turns of a run; it says whether it came to its end."""
+    match spec.experiment.scenario:
+        case "train":
+            return Trainer(spec, workload, run, device, log).train
+        case "accuracy":
+            return AccuracyCheck(spec, workload, device, log).check
 
 
 def _enter(log: EventLog, phase: str) -> None:

@@ -1,0 +1,16 @@
+"""What went wrong, as far as an error tells."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, on the device or on the host, somewhere down the chain of causes."""
+    while error is not None:
+        words = (
+            "out of memory",
+            "can't allocate memory",
+            "not enough memory",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+        )
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
