@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from runner.conditions import Condition
 from runner.run_dir import RunState
 from storage.metrics import METRICS
-from storage.parity import LOSS_FLOORS, SAFETY_FACTOR, sampling_margin
+from storage.parity import LOSS_FLOORS, SAFETY_FACTORS, sampling_margin
 from storage.results import SCORES, Comparison, Result
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
@@ -133,4 +133,7 @@ def _allowed(comparison: Comparison, name: str, theirs: float, mine: float) -> f
     if perturbed is None:
         return sampling
     least = LOSS_FLOORS[spec.training.precision] * abs(theirs)
-    return max(sampling or 0.0, SAFETY_FACTOR * max(least, abs(perturbed - theirs)))
+    return max(
+        sampling or 0.0,
+        SAFETY_FACTORS[spec.training.precision] * max(least, abs(perturbed - theirs)),
+    )

@@ -1,7 +1,8 @@
 """Whether a backend learned the same as the baseline, up to rounding.
 
 The control, a baseline from minutely perturbed weights, shows how far rounding alone drives losses
-apart. A backend that stays within a multiple of that computes the same thing (docs/metrics.md).
+apart. A backend that stays within a multiple of that computes the same thing (docs/metrics.md; the
+measurements behind the constants are in docs/decisions/parity-*.md).
 """
 
 import math
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 
 from runner.training_spec import Precision
 
-SAFETY_FACTOR = 10.0
-"""A correct backend rounds differently at every operation, the control only at the start."""
+SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 3, "fp16": 10}
+"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
+operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
+LEAD_STEPS = 10
+"""How many steps a correct backend may be ahead of the control. Differences grow exponentially once
+a training magnifies rounding, and who begins with more of them gets there earlier."""
 LOSS_FLOORS: dict[Precision, float] = {
-    # Smallest width of the band over SAFETY_FACTOR, relative to the first loss. Provisional: ten
-    # times these lies above every difference of a correct backend, and below those of the broken
-    # ones, in the measurements of 2026-11-20 (BERT on CPU and H100; fp16 was not measured).
+    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
+    # lie above every difference of a correct backend, and below those of the broken ones.
     "float32": 2e-6,
     "tf32": 6e-5,
     "bf16": 2.5e-4,
@@ -33,9 +37,9 @@ MIN_TENTH = 3
 ACCURACY_CONFIDENCE = 0.995
 """One-sided; two-sided it leaves 1 % for equal runs to be called different."""
 
-TELLING_SHARE = 0.1
-"""The band ends where it gets wider than this share of the first loss: from there on rounding alone
-decides what the next losses are, and no single one of them tells right from wrong."""
+TELLING_SHARE = 0.01
+"""The band ends where the control strays by more than this share of the first loss: from there on
+rounding alone decides what the next losses are, and no single one tells right from wrong."""
 
 Floats = NDArray[np.float64]
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
@@ -59,15 +63,18 @@ class Parity:
 def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> pd.DataFrame:
     """step, baseline, low, high: where a correct backend's loss must lie.
 
-    Losses are indexed by step. The half width of the band is `SAFETY_FACTOR` times the larger of
-    the floor and the control's largest difference so far. The band covers the steps at which both
-    losses are finite, and ends for good once it is wider than `TELLING_SHARE` allows.
+    Losses are indexed by step. The half width of the band is the safety factor times the larger of
+    the floor and the largest difference that the control reaches until `LEAD_STEPS` later. So the
+    band covers the steps, finite in both, that have as many behind them; it ends for good once the
+    control strays further than `TELLING_SHARE` allows.
     """
     both = pd.DataFrame({"baseline": baseline, "control": control})
     both = both[np.isfinite(both).all(axis="columns")].sort_index()
     first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
     differences = (both["control"] - both["baseline"]).abs()
-    half = SAFETY_FACTOR * differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
+    reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
+    ahead = reached.shift(-LEAD_STEPS)
+    half = SAFETY_FACTORS[precision] * ahead
     band = pd.DataFrame(
         {
             "step": both.index,
@@ -76,7 +83,7 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
             "high": both["baseline"] + half,
         }
     )
-    return band[half <= TELLING_SHARE * first_loss].reset_index(drop=True)
+    return band[ahead <= TELLING_SHARE * first_loss].reset_index(drop=True)
 
 
 def judge_losses(
@@ -100,11 +107,7 @@ def judge_losses(
     diverged = common.difference(_finite(backend))
     ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
     if ratios.empty:
-        return unknown(
-            "no step was done by baseline, control and backend alike"
-            if common.empty
-            else "rounding alone moves the loss far from the first step on"
-        )
+        return unknown(_why_unknown(common, baseline, control))
     highest, outside = float(ratios.max()), ratios.index[ratios > 1]
     if len(outside):
         first = int(outside.min())
@@ -124,8 +127,16 @@ def judge_losses(
         max_ratio_to_band=highest,
         steps_compared=len(common),
         reason=f"the loss stays within {highest:.2g} x the band over "
-        f"{_extent(len(band), len(common), num_steps)}",
+        f"the first {len(band)} of {num_steps} steps",
     )
+
+
+def _why_unknown(common: pd.Index, baseline: pd.Series, control: pd.Series) -> str:
+    if common.empty:
+        return "no step was done by baseline, control and backend alike"
+    if len(_finite(baseline).intersection(_finite(control))) <= LEAD_STEPS:
+        return f"losses can be judged once the control has done {LEAD_STEPS} steps more"
+    return "rounding alone moves the loss far from the first step on"
 
 
 def _finite(losses: pd.Series) -> pd.Index:
@@ -139,15 +150,6 @@ def _ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.abs(differences) / half
     return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
-
-
-def _extent(num_judged: int, num_common: int, num_steps: int) -> str:
-    if num_judged == num_common:
-        return f"{num_common} of {num_steps} steps"
-    return (
-        f"the first {num_judged} of {num_steps} steps, after which rounding alone moves it by more "
-        f"than {TELLING_SHARE / SAFETY_FACTOR:.0%}"
-    )
 
 
 def judge_accuracies(

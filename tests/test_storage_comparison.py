@@ -145,7 +145,7 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
 
 
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
-    # The control differs by 1e-5, so the band is 1e-4.
+    # The control differs by 1e-5, so the band is 1e-4; it ends ten steps before the control does.
     record_experiment(data_dir.runs, SPEC, backend_offset=2e-4)
     comparison = compared(data_dir)
     parity = result(comparison, "inductor").parity
@@ -153,7 +153,7 @@ def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -
     assert (parity.verdict, parity.first_step_outside) == ("broken", 0)
     assert parity.max_ratio_to_band == pytest.approx(2.0, rel=1e-3)
     band = comparison.loss_band
-    assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 80, rel=1e-3)
+    assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 70, rel=1e-3)
 
 
 def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:

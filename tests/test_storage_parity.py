@@ -16,119 +16,141 @@ from storage.parity import (
     loss_band,
 )
 
-BASELINE = pd.Series([2.0, 1.0, 1.5, 1.0])
-CONTROL = pd.Series([2.0, 1.001, 1.5, 1.0])
-# Differences 0, 0.001, 0, 0; so far at most 0, 0.001, 0.001, 0.001. The float32 floor is
-# 2e-6 x 2.0 = 4e-6. Times 10: 4e-5, 0.01, 0.01, 0.01.
+BASELINE = pd.Series([2.0, *[1.0] * 23])
+CONTROL = BASELINE.copy()
+CONTROL[12] = 1.001
+# The control differs by 0.001 at step 12 and nowhere else. The float32 floor is 2e-6 x 2.0 = 4e-6.
+# Ten steps ahead, steps 0 and 1 see the floor, those from 2 on 0.001, and those from 14 on nothing.
+# Times 10: 4e-5 twice, then 0.01 up to step 13.
 
 
-def judged(*losses: float) -> Parity:
-    return judge_losses(BASELINE, CONTROL, pd.Series(losses, dtype=float), "float32", num_steps=4)
+def judged(changes: dict[int, float], num_steps: int = 24) -> Parity:
+    """A backend with the baseline's losses but for some steps."""
+    backend = BASELINE.copy()
+    for step, loss in changes.items():
+        backend[step] = loss
+    return judge_losses(BASELINE, CONTROL, backend[:num_steps], "float32", num_steps=24)
 
 
-def test_the_band_is_ten_times_the_controls_largest_difference_so_far() -> None:
+def test_the_band_is_ten_times_the_difference_that_the_control_reaches_ten_steps_later() -> None:
     band = loss_band(BASELINE, CONTROL, "float32")
-    assert band["step"].tolist() == [0, 1, 2, 3]
-    assert band["baseline"].tolist() == BASELINE.tolist()
-    assert band["high"].tolist() == pytest.approx([2.00004, 1.01, 1.51, 1.01])
-    assert band["low"].tolist() == pytest.approx([1.99996, 0.99, 1.49, 0.99])
+    assert band["step"].tolist() == list(range(14))
+    assert band["baseline"].tolist() == BASELINE[:14].tolist()
+    assert band["high"].tolist() == pytest.approx([2.00004, 1.00004, *[1.01] * 12])
+    assert band["low"].tolist() == pytest.approx([1.99996, 0.99996, *[0.99] * 12])
 
 
 @pytest.mark.parametrize(
     ("precision", "half"),
-    # 10 x floor x first loss 2
-    [("float32", 4e-5), ("tf32", 1.2e-3), ("bf16", 5e-3), ("fp16", 1.2e-3)],
+    # Safety factor x floor x first loss 2
+    [("float32", 4e-5), ("tf32", 1.2e-3), ("bf16", 1.5e-3), ("fp16", 1.2e-3)],
 )
 def test_the_band_is_never_narrower_than_the_precisions_floor(precision: str, half: float) -> None:
     band = loss_band(BASELINE, BASELINE, precision)  # type: ignore[arg-type]
-    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([half] * 4)
+    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([half] * 14)
+
+
+def test_bf16_allows_three_times_the_control_because_rounding_hides_less_there() -> None:
+    band = loss_band(BASELINE, BASELINE + 0.001, "bf16")  # more than the floor, 2.5e-4 x 2
+    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([0.003] * 14)
 
 
 def test_losses_inside_the_band_hold() -> None:
-    found = judged(2.00003, 1.009, 1.491, 1.0)
+    found = judged({0: 2.00003, 5: 1.009, 7: 0.991})
     assert found.verdict == "holds"
     assert found.first_step_outside is None
     assert found.max_ratio_to_band == pytest.approx(0.9)  # 0.009 / 0.01
-    assert found.steps_compared == 4
+    assert found.steps_compared == 24
+    assert "the first 14 of 24 steps" in found.reason
 
 
 def test_a_loss_outside_on_either_side_is_broken() -> None:
-    for loss in (1.525, 1.475):
-        found = judged(2.0, 1.0, loss, 1.0)
+    for loss in (1.025, 0.975):
+        found = judged({7: loss})
         assert found.verdict == "broken"
-        assert found.first_step_outside == 2
+        assert found.first_step_outside == 7
         assert found.max_ratio_to_band == pytest.approx(2.5)  # 0.025 / 0.01
 
 
-def test_what_the_control_does_later_excuses_nothing_before() -> None:
-    # 0.001 is far inside the later band and far outside the first one.
-    found = judged(2.001, 1.0, 1.5, 1.0)
-    assert (found.verdict, found.first_step_outside) == ("broken", 0)
-    assert found.max_ratio_to_band == pytest.approx(25)  # 0.001 / 4e-5
+def test_a_backend_may_be_ten_steps_ahead_of_the_control_and_no_more() -> None:
+    # 0.005 is inside the band that the control's step 12 allows from step 2 on.
+    assert judged({2: 1.005}).verdict == "holds"
+    found = judged({1: 1.005})
+    assert (found.verdict, found.first_step_outside) == ("broken", 1)
+    assert found.max_ratio_to_band == pytest.approx(125)  # 0.005 / 4e-5
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_broken_where_the_baselines_is(loss: float) -> None:
-    found = judged(2.0, 1.0, loss, 1.0)
-    assert (found.verdict, found.first_step_outside) == ("broken", 2)
-    assert found.max_ratio_to_band == math.inf
-    assert "not finite" in found.reason
+    for step in (2, 20):
+        found = judged({step: loss})
+        assert (found.verdict, found.first_step_outside) == ("broken", step)
+        assert found.max_ratio_to_band == math.inf
+        assert "not finite" in found.reason
 
 
 def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
-    baseline = pd.Series([2.0, 1.0, math.nan, math.inf])
-    backend = pd.Series([2.0, 1.0, math.nan, 5.0])
-    found = judge_losses(baseline, baseline, backend, "float32", num_steps=4)
-    assert (found.verdict, found.steps_compared) == ("holds", 2)
+    baseline = BASELINE.copy()
+    baseline[22], baseline[23] = math.nan, math.inf
+    backend = BASELINE.copy()
+    backend[22], backend[23] = math.nan, 5.0
+    found = judge_losses(baseline, baseline, backend, "float32", num_steps=24)
+    assert (found.verdict, found.steps_compared) == ("holds", 22)
 
 
 def test_a_run_that_stopped_early_is_judged_by_what_it_did() -> None:
-    found = judged(2.0, 1.0)
-    assert (found.verdict, found.steps_compared) == ("holds", 2)
-    assert "2 of 4 steps" in found.reason
+    found = judged({1: 1.5}, num_steps=2)
+    assert (found.verdict, found.first_step_outside, found.steps_compared) == ("broken", 1, 2)
 
 
 def test_without_a_common_step_nothing_is_known() -> None:
-    assert judged().verdict == "unknown"
+    assert judged({}, num_steps=0).verdict == "unknown"
 
 
-# The control differs by 0, 0.001, 0.1, 0: half widths 4e-5, 0.01, 1, 1. More than 10 % of the first
-# loss, 0.2, is where the band ends: it covers steps 0 and 1.
-STRAYING_CONTROL = pd.Series([2.0, 1.001, 1.6, 1.0])
+def test_a_run_waits_until_the_control_is_ten_steps_on() -> None:
+    found = judge_losses(BASELINE[:10], CONTROL[:10], BASELINE[:10], "float32", num_steps=24)
+    assert found.verdict == "unknown" and "10 steps more" in found.reason
+    found = judge_losses(BASELINE[:11], CONTROL[:11], BASELINE[:11], "float32", num_steps=24)
+    assert found.verdict == "holds" and "the first 1 of 24 steps" in found.reason
+
+
+def straying_control() -> pd.Series:
+    """Off by 0.001 at step 12 and by 0.021 at step 15, more than 1 % of the first loss, 0.02: ten
+    steps earlier the band ends, which covers steps 0 to 4."""
+    control = CONTROL.copy()
+    control[15] = 1.021
+    return control
 
 
 def test_the_band_ends_for_good_where_the_control_strays_far() -> None:
-    assert loss_band(BASELINE, STRAYING_CONTROL, "float32")["step"].tolist() == [0, 1]
+    assert loss_band(BASELINE, straying_control(), "float32")["step"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
-    far_off = pd.Series([2.0, 1.0, 9.0, 9.0])
-    found = judge_losses(BASELINE, STRAYING_CONTROL, far_off, "float32", num_steps=4)
+    far_off = BASELINE.copy()
+    far_off[5:] = 9.0
+    found = judge_losses(BASELINE, straying_control(), far_off, "float32", num_steps=24)
     assert found.verdict == "holds"
-    assert "over the first 2 of 4 steps" in found.reason
-
-
-def test_a_loss_after_the_end_of_the_band_must_still_be_finite() -> None:
-    diverged = pd.Series([2.0, 1.0, 1.5, math.nan])
-    found = judge_losses(BASELINE, STRAYING_CONTROL, diverged, "float32", num_steps=4)
-    assert (found.verdict, found.first_step_outside) == ("broken", 3)
+    assert "the first 5 of 24 steps" in found.reason
 
 
 def test_a_control_that_strays_at_once_leaves_parity_unknown() -> None:
-    found = judge_losses(BASELINE, BASELINE + 0.1, BASELINE, "float32", num_steps=4)
+    found = judge_losses(BASELINE, BASELINE + 0.1, BASELINE, "float32", num_steps=24)
     assert found.verdict == "unknown"
     assert "from the first step on" in found.reason
 
 
 def test_losses_of_zero_agree_with_themselves() -> None:
-    zeros = pd.Series([0.0, 0.0])
-    assert judge_losses(zeros, zeros, zeros, "float32", 2).verdict == "holds"
-    assert judge_losses(zeros, zeros, zeros + 1e-9, "float32", 2).max_ratio_to_band == math.inf
+    zeros = pd.Series([0.0] * 12)
+    assert judge_losses(zeros, zeros, zeros, "float32", 12).verdict == "holds"
+    assert judge_losses(zeros, zeros, zeros + 1e-9, "float32", 12).max_ratio_to_band == math.inf
 
 
 def test_without_a_control_only_a_loss_that_is_not_finite_is_known_to_be_wrong() -> None:
     assert judge_without_control(BASELINE, BASELINE + 1).verdict == "unknown"
-    broken = judge_without_control(BASELINE, pd.Series([2.0, 1.0, math.nan, 1.0]))
+    diverged = BASELINE.copy()
+    diverged[2] = math.nan
+    broken = judge_without_control(BASELINE, diverged)
     assert (broken.verdict, broken.first_step_outside) == ("broken", 2)
 
 
@@ -137,7 +159,7 @@ def accuracies(*values: float, num_samples: int = 200) -> pd.DataFrame:
 
 
 def test_an_accuracy_that_sampling_cannot_explain_breaks_parity() -> None:
-    holds = judged(*BASELINE)
+    holds = judged({})
     baseline = accuracies(0.8)
     # Mean share 0.76: 2 x sqrt(2 x 0.76 x 0.24 / 200) = 0.0854, more than 0.08.
     assert judge_accuracies(holds, baseline, baseline, accuracies(0.72)).verdict == "holds"
@@ -149,7 +171,7 @@ def test_an_accuracy_that_sampling_cannot_explain_breaks_parity() -> None:
 
 
 def test_the_accuracy_may_stray_as_the_controls_did_the_less_the_more_epochs_tell() -> None:
-    holds = judged(*BASELINE)
+    holds = judged({})
     # One epoch: Student's t is 63.66, and a control that lost 0.005 allows 0.32.
     found = judge_accuracies(holds, accuracies(0.8), accuracies(0.795), accuracies(0.5))
     assert found.verdict == "holds"
@@ -167,7 +189,7 @@ def test_the_accuracy_may_stray_as_the_controls_did_the_less_the_more_epochs_tel
 
 
 def test_the_median_epoch_decides_about_the_accuracy() -> None:
-    holds = judged(*BASELINE)
+    holds = judged({})
     baseline = accuracies(0.8, 0.8, 0.8)
     one_bad_epoch = accuracies(0.8, 0.5, 0.81)
     assert judge_accuracies(holds, baseline, baseline, one_bad_epoch).verdict == "holds"
@@ -178,7 +200,7 @@ def test_the_median_epoch_decides_about_the_accuracy() -> None:
 def test_one_sample_less_than_all_right_is_no_broken_parity() -> None:
     # Mean share 0.9975: 2 x sqrt(2 x 0.9975 x 0.0025 / 200) = 0.00999 > 1/200.
     all_right = accuracies(1.0)
-    found = judge_accuracies(judged(*BASELINE), all_right, all_right, accuracies(0.995))
+    found = judge_accuracies(judged({}), all_right, all_right, accuracies(0.995))
     assert found.verdict == "holds"
 
 
@@ -206,8 +228,8 @@ def test_an_accuracy_clearly_above_the_majority_counts_as_learning() -> None:
 
 
 def test_agreement_with_a_baseline_that_learned_nothing_proves_nothing() -> None:
-    holds = judged(*BASELINE)
+    holds = judged({})
     assert judge_learning(holds, has_learned=True) == holds
     assert judge_learning(holds, has_learned=False).verdict == "nothing learned"
-    broken = judged(9.0, 1.0, 1.5, 1.0)
+    broken = judged({0: 9.0})
     assert judge_learning(broken, has_learned=False).verdict == "broken"

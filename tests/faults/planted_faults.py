@@ -1,4 +1,9 @@
-"""Dynamo backends with known faults. With this folder on PYTHONPATH torch finds them by name."""
+"""Dynamo backends with known faults. With this folder on PYTHONPATH torch finds them by name.
+
+Each does what eager does but for one thing, of the kind that compilers and those who write them get
+wrong. Placeholders are told apart by the names that Dynamo gives them, which say where a tensor
+comes from.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +13,18 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
+Run = Callable[..., Any]
+RARELY = 20
+"""Every so many steps, the first time at this one, a fault that comes now and then comes."""
+WRONG_EPSILON = 1e-3
+"""What another framework adds to a variance; BERT's is 1e-12, and torch's own default 1e-5."""
 
-def _faithful(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+
+def _faithful(graph: GraphModule, inputs: list[Any]) -> Run:
     return make_boxed_func(graph.forward)
 
 
-def _zeroed(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+def _zeroed(graph: GraphModule, inputs: list[Any]) -> Run:
     def backward(*arguments: Any) -> tuple[Any, ...]:
         gradients = graph(*arguments)
         return tuple(
@@ -28,7 +39,7 @@ zeroed_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_zeroed)
 """Runs the model as it is, and tells the optimizer that nothing needs to change."""
 
 
-def _scaled(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+def _scaled(graph: GraphModule, inputs: list[Any]) -> Run:
     def backward(*arguments: Any) -> tuple[Any, ...]:
         return tuple(
             1.05 * gradient if isinstance(gradient, torch.Tensor) else gradient
@@ -42,7 +53,7 @@ scaled_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_scaled)
 """Makes every gradient 5 % too large, which Adam, dividing by their size, does not let show."""
 
 
-def negated_inference(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+def negated_inference(graph: GraphModule, inputs: list[Any]) -> Run:
     """Right as long as gradients are wanted; otherwise every answer has the wrong sign."""
 
     def run(*arguments: Any) -> Any:
@@ -52,3 +63,77 @@ def negated_inference(graph: GraphModule, inputs: list[Any]) -> Callable[..., An
         return [-o if torch.is_tensor(o) and o.is_floating_point() else o for o in outputs]
 
     return run
+
+
+def dead_layer(graph: GraphModule, inputs: list[Any]) -> Run:
+    """The weights of the first of the repeated blocks get no gradients."""
+    dead = _places(graph, "modules_0_")
+
+    def run(*arguments: Any) -> Any:
+        return graph.forward(*(a.detach() if i in dead else a for i, a in enumerate(arguments)))
+
+    return run
+
+
+def stale_batch(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Now and then trains on the batch before once more."""
+    fed = _places(graph, "l_batch_")
+    before: list[Any] = []
+    num_calls = 0
+
+    def run(*arguments: Any) -> Any:
+        nonlocal before, num_calls
+        given = list(arguments)
+        if num_calls and num_calls % RARELY == 0 and torch.is_grad_enabled():
+            given = [before[i] if i in fed else a for i, a in enumerate(given)]
+        before = [a.clone() if i in fed else None for i, a in enumerate(arguments)]
+        num_calls += 1
+        return graph.forward(*given)
+
+    return run
+
+
+def skipped_update(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Now and then leaves weights and the optimizer's state as they were."""
+    if not _places(graph, "param_groups"):
+        return graph.forward
+    state = [*graph.parameters(), *graph.buffers()]
+    num_calls = 0
+
+    def run(*arguments: Any) -> Any:
+        nonlocal num_calls
+        skips = num_calls and num_calls % RARELY == 0
+        num_calls += 1
+        kept = [tensor.detach().clone() for tensor in state]
+        outputs = graph.forward(*arguments)
+        if skips:
+            with torch.no_grad():
+                for tensor, old in zip(state, kept, strict=True):
+                    tensor.copy_(old)
+        return outputs
+
+    return run
+
+
+def other_dropout(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Draws one random number more than eager, so that every mask of dropout is another one."""
+
+    def run(*arguments: Any) -> Any:
+        torch.rand(())
+        return graph.forward(*arguments)
+
+    return run
+
+
+def wrong_epsilon(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Adds too much to the variance in every layer norm."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.layer_norm):
+        node.args = (*node.args[:4], WRONG_EPSILON)
+    graph.recompile()
+    return graph.forward
+
+
+def _places(graph: GraphModule, name: str) -> set[int]:
+    """Which of a graph's arguments have `name` in their own."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return {index for index, node in enumerate(placeholders) if name in node.name}

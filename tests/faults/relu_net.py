@@ -1,0 +1,41 @@
+"""A small network with layer norms, relu and dropout, and samples for it: where faults show."""
+
+import torch
+from torch import Tensor, nn
+
+WIDTH, NUM_CLASSES = 32, 4
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.LayerNorm(WIDTH), nn.Dropout(0.1)
+        self.inner, self.outer = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.outer(torch.relu(self.inner(self.norm(x))))
+        return x + self.dropout(y)
+
+
+class ReluNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, NUM_CLASSES)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def samples() -> dict[str, dict[str, Tensor]]:
+    """Points in space; which of four directions a point lies along most is its class."""
+    directions = torch.randn(WIDTH, NUM_CLASSES)
+
+    def part(count: int) -> dict[str, Tensor]:
+        x = torch.randn(count, WIDTH)
+        return {"x": x, "labels": (x @ directions).argmax(1)}
+
+    return {"train": part(1280), "validation": part(200)}

@@ -1,0 +1,50 @@
+"""Planted faults are called broken, and correct backends are not, in real trainings on the CPU.
+
+One seed; a hundred are in benchmarks/parity_trials.py.
+"""
+
+import pytest
+
+from storage.results import Result
+from tests.faults.trial import FIRST_EFFECTS, run_trial
+
+CORRECT = ("eager", "aot_eager")
+SOON = 20
+"""Steps after its first effect within which a fault must show."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """One experiment of all faults beside correct backends, by label."""
+    folder = tmp_path_factory.mktemp("trial")
+    comparison = run_trial(folder, "relu net", seed=1, backends=(*CORRECT, *FIRST_EFFECTS))
+    return {result.label: result for result in comparison.results}
+
+
+@pytest.mark.parametrize("fault", FIRST_EFFECTS)
+def test_a_planted_fault_is_broken_soon_after_it_begins_and_never_before(
+    results: dict[str, Result], fault: str
+) -> None:
+    parity = results[fault].parity
+    assert parity is not None
+    assert parity.verdict == "broken", parity.reason
+    assert parity.first_step_outside is not None
+    begins = FIRST_EFFECTS[fault]
+    assert begins <= parity.first_step_outside <= begins + SOON
+
+
+@pytest.mark.parametrize("backend", CORRECT)
+def test_a_correct_backend_holds_beside_the_faults(
+    results: dict[str, Result], backend: str
+) -> None:
+    parity = results[backend].parity
+    assert parity is not None
+    assert parity.verdict == "holds", parity.reason
+
+
+def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
+    """Torch's own wrong relu learns faster here: a check of one side would praise it."""
+    wrong, baseline = results["relu_accuracy_error_TESTING_ONLY"], results["baseline"]
+    assert wrong.final_loss is not None and baseline.final_loss is not None
+    assert wrong.final_loss < baseline.final_loss
+    assert wrong.parity is not None and wrong.parity.verdict == "broken"
