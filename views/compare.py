@@ -6,7 +6,7 @@ import streamlit as st
 from storage import queries
 from storage.comparison import compare
 from storage.results import Comparison
-from views import compare_charts, leaderboard, verdicts
+from views import compare_charts, exchange, leaderboard, verdicts
 from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button
 from views.resources import get_store
@@ -25,6 +25,7 @@ def main() -> None:
     comparison = compare(store, experiment["experiment_id"])
     show_answer(experiment, comparison)
     show_leaderboard(comparison)
+    exchange.show_imported(store, comparison.experiment_id)
     compare_charts.show(store, comparison)
 
 
@@ -67,6 +68,7 @@ def show_leaderboard(comparison: Comparison) -> None:
             known = [verdicts.noise_text(comparison), " ".join(comparison.notes)]
             st.caption("  \n".join(known), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
+            exchange.buttons(get_store(), comparison.experiment_id)
     doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]

@@ -49,7 +49,7 @@ def chart_card(
 
 def csv_button(label: str, data: pd.DataFrame, name: str) -> None:
     """Downloads a table."""
-    _download(label, partial(to_csv, data), f"{name}.csv", "text/csv")
+    download(label, partial(to_csv, data), f"{name}.csv", "text/csv")
 
 
 def to_csv(data: pd.DataFrame) -> bytes:
@@ -90,22 +90,24 @@ def _choice(options: list[str], name: str) -> str:
 def _chart_downloads(figure: go.Figure, data: pd.DataFrame, title: str, name: str) -> None:
     csv_button("CSV", data, name)
     if find_browser() is None:
-        _download("PNG", b"", f"{name}.png", "image/png", unavailable=NO_BROWSER)
+        download("PNG", b"", f"{name}.png", "image/png", unavailable=NO_BROWSER)
     else:
-        _download("PNG", partial(to_png, figure, title), f"{name}.png", "image/png")
-    _download("HTML", partial(to_html, figure, title), f"{name}.html", "text/html")
+        download("PNG", partial(to_png, figure, title), f"{name}.png", "image/png")
+    download("HTML", partial(to_html, figure, title), f"{name}.html", "text/html")
 
 
-def _download(
+def download(
     label: str,
     data: Callable[[], bytes] | bytes,
     file_name: str,
     mime: str,
     unavailable: str | None = None,
+    help: str | None = None,
 ) -> None:
+    """A button for a file that is made when somebody asks; `unavailable` says why there is none."""
     st.download_button(
         label, data, file_name, mime, key=f"download-{file_name}", on_click="ignore",
-        type="tertiary", disabled=unavailable is not None, help=unavailable,
+        type="tertiary", disabled=unavailable is not None, help=unavailable or help,
     )  # fmt: skip
 
 
