@@ -105,10 +105,15 @@ class Racer:
     def has_exited(self) -> bool:
         return has_exited(self._process)
 
-    def bury(self) -> RunState:
-        """Ends what is left of the process group and records how the run ended."""
+    def bury(self, heir: RunDir | None) -> RunState:
+        """Ends what is left of the process group and records how the run ended.
+
+        Its compile caches go to the heir, or else are removed.
+        """
         returncode = end_group(self._process)
         self.post.close()
+        if heir is not None:
+            heir.inherit_cache(self.run)
         # A run that finished all its steps while it was being stopped has finished.
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:
@@ -128,12 +133,16 @@ class Race:
         self._racers: list[Racer] = []
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback: str | None = None
+        by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
+        self._heirs = {
+            by_label[cold.label].run_id: by_label[warm.label]
+            for _, cold, warm in experiment.spec.cold_and_warm
+        }
 
     def run(self) -> None:
         """Blocks until every run of the experiment has ended."""
         runs = [run for run in self._experiment.runs if not run.state.is_final]
-        together = self._experiment.spec.schedule == "turns"
-        if together:
+        if self._experiment.spec.races:
             self._run_group(runs, _first_round(self._experiment.runs))
         else:
             for run in runs:
@@ -178,7 +187,8 @@ class Race:
             self._selector.unregister(racer.post.replies)
             racer.hear()
             racer.holds_turn = False
-            if racer.bury() is RunState.OUT_OF_MEMORY and self._racers:
+            heir = self._heirs.get(racer.run.run_id)
+            if racer.bury(heir) is RunState.OUT_OF_MEMORY and self._racers:
                 self._fall_back()
 
     def _fall_back(self) -> None:

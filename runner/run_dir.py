@@ -152,6 +152,12 @@ class RunDir:
         record = Exit(state=state, reason=reason, returncode=returncode, time=time.time())
         write_atomically(self.exit_file, json.dumps(asdict(record), indent=2) + "\n")
 
+    def inherit_cache(self, other: "RunDir") -> None:
+        """Takes over the compile caches that another run left, if it left any."""
+        if other.compile_cache.exists():
+            shutil.rmtree(self.compile_cache, ignore_errors=True)
+            os.rename(other.compile_cache, self.compile_cache)
+
     @property
     def attempt(self) -> int:
         """Which attempt at the run this is: 1, and one more each time it was reopened."""

@@ -11,17 +11,24 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.accuracy_spec import AccuracySpec
-from runner.training_spec import CheckpointSpec, EvaluationSpec, StoppingSpec, TrainingSpec
+from runner.cache_spec import CacheSpec
+from runner.training_spec import (
+    CheckpointSpec,
+    EvaluationPoint,
+    EvaluationSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
 from runner.validation import Spec, require
-from runner.variants import Variant, parse_backend
+from runner.variants import Variant, cold_and_warm, parse_backend
 from runner.workload_spec import USER_CODE, DataSpec, ModelSpec, check_task
 
 __all__ = [
-    "AccuracySpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec", "ModelSpec",
-    "RunSpec", "Scenario", "Schedule", "StoppingSpec", "TrainingSpec",
+    "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
+    "ModelSpec", "RunSpec", "Scenario", "Schedule", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
 
-Scenario = Literal["train", "accuracy"]
+Scenario = Literal["train", "accuracy", "cache"]
 Schedule = Literal["turns", "sequential"]
 
 
@@ -33,7 +40,8 @@ class ExperimentSpec(Spec):
     """What the experiment is called everywhere."""
     scenario: Scenario = "train"
     """What each run does. `train`: trains, timed and evaluated. `accuracy`: compares outputs, loss,
-    gradients and weights of one batch with a reference in double precision."""
+    gradients and weights of one batch with a reference in double precision. `cache`: trains a few
+    steps to time compiling, with empty compile caches and with those that this left."""
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
@@ -43,6 +51,7 @@ class ExperimentSpec(Spec):
     stopping: StoppingSpec = field(default_factory=StoppingSpec)
     checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
+    cache: CacheSpec = field(default_factory=CacheSpec)
     callbacks: tuple[str, ...] = ()
     """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
@@ -142,6 +151,8 @@ class ExperimentSpec(Spec):
         """Optimizer steps of one run."""
         if self.scenario == "accuracy":
             return self.accuracy.iterations
+        if self.scenario == "cache":
+            return self.cache.steps
         return self.training.max_steps or self.steps_per_epoch * self.training.epochs
 
     @property
@@ -151,8 +162,34 @@ class ExperimentSpec(Spec):
         variants = [Variant(label="baseline", role="baseline")]
         if self.control and self.scenario == "train":
             variants.append(Variant(label="control", role="control"))
-        variants.extend(parse_backend(text) for text in self.backends)
+        if self.scenario == "cache":
+            for _, cold, warm in self.cold_and_warm:
+                variants += [cold, warm]
+        else:
+            variants += map(parse_backend, self.backends)
         return tuple(variants)
+
+    @property
+    def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
+        """Backend as it is named, cold variant and warm variant, of every repeat; empty but in the
+        scenario `cache`."""
+        if self.scenario != "cache":
+            return ()
+        return tuple(
+            (text, cold, warm)
+            for text in self.backends
+            for cold, warm in cold_and_warm(parse_backend(text), self.cache.repeats)
+        )
+
+    @property
+    def races(self) -> bool:
+        """Whether all runs are alive at once. A warm run must wait for the cold one to end."""
+        return self.schedule == "turns" and self.scenario != "cache"
+
+    @property
+    def evaluates(self) -> EvaluationPoint:
+        """When runs are evaluated."""
+        return "never" if self.scenario == "cache" else self.evaluation.when
 
 
 @dataclass(frozen=True, kw_only=True)

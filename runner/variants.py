@@ -9,7 +9,8 @@ A backend is written as its name, or with settings behind a colon:
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from runner.errors import InvalidSpec
@@ -19,6 +20,7 @@ from runner.validation import Options, Spec, require
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = ("baseline", "control")
@@ -43,6 +45,11 @@ class Variant(Spec):
     """Whether shapes are symbols (true), fixed (false), or fixed until they change (null)."""
     options: Options = field(default_factory=dict)
     """Inductor configuration by name."""
+    cache: CacheState = "cold"
+    """Whether compile caches are empty at first, or those that the cold run of the same repeat
+    left."""
+    repeat: int = 1
+    """Which of several processes under the same settings this is, counted from 1."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
@@ -73,6 +80,16 @@ class Variant(Spec):
     def draws_own_random_numbers(self) -> bool:
         """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
         return self.captures_cuda_graphs
+
+
+def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Variant]]:
+    """For each repeat a variant with empty caches, and one with those that it leaves."""
+    for repeat in range(1, repeats + 1):
+        cold, warm = (
+            replace(variant, label=f"{variant.label}-{state}-{repeat}", cache=state, repeat=repeat)
+            for state in get_args(CacheState)
+        )
+        yield cold, warm
 
 
 def parse_backend(text: str) -> Variant:

@@ -11,7 +11,9 @@ Exit status of `compare`: 0 every run finished and parity holds for every backen
 finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
 there is no control, or no backend). A broken parity outranks a run that did not finish. With
 `--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
-2 bad input; 5 a condition is met, which outranks a run that did not finish.
+2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
+`accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
+does not pass.
 """
 
 import argparse
@@ -22,8 +24,9 @@ from pathlib import Path
 from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
-from storage import gate
+from storage import correctness_report, gate
 from storage.comparison import compare
+from storage.correctness import checks
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.imports import import_file
@@ -53,6 +56,10 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
         store.ingest_all()
         comparison = compare(store, options.experiment)
+        if comparison.spec.scenario == "accuracy":
+            found = checks(store, options.experiment, comparison.spec)
+            print(correctness_report.correctness_report(comparison.spec, found))  # noqa: T201
+            return correctness_report.exit_status(found)
     print(report(comparison))  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)

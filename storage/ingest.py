@@ -36,6 +36,8 @@ EVENT_TABLES = {
     "value": "own_values",
     "stopped": "stops",
     "source": "sources",
+    "accuracy": "accuracy_tensors",
+    "accuracy_status": "accuracy_statuses",
     "error": "errors",
 }
 """Kind of event to its table, whose columns name the fields to read."""

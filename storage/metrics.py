@@ -151,6 +151,26 @@ _ALL = (
         name="compile_peak_memory_bytes", title="Peak memory while compiling", unit="bytes",
         better="lower", format=format_bytes,
         definition="Highest memory in use during any block that compiled.",
+    Metric(
+        name="cold_compile_seconds", title="Compile latency, cold", unit="s", better="lower",
+        format=format_seconds,
+        definition="Compile latency of processes that began with empty compile caches, median.",
+    ),
+    Metric(
+        name="warm_compile_seconds", title="Compile latency, warm", unit="s", better="lower",
+        format=format_seconds,
+        definition="Compile latency of processes on the caches that the cold ones left, median.",
+    ),
+    Metric(
+        name="compile_time_saved", title="Compile time saved", unit="", better="higher",
+        format=format_share,
+        definition="Share of the cold compile latency that warm caches save, over all repeats.",
+    ),
+    Metric(
+        name="cold_over_warm", title="Cold over warm", unit="", better="higher",
+        format=format_ratio,
+        definition="Cold compile latency over the warm one, median over the repeats.",
+    ),
     ),
     Metric(
         name="reserved_memory_bytes", title="Reserved memory", unit="bytes", better="lower",

@@ -138,6 +138,19 @@ CREATE TABLE sources (
     source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
+CREATE TABLE accuracy_tensors (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    part VARCHAR NOT NULL, quantity VARCHAR NOT NULL, tensor VARCHAR NOT NULL,
+    num_elements BIGINT, max_difference DOUBLE, rmse DOUBLE, baseline_rmse DOUBLE,
+    multiplier DOUBLE, tolerance DOUBLE, scale DOUBLE, passed BOOLEAN NOT NULL
+);
+
+CREATE TABLE accuracy_statuses (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    part VARCHAR NOT NULL, status VARCHAR NOT NULL, message VARCHAR, tolerance DOUBLE,
+    iterations BIGINT, notes JSON
+);
+
 CREATE TABLE errors (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN

@@ -65,6 +65,8 @@ CHANGED: dict[str, Any] = {
     "accuracy.iterations": 4,
     "accuracy.tolerance": 0.005,
     "accuracy.parts": ("inference",),
+    "cache.repeats": 3,
+    "cache.steps": 30,
 }
 """By path. All together they are a specification that breaks no rule."""
 

@@ -3,7 +3,8 @@
 What it does is told by its variant's label: `crash` dies at its third step, `hang` never ends its
 first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block
 unless it is alone, `child` starts a child process that outlives any politeness, `slow` takes a
-tenth of a second a step. Every other label trains quickly to the end.
+tenth of a second a step. Every other label trains quickly to the end. All of them leave a file in
+their compile cache, and say what they found there.
 """
 
 import os
@@ -33,8 +34,11 @@ def main() -> int:
         child = subprocess.Popen([sys.executable, "-c", SLEEPER])
         run.artifacts.mkdir()
         (run.artifacts / "child").write_text(str(child.pid))
-    log.append("phase", phase="waiting")
+    found = sorted(file.name for file in run.compile_cache.glob("*"))
+    log.append("phase", phase="waiting", found_in_cache=found)
     log.flush()
+    run.compile_cache.mkdir(exist_ok=True)
+    (run.compile_cache / label).touch()
     turns.ready()
     steps = list(range(spec.experiment.num_steps))
     size = spec.experiment.block_steps

@@ -21,7 +21,7 @@ from runner.events import read_events
 from runner.process import ProcessIdentity
 from runner.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
 from runner.run_dir import DataDir, RunDir, RunState
-from runner.spec import DataSpec, ExperimentSpec, TrainingSpec
+from runner.spec import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervisor import supervise
 
 FAKE_WORKER = (sys.executable, "-m", "tests.fake_worker")
@@ -305,3 +305,26 @@ def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> No
     supervise(data_dir, FAKE_WORKER)
     assert run.state == RunState.ELSEWHERE
     assert not Path(run.exit_file).exists()
+
+
+def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=2, steps=2))
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    runs = run_dirs(data_dir, experiment_id)
+    found = {
+        label: event["found_in_cache"]
+        for label, run in runs.items()
+        for event in read_events(run.events_file)[0]
+        if event.get("phase") == "waiting"
+    }
+    assert found == {
+        "baseline": [],
+        "eager-cold-1": [],
+        "eager-warm-1": ["eager-cold-1"],
+        "eager-cold-2": [],
+        "eager-warm-2": ["eager-cold-2"],
+    }
+    assert not any(run.compile_cache.exists() for run in runs.values())

@@ -84,7 +84,7 @@ def _ask_folded(
         evaluation_form.ask_stopping(fields, evaluated)
     with fields.subject("Checkpoints", "save"):
         evaluation_form.ask_checkpoints(fields)
-    with fields.subject("Correctness instead of training", "rule"):
+    with fields.subject("Another scenario than training", "rule"):
         _ask_scenario(fields)
     with fields.subject("Own code", "code"):
         _ask_callbacks(fields)
@@ -125,8 +125,10 @@ def _ask_scenario(fields: Fields) -> None:
         scenario = fields.ask(
             "scenario", "Scenario",
             "`train`: a race of trainings. `accuracy`: no race; each backend's outputs, loss and "
-            "gradients on one batch are compared with a reference in double precision.",
+            "gradients on one batch are compared with a reference in double precision. `cache`: no "
+            "race; compiling is timed with empty compile caches and with filled ones.",
         )  # fmt: skip
+        fields.ask("cache.repeats", "Cold and warm pairs, for `cache`")
     races = "" if scenario == "accuracy" else "Only the scenario `accuracy` compares tensors"
     with how:
         fields.ask("accuracy.tolerance", "Tolerance", lowest=0, step=0.001,
@@ -134,6 +136,7 @@ def _ask_scenario(fields: Fields) -> None:
         fields.ask("accuracy.iterations", "Iterations", unless=races)
     with which:
         fields.ask("accuracy.parts", "Parts", unless=races)
+        fields.ask("cache.steps", "Steps of each process, for `cache`")
 
 
 def _ask_callbacks(fields: Fields) -> None:

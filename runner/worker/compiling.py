@@ -21,6 +21,11 @@ from runner.queue import PROJECT_ROOT
 from runner.variants import Variant
 
 MAX_REASON_CHARACTERS = 2000
+CACHE_COUNTERS = {
+    "fx_graph": ("inductor", "fxgraph_cache"),
+    "aot_autograd": ("aot_autograd", "autograd_cache"),
+}
+"""Layer of the compile cache to the group and prefix of torch's counters of it."""
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
 
@@ -102,6 +107,7 @@ class CompileObserver:
         self._begun: dict[str, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
+        self._caches_seen: dict[str, dict[str, int]] = {}
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
 
@@ -118,6 +124,7 @@ class CompileObserver:
             when = self._begun.get(metrics.compile_id or "", now)
             self._log.append("compile_metrics", **when, **_summary(metrics))
         dynamo_utils.clear_compilation_metrics()
+        self._report_caches()
         reasons = dynamo_utils.graph_break_reasons[self._breaks_seen :]
         self._breaks_seen += len(reasons)
         counts = Counter((reason.reason, _location(reason.user_stack)) for reason in reasons)
@@ -130,6 +137,19 @@ class CompileObserver:
                 location=location,
                 count=count,
             )
+
+    def _report_caches(self) -> None:
+        """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
+        found = {
+            layer: {
+                outcome: dynamo_utils.counters[group][f"{prefix}_{outcome}"]
+                for outcome in ("hit", "miss", "bypass")
+            }
+            for layer, (group, prefix) in CACHE_COUNTERS.items()
+        }
+        if found != self._caches_seen and any(any(of.values()) for of in found.values()):
+            self._caches_seen = found
+            self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)
 
     def _on_start(self, args: CallbackArgs) -> None:
         self._num_started += 1

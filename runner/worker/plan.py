@@ -30,14 +30,15 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
     to the next evaluation or checkpoint end.
     """
     evaluation = experiment.evaluation
+    when = experiment.evaluates
     first, last = first_step, experiment.num_steps
     while first < last:
         epoch = first // experiment.steps_per_epoch
         end = min(first + experiment.block_steps, (epoch + 1) * experiment.steps_per_epoch, last)
         for every in _due_every(experiment):
             end = min(end, (first // every + 1) * every)
-        evaluate = end == last and evaluation.when != "never"
-        evaluate |= _is_due(evaluation.when, evaluation.every, end, experiment)
+        evaluate = end == last and when != "never"
+        evaluate |= _is_due(when, evaluation.every, end, experiment)
         yield Block(
             first_step=first,
             num_steps=end - first,
@@ -50,7 +51,7 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
 
 def _due_every(experiment: ExperimentSpec) -> Iterator[int]:
     """Numbers of steps after which something is due that must wait for the end of a block."""
-    if experiment.evaluation.when == "steps":
+    if experiment.evaluates == "steps":
         yield experiment.evaluation.every
     if experiment.checkpoints.every is not None and experiment.checkpoints.unit == "steps":
         yield experiment.checkpoints.every

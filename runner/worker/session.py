@@ -46,7 +46,7 @@ def _prepare_work(
 ) -> Callable[[TurnSource], bool]:
     """What is left to do with the turns of a run; it says whether it came to its end."""
     match spec.experiment.scenario:
-        case "train":
+        case "train" | "cache":
             return Trainer(spec, workload, run, device, log).train
         case "accuracy":
             return AccuracyCheck(spec, workload, device, log).check

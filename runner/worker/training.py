@@ -132,7 +132,7 @@ class Trainer:
         stops = self._state.stop_reason is not None
         if block.ends_epoch and not stops:
             self._hooks.call("epoch_end")
-        if block.evaluate or (stops and self._experiment.evaluation.when != "never"):
+        if block.evaluate or (stops and self._experiment.evaluates != "never"):
             self._evaluate()
         self._hooks.call("block_end")
         self._recorder.write_values()
@@ -231,7 +231,7 @@ def _splits_in_use(
     """The splits that the run trains on, evaluates or predicts, on the device."""
     evaluation, data = spec.experiment.evaluation, workload.data
     asked = {"train", *evaluation.predictions}
-    if evaluation.when != "never":
+    if spec.experiment.evaluates != "never":
         asked |= set(evaluation.splits)
     if spec.experiment.training.last_batch == "pad" and not data.train.can_pad:
         raise WorkloadError(

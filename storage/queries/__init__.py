@@ -4,7 +4,7 @@ Times of day are UTC timestamps, durations seconds. What was not measured is mis
 None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
 """
 
-from storage.queries.compiler import compile_metrics, compiles, graph_breaks
+from storage.queries.compiler import compile_caches, compile_metrics, compiles, graph_breaks
 from storage.queries.course import checkpoints, resumptions, stops
 from storage.queries.experiments import (
     experiment_state,

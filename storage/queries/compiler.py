@@ -26,3 +26,15 @@ def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt."""
     columns = "step, phase, attempt, reason, location, count"
     return rows(store, experiment_id, "judged_graph_breaks", columns, "seq")
+
+
+def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:
+    """One row per layer of the compile cache: layer, and how often it was hit, missed, bypassed.
+
+    The counts are those of the whole run, as far as it has come.
+    """
+    table = """(SELECT run_id, entry.key AS layer, entry.value.hit AS hits,
+            entry.value.miss AS misses, entry.value.bypass AS bypasses
+        FROM (SELECT run_id, unnest(map_entries(arg_max(layers, seq))) AS entry
+            FROM compile_caches GROUP BY run_id))"""
+    return rows(store, experiment_id, table, "layer, hits, misses, bypasses", "layer")

@@ -1,0 +1,79 @@
+"""The scenario `cache`: compiling timed cold and warm, in real processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from runner.errors import InvalidSpec
+from runner.queue import PROJECT_ROOT, find_experiment, submit
+from runner.run_dir import DataDir, RunState
+from runner.spec import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
+from runner.supervisor import supervise
+from storage import queries
+from storage.latency import cold_and_warm
+from storage.store import Store
+
+
+def experiment(**changes: object) -> ExperimentSpec:
+    return ExperimentSpec(
+        name="trial",
+        scenario="cache",
+        data=DataSpec(num_train_samples=200, num_eval_samples=10, sequence_length=16),
+        training=TrainingSpec(batch_size=4),
+        cpu_threads=1,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> None:
+    spec = experiment(backends=("eager", "inductor:scope=blocks"), cache=CacheSpec(repeats=2))
+    assert [variant.label for variant in spec.variants] == [
+        "baseline",
+        "eager-cold-1", "eager-warm-1", "eager-cold-2", "eager-warm-2",
+        "inductor-blocks-cold-1", "inductor-blocks-warm-1",
+        "inductor-blocks-cold-2", "inductor-blocks-warm-2",
+    ]  # fmt: skip
+    assert {variant.cache for variant in spec.variants if "warm" in variant.label} == {"warm"}
+    assert not spec.races and spec.num_steps == 20 and spec.evaluates == "never"
+    assert ExperimentSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize("repeats", [0, 10])
+def test_repeats_beyond_one_to_nine_are_refused(repeats: int) -> None:
+    with pytest.raises(InvalidSpec, match="must be 1 to 9"):
+        CacheSpec(repeats=repeats)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.supervisor.LINGER_SECONDS", 0.0)
+
+
+def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
+    data_dir: DataDir, patient: None
+) -> None:
+    # One layer of the model is enough: what counts is where the code comes from.
+    spec = experiment(backends=("inductor:scope=blocks",))
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    supervise(data_dir)
+    assert [run.state for run in found.runs] == [RunState.FINISHED] * 3
+    store = Store.in_memory(data_dir)
+    (latency,) = cold_and_warm(store, found.experiment_id)
+    caches = queries.compile_caches(store, found.experiment_id).set_index(["label", "layer"])
+    store.close()
+    assert latency.backend == "inductor:scope=blocks"
+    cold, warm = "inductor-blocks-cold-1", "inductor-blocks-warm-1"
+    assert caches.loc[(cold, "fx_graph"), ["hits", "misses"]].tolist()[0] == 0
+    assert caches.loc[(warm, "fx_graph"), "hits"] == caches.loc[(cold, "fx_graph"), "misses"] > 0
+    assert latency.time_saved is not None and latency.time_saved > 0
+
+
+def test_a_warm_run_without_caches_says_so(data_dir: DataDir) -> None:
+    spec = experiment(backends=("eager",))
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    warm = next(run for run in found.runs if "warm" in run.run_id)
+    command = [sys.executable, "-m", "runner.worker", str(warm.path)]
+    finished = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True)
+    assert finished.returncode == 1
+    assert "the cold run left no compile caches" in finished.stderr

@@ -1,0 +1,67 @@
+"""Cold and warm compile latencies, of recorded runs whose times are known."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from runner.run_dir import DataDir
+from runner.spec import CacheSpec, ExperimentSpec
+from storage.latency import ColdWarm, cold_and_warm
+from storage.store import Store
+from tests.journals import EXPERIMENT_ID, Recording, experiment_spec
+
+STEP = 0.5
+
+
+@pytest.fixture
+def store(data_dir: DataDir) -> Iterator[Store]:
+    data_dir.runs.mkdir(parents=True)
+    opened = Store.in_memory(data_dir)
+    yield opened
+    opened.close()
+
+
+def spec(repeats: int = 2) -> ExperimentSpec:
+    return experiment_spec(
+        num_steps=20, scenario="cache", backends=("inductor",), cache=CacheSpec(repeats=repeats)
+    )
+
+
+def record(store: Store, label: str, compile_seconds: float, experiment: ExperimentSpec) -> None:
+    """A process whose first step compiled for so long; every step takes half a second."""
+    recording = Recording(store.data_dir.runs, label, experiment).start()
+    recording.block([STEP + compile_seconds] + [STEP] * 9, [1.0] * 10, compiled=[0])
+    recording.block([STEP] * 10, [1.0] * 10).end()
+
+
+def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store) -> None:
+    experiment = spec(repeats=1)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-warm-1", 2.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    assert (found.backend, found.cold_seconds, found.warm_seconds) == ("inductor", (8.0,), (2.0,))
+    assert found.time_saved == 0.75  # 1 - 2 / 8
+    assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (4.0, None)
+
+
+def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store) -> None:
+    experiment = spec(repeats=2)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-cold-2", 9.0, experiment)
+    record(store, "inductor-warm-2", 3.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    assert (found.cold_seconds, found.warm_seconds) == ((9.0,), (3.0,))
+
+
+def test_time_saved_is_of_the_sums_and_the_ratio_the_median_of_pairs() -> None:
+    found = ColdWarm(backend="x", cold_seconds=(10.0, 20.0, 6.0), warm_seconds=(5.0, 4.0, 6.0))
+    assert found.time_saved == pytest.approx(1 - 15 / 36)
+    assert found.ratio is not None and found.ratio.median == 2.0  # of 2, 5 and 1
+    assert (found.cold_median, found.warm_median) == (10.0, 5.0)
+
+
+def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
+    found = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
+    assert found.ratio is None and found.time_saved == 1.0

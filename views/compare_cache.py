@@ -1,0 +1,104 @@
+"""What compile caches save, on Compare: cold processes against warm ones."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from storage import queries
+from storage.latency import ColdWarm, cold_and_warm
+from storage.metrics import DASH, METRICS
+from storage.store import Store
+from views import words
+from views.charts import layout
+from views.downloads import chart_card
+from views.palette import FAINT, run_colors
+from views.tables import show_table
+
+ROW_HEIGHT = 56
+_seconds = METRICS["compile_seconds"].format
+
+
+def show(store: Store, experiment_id: str) -> None:
+    """The answer in a sentence, a table, every process as a bar, and the caches' own counts."""
+    found = cold_and_warm(store, experiment_id)
+    st.markdown(f"### {headline(found)}")
+    if not found:
+        return
+    show_table("Compile latency with empty and with filled caches", table(found), "cold-warm", "")
+    data = processes(found)
+    draw = partial(latencies, data)
+    definition = METRICS["compile_time_saved"].definition
+    chart_card("Compile latency of every process", draw, data, name="cold-warm", help=definition)
+    show_table("Hits and misses by layer of the cache",
+               queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"]),
+               "compile-caches", "None recorded yet.")  # fmt: skip
+
+
+def headline(found: Sequence[ColdWarm]) -> str:
+    if not found:
+        return "No pair of a cold and a warm process has ended yet."
+    best = max(found, key=lambda one: one.time_saved or 0.0)
+    saved = METRICS["compile_time_saved"].format(best.time_saved)
+    times = f"{_seconds(best.warm_median)} instead of {_seconds(best.cold_median)}"
+    return f"Filled caches save {saved} of the compile time of **{best.backend}**: {times}."
+
+
+def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend, written for people."""
+    return pd.DataFrame([_row(one) for one in found])
+
+
+def _row(one: ColdWarm) -> dict[str, str]:
+    ratio = one.ratio
+    written = DASH
+    if ratio is not None:
+        written = METRICS["cold_over_warm"].format(ratio.median)
+        if ratio.low is not None and ratio.high is not None:
+            written += f" ({ratio.low:.2f} to {ratio.high:.2f})"
+    return {
+        "Backend": one.backend,
+        "Repeats": words.plural(len(one.cold_seconds), "pair"),
+        "Cold": _seconds(one.cold_median),
+        "Warm": _seconds(one.warm_median),
+        "Time saved": METRICS["compile_time_saved"].format(one.time_saved),
+        "Cold over warm": written,
+    }
+
+
+def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """backend, repeat, cache (cold or warm), seconds: one row per process."""
+    rows = [
+        {"backend": one.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
+        for one in found
+        for cache, times in (("cold", one.cold_seconds), ("warm", one.warm_seconds))
+        for repeat, seconds in enumerate(times, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
+
+
+def latencies(data: pd.DataFrame) -> go.Figure:
+    """A filled bar for each cold process, a hollow one for each warm process."""
+    figure = go.Figure()
+    colors = run_colors(data["backend"])
+    for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
+        color = colors[str(backend)]
+        figure.add_bar(
+            x=mine["seconds"],
+            y=[f"{backend}, {repeat}" for repeat in mine["repeat"]],
+            orientation="h",
+            name=f"{backend}, {cache}",
+            text=[_seconds(value) for value in mine["seconds"]],
+            textposition="outside",
+            cliponaxis=False,
+            marker={
+                "color": color if cache == "cold" else "rgba(0,0,0,0)",
+                "line": {"color": color, "width": 1.6},
+            },
+        )
+    rows = data.groupby(["backend", "repeat"]).ngroups
+    figure.update_layout(layout() | {"height": 110 + ROW_HEIGHT * rows, "barmode": "group"})
+    figure.update_xaxes(title_text=METRICS["compile_seconds"].axis_title, gridcolor=FAINT)
+    return figure.update_yaxes(autorange="reversed")
