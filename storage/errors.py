@@ -5,7 +5,8 @@
     ├── StoreUnusable          the database cannot be created in the data folder
     ├── NotInStore             no experiment or run has this id
     ├── PredictionsUnreadable  a prediction file is missing or holds something else
-    └── ImportUnusable         a file to import is none that the Dynamo harness wrote
+    ├── ImportUnusable         a file to import is none that the Dynamo harness wrote
+    └── NotExportable          a format has no words for what an experiment measured
 
 Every message says what was wrong, with which value, and what to do.
 """
@@ -33,3 +34,7 @@ class PredictionsUnreadable(StoreError):
 
 class ImportUnusable(StoreError):
     """A file to import is no CSV of the Dynamo harness, or would replace another one."""
+
+
+class NotExportable(StoreError):
+    """The format that was asked for has no words for what this experiment measured."""

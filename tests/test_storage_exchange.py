@@ -296,3 +296,14 @@ def test_exporting_an_experiment_nobody_knows_is_refused(
     assert main(["export", "nothing", *arguments, "--data-folder", str(data_dir.path)]) == 2
     assert "no experiment 'nothing'" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_an_experiment_that_does_not_train_has_no_row_to_export(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(num_steps=80, scenario="accuracy", control=False)
+    Recording(data_dir.runs, "inductor", spec).claim().start().end()
+    output = data_dir.path / "out.csv"
+    arguments = ["--format", "hud-json", "--output", str(output)]
+    assert main(["export", EXPERIMENT_ID, *arguments, "--data-folder", str(data_dir.path)]) == 2
+    assert "is of the scenario 'accuracy'" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pandas as pd
 
 from runner.run_dir import RunState
 from storage.comparison import compare
+from storage.errors import NotExportable
 from storage.evidence import Evidence, load_evidence
 from storage.results import Comparison, Result
 from storage.store import Store
@@ -85,8 +86,16 @@ class Row:
 
 
 def rows(store: Store, experiment_id: str) -> list[Row]:
-    """The rows of an experiment's backends, in its order; raises `NotInStore`."""
+    """The rows of an experiment's backends, in its order.
+
+    Raises `NotInStore`, and `NotExportable` for an experiment that does not train.
+    """
     comparison = compare(store, experiment_id)
+    if comparison.spec.scenario != "train":
+        raise NotExportable(
+            f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
+            "format is for the scenario 'train'"
+        )
     _, evidence = load_evidence(store, experiment_id)
     ended = _ended(store, experiment_id)
     return [
