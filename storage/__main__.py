@@ -13,7 +13,7 @@ there is no control, or no backend). A broken parity outranks a run that did not
 `--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
 2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
 `accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
-does not pass.
+does not pass. In the scenario `cache`, which proves no parity, there is no 4.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
-from storage import correctness_report, gate
+from storage import correctness_report, gate, latency
 from storage.comparison import compare
 from storage.correctness import checks
 from storage.errors import StoreError
@@ -60,7 +60,8 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
             found = checks(store, options.experiment, comparison.spec)
             print(correctness_report.correctness_report(comparison.spec, found))  # noqa: T201
             return correctness_report.exit_status(found)
-    print(report(comparison))  # noqa: T201
+        caches = latency.summary(latency.cold_and_warm(store, options.experiment))
+    print("\n\n".join(filter(None, [report(comparison), caches])))  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
@@ -99,6 +100,8 @@ def exit_status(comparison: Comparison) -> int:
         return BROKEN
     if any(result.state != RunState.FINISHED for result in comparison.results):
         return UNFINISHED
+    if comparison.spec.scenario == "cache":
+        return FINISHED
     if not verdicts or any(verdict != "holds" for verdict in verdicts):
         return PROVES_NOTHING
     return FINISHED

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from storage.evidence import load_evidence
+from storage.metrics import METRICS
 from storage.statistics import Ratio, paired_ratio
 from storage.store import Store
 
@@ -68,3 +69,14 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
         )
         for backend, mine in known.groupby("backend", sort=False)
     ]
+
+
+def summary(found: list[ColdWarm]) -> str:
+    """A line per backend, for the terminal."""
+    seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
+    return "\n".join(
+        f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
+        f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
+        f"repeats: {len(one.cold_seconds)}"
+        for one in found
+    )

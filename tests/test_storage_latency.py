@@ -6,6 +6,7 @@ import pytest
 
 from runner.run_dir import DataDir
 from runner.spec import CacheSpec, ExperimentSpec
+from storage.__main__ import main
 from storage.latency import ColdWarm, cold_and_warm
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording, experiment_spec
@@ -65,3 +66,16 @@ def test_time_saved_is_of_the_sums_and_the_ratio_the_median_of_pairs() -> None:
 def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
     found = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
     assert found.ratio is None and found.time_saved == 1.0
+
+
+def test_the_terminal_says_what_filled_caches_save(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = spec(repeats=1)
+    record(store, "baseline", 0.0, experiment)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-warm-1", 2.0, experiment)
+    command = ["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    assert main(command) == 0
+    said = "filled caches, inductor: 2 s instead of 8 s, 75.0 % of the compile time saved; repeats: 1"
+    assert said in capsys.readouterr().out
