@@ -9,7 +9,8 @@ from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.evidence import Evidence
 from storage.formats import format_share
-from storage.statistics import MIN_MARGIN, MIN_PAIRS, Ratio
+from storage.resampling import MIN_PAIRS
+from storage.statistics import MIN_MARGIN, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"
 """Ends the names of environment variables that point into the run's own folder, and so differ."""

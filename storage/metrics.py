@@ -130,6 +130,15 @@ _ALL = (
         definition="Wilcoxon signed-rank p-value of the speedup, Holm-corrected over backends.",
     ),
     Metric(
+        name="effect_size", title="Effect size", unit="", better="higher", format=format_number,
+        definition="Rank-biserial correlation: 1 if faster in every round, 0 if in half of them.",
+    ),
+    Metric(
+        name="detectable_effect", title="Detectable effect", unit="", better="lower",
+        format=format_share,
+        definition="Change of speed that rounds like these tell from none in 80 % of experiments.",
+    ),
+    Metric(
         name="speed_verdict", title="Speed", unit="", better=None, format=format_text,
         definition="faster, slower, same or unsure, beyond noise and a margin of at least 2 %.",
     ),

@@ -128,6 +128,8 @@ def _table_row(result: Result) -> dict[str, Any]:
         "speedup_low": speedup and speedup.low,
         "speedup_high": speedup and speedup.high,
         "p_holm": result.p_holm,
+        "effect_size": speedup and speedup.effect_size,
+        "detectable_effect": speedup and speedup.detectable_effect,
         "speed_verdict": result.speed_verdict,
         "compile_seconds": result.compile_seconds,
         "break_even_verdict": result.break_even_verdict,

@@ -297,6 +297,9 @@ def test_the_table_names_its_columns_as_the_metrics(data_dir: DataDir) -> None:
     measured = [name for name in table.columns if name not in ("label", "role", "backend", "state")]
     assert set(measured) <= set(METRICS)
     assert table["speedup"].tolist() == [None, 1.0, pytest.approx(2.0)]
+    assert table["effect_size"].tolist() == [None, 0.0, 1.0]  # faster in each of the rounds
+    # All rounds agree, so that any change would show.
+    assert table["detectable_effect"].tolist() == [None, 0.0, pytest.approx(0.0)]
     written = [METRICS["break_even_steps"].format(steps) for steps in table["break_even_steps"]]
     assert written == ["\N{EN DASH}", "\N{EN DASH}", "30"]
 

@@ -1,0 +1,56 @@
+"""How far a median may stray by chance: a bootstrap for rounds of which neighbours are alike."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_PAIRS = 6
+"""With fewer pairs no two-sided rank test can reach p < 0.05 (5 pairs: 2 / 2^5 = 0.0625)."""
+NUM_RESAMPLES = 2000
+CONFIDENCE = 0.95
+MAX_CORRELATION = 0.9
+"""A higher one would ask for blocks as long as the series."""
+
+
+def median_interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
+    """Percentile bootstrap interval (95 %) of the median; Nones with fewer than `MIN_PAIRS`.
+
+    `values` are in the order of time. Resampled are blocks of `block_length` neighbours, the first
+    value following the last one (the circular bootstrap of Politis and Romano, 1992): what disturbs
+    a machine lasts for several rounds, which then tell less than as many independent ones. The
+    resampling is seeded: the same values always give the same interval.
+    """
+    count = len(values)
+    if count < MIN_PAIRS:
+        return None, None
+    length = block_length(values)
+    random = np.random.default_rng(0)
+    chunk = max(1, min(NUM_RESAMPLES, 1_000_000 // count))
+    medians: list[float] = []
+    while len(medians) < NUM_RESAMPLES:
+        starts = random.integers(count, size=(chunk, math.ceil(count / length)))
+        picks = (starts[:, :, np.newaxis] + np.arange(length)) % count
+        medians.extend(np.median(values[picks.reshape(chunk, -1)[:, :count]], axis=1))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians[:NUM_RESAMPLES], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def block_length(values: NDArray[np.float64]) -> int:
+    """Neighbours to resample together, 1 where they are independent; at most a third of all.
+
+    (sqrt(6) r / (1 - r^2))^(2/3) n^(1/3), the best length for a first-order autoregression (Hall,
+    Horowitz and Jing 1995, after Carlstein 1986), where r is `persistence`.
+    """
+    r = min(max(persistence(values), 0.0), MAX_CORRELATION)
+    length = (math.sqrt(6) * r / (1 - r * r)) ** (2 / 3) * len(values) ** (1 / 3)
+    return max(1, min(int(length + 0.5), len(values) // 3))
+
+
+def persistence(values: NDArray[np.float64]) -> float:
+    """Correlation of neighbours' being above the median: single outliers do not sway it."""
+    above = (values > np.median(values)).astype(float)
+    above -= above.mean()
+    square = float(above @ above)
+    return float(above[1:] @ above[:-1]) / square if square > 0 else 0.0
