@@ -25,6 +25,7 @@ EVENT_TABLES = {
     "compile_started": "compile_starts",
     "compile_ended": "compile_ends",
     "compile_metrics": "compile_metrics",
+    "compile_cache": "compile_caches",
     "graph_break": "graph_breaks",
     "step": "steps",
     "block": "blocks",

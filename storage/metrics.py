@@ -152,15 +152,6 @@ _ALL = (
         definition="Duration of the training steps that compiled, minus as many steady steps.",
     ),
     Metric(
-        name="peak_memory_bytes", title="Peak memory", unit="bytes", better="lower",
-        format=format_bytes,
-        definition="Highest memory in use during any steady block.",
-    ),
-    Metric(
-        name="compile_peak_memory_bytes", title="Peak memory while compiling", unit="bytes",
-        better="lower", format=format_bytes,
-        definition="Highest memory in use during any block that compiled.",
-    Metric(
         name="cold_compile_seconds", title="Compile latency, cold", unit="s", better="lower",
         format=format_seconds,
         definition="Compile latency of processes that began with empty compile caches, median.",
@@ -180,6 +171,15 @@ _ALL = (
         format=format_ratio,
         definition="Cold compile latency over the warm one, median over the repeats.",
     ),
+    Metric(
+        name="peak_memory_bytes", title="Peak memory", unit="bytes", better="lower",
+        format=format_bytes,
+        definition="Highest memory in use during any steady block.",
+    ),
+    Metric(
+        name="compile_peak_memory_bytes", title="Peak memory while compiling", unit="bytes",
+        better="lower", format=format_bytes,
+        definition="Highest memory in use during any block that compiled.",
     ),
     Metric(
         name="reserved_memory_bytes", title="Reserved memory", unit="bytes", better="lower",

@@ -76,6 +76,12 @@ CREATE TABLE compile_metrics (
     failure VARCHAR
 );
 
+CREATE TABLE compile_caches (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR,
+    layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
+);
+
 CREATE TABLE graph_breaks (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, count BIGINT

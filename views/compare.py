@@ -6,7 +6,7 @@ import streamlit as st
 from storage import queries
 from storage.comparison import compare
 from storage.results import Comparison
-from views import compare_cache, compare_charts, exchange, leaderboard, verdicts
+from views import compare_accuracy, compare_cache, compare_charts, exchange, leaderboard, verdicts
 from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button
 from views.resources import get_store
@@ -23,6 +23,10 @@ def main() -> None:
     experiment = choose_experiment("compare", experiments, list(ended["experiment_id"][:1]))
     assert experiment is not None
     comparison = compare(store, experiment["experiment_id"])
+    if comparison.spec.scenario == "accuracy":
+        compare_accuracy.show(store, comparison.experiment_id, comparison.spec)
+        st.caption(verdicts.provenance(experiment))
+        return
     if comparison.spec.scenario == "cache":
         compare_cache.show(store, comparison.experiment_id)
         st.caption(verdicts.provenance(experiment))

@@ -4,6 +4,7 @@ Times of day are UTC timestamps, durations seconds. What was not measured is mis
 None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
 """
 
+from storage.queries.accuracy import accuracy_statuses, accuracy_tensors
 from storage.queries.compiler import compile_caches, compile_metrics, compiles, graph_breaks
 from storage.queries.course import checkpoints, resumptions, stops
 from storage.queries.experiments import (
@@ -35,9 +36,10 @@ from storage.queries.series import (
 )
 
 __all__ = [
-    "MAX_POINTS", "RunRecord", "blocks", "checkpoints", "compile_metrics", "compiles",
-    "cumulative_times", "environments", "evaluation_metrics", "evaluations", "experiment_state",
-    "fields_of", "gradient_statistics", "graph_breaks", "list_experiments", "list_runs",
-    "loss_terms", "losses", "own_values", "predictions", "resumptions", "revision", "run_record",
-    "sources", "step_settings", "step_times", "stops", "unreadable", "workloads",
+    "MAX_POINTS", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks", "checkpoints",
+    "compile_caches", "compile_metrics", "compiles", "cumulative_times", "environments",
+    "evaluation_metrics", "evaluations", "experiment_state", "fields_of", "gradient_statistics",
+    "graph_breaks", "list_experiments", "list_runs", "loss_terms", "losses", "own_values",
+    "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
+    "step_times", "stops", "unreadable", "workloads",
 ]  # fmt: skip
