@@ -21,6 +21,8 @@ operations, the control only at the start. In bf16 the rounding of the weights d
 LEAD_STEPS = 10
 """How many steps a correct backend may be ahead of the control. Differences grow exponentially once
 a training magnifies rounding, and who begins with more of them gets there earlier."""
+MAX_LEAD = 2.0
+"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
 LOSS_FLOORS: dict[Precision, float] = {
     # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
     # lie above every difference of a correct backend, and below those of the broken ones.
@@ -64,9 +66,10 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
     """step, baseline, low, high: where a correct backend's loss must lie.
 
     Losses are indexed by step. The half width of the band is the safety factor times the larger of
-    the floor and the largest difference that the control reaches until `LEAD_STEPS` later. So the
-    band covers the steps, finite in both, that have as many behind them; it ends for good once the
-    control strays further than `TELLING_SHARE` allows.
+    the floor and the largest difference that the control reaches until `LEAD_STEPS` later, but at
+    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in both,
+    that have as many behind them; it ends for good once the control is about to stray further than
+    `TELLING_SHARE` allows.
     """
     both = pd.DataFrame({"baseline": baseline, "control": control})
     both = both[np.isfinite(both).all(axis="columns")].sort_index()
@@ -74,7 +77,7 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
     differences = (both["control"] - both["baseline"]).abs()
     reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
     ahead = reached.shift(-LEAD_STEPS)
-    half = SAFETY_FACTORS[precision] * ahead
+    half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
     band = pd.DataFrame(
         {
             "step": both.index,
