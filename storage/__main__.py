@@ -30,7 +30,6 @@ from storage.correctness import checks
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.imports import import_file
-from storage.exchange.rows import rows
 from storage.report import imported_table, report
 from storage.results import Comparison
 from storage.store import Store
@@ -70,7 +69,7 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
         store.ingest_all()
-        text = FORMATS[options.format](rows(store, options.experiment))
+        text = FORMATS[options.format](store, options.experiment)
     options.output.write_text(text)
     if options.format in NOTES:
         print(f"note: {NOTES[options.format]}", file=sys.stderr)  # noqa: T201

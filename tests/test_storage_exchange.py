@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runner.run_dir import DataDir, RunState
+from runner.spec import CacheSpec
 from storage.__main__ import main
 from storage.exchange.imports import imported
 from tests.journals import (
@@ -254,7 +255,7 @@ def test_cachebench_json_has_its_exact_schema_and_only_the_cold_time(
         "model": {"name": "builtin:bert-tiny", "backend": "inductor", "origins": []},
         "metric": {"name": "Cold compile time (s)", "type": "OSS model"},
     }
-    assert "cold compile times only" in capsys.readouterr().err
+    assert "only cold compile times are known" in capsys.readouterr().err
 
 
 def test_hud_records_have_known_fields_only_and_a_status_as_text(data_dir: DataDir) -> None:
@@ -307,3 +308,35 @@ def test_an_experiment_that_does_not_train_has_no_row_to_export(
     arguments = ["--format", "hud-json", "--output", str(output)]
     assert main(["export", EXPERIMENT_ID, *arguments, "--data-folder", str(data_dir.path)]) == 2
     assert "is of the scenario 'accuracy'" in capsys.readouterr().err
+
+
+def test_the_scenario_cache_has_all_three_records_of_cachebench(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=20, scenario="cache", cache=CacheSpec(repeats=2))
+    for label, seconds in {
+        "inductor-cold-1": 8.0, "inductor-warm-1": 2.0,
+        "inductor-cold-2": 12.0, "inductor-warm-2": 3.0,
+    }.items():  # fmt: skip
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.5] * 2, [1.0] * 20, seconds).end()
+    records = json.loads(export(data_dir, "cachebench-json"))
+    assert {
+        record["metric"]["name"]: record["metric"]["benchmark_values"] for record in records
+    } == {
+        "Cold compile time (s)": [8.0, 12.0],
+        "Warm compile time (s)": [2.0, 3.0],
+        "Speedup (%)": [75.0],  # 1 - 5 / 20: time saved, whatever cachebench calls it
+    }
+    assert {record["model"]["backend"] for record in records} == {"inductor"}
+
+
+def test_the_scenario_accuracy_gives_its_own_statuses(data_dir: DataDir) -> None:
+    spec = experiment_spec(scenario="accuracy")
+    recording = Recording(data_dir.runs, "inductor", spec).claim().start()
+    for part, status in (("training", "fail_accuracy"), ("inference", "eager_two_runs_differ")):
+        recording.log.append("accuracy_status", part=part, status=status)
+    recording.end()
+    rows = table(export(data_dir, "harness-accuracy-csv"))
+    assert [(row["tag"], row["accuracy"]) for row in rows] == [
+        ("inductor-training", "fail_accuracy"),
+        ("inductor-inference", "eager_two_runs_differ"),
+    ]

@@ -81,7 +81,7 @@ def _own(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def _written(store: Store, experiment_id: str, name: str) -> bytes:
-    return FORMATS[name](rows(store, experiment_id)).encode()
+    return FORMATS[name](store, experiment_id).encode()
 
 
 def _or_dash(value: float | None, template: str) -> str:

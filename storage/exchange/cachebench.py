@@ -1,44 +1,77 @@
 """JSON in the schema of `benchmarks/dynamo/cachebench.py`.
 
-Its three records of a model are the cold compile times, the warm ones and a percentage of both. A
-run of a training compiles from an empty cache, so its latency is the cold time; the other two
-records are left out where no warm process was measured.
+Its three records of a model are the cold compile times, the warm ones, and how much less the warm
+ones are, in percent. An experiment of the scenario `cache` has all three. A training compiles once,
+from an empty cache: that is a cold time, and the other two records are left out.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from storage.exchange.rows import Row
+from runner.spec import ExperimentSpec
+from runner.variants import parse_backend
+from storage.exchange.rows import load_spec, rows
+from storage.latency import cold_and_warm
+from storage.store import Store
 
 BENCHMARK = "TorchCache Benchmark"
-COLD = "Cold compile time (s)"
 MODEL_TYPE = "OSS model"
 MODE = "training"
-NOTE = "cold compile times only: no warm process was measured, so two of three records are left out"
+NOTE = "of a training only cold compile times are known; the scenario cache measures warm ones too"
 
 
-def records_json(rows: Sequence[Row]) -> str:
-    """The text of a file."""
-    return json.dumps([record for row in rows for record in records(row)], indent=2) + "\n"
+@dataclass(frozen=True, kw_only=True)
+class CompileTimes:
+    """Of one backend, in seconds; `warm` is empty where no warm process was measured."""
+
+    backend: str
+    """Its name; with settings, the label that they make."""
+    dynamic: bool
+    """Whether shapes were symbols from the start."""
+    cold: Sequence[float]
+    warm: Sequence[float] = ()
 
 
-def records(row: Row) -> Iterator[dict[str, Any]]:
-    """The record of the cold time; none of a run that did not finish or compiled nothing."""
-    if not row.has_finished or row.compilation_latency is None:
-        return
-    yield {
-        "benchmark": {
-            "name": BENCHMARK,
-            "mode": MODE,
-            "extra_info": {"is_dynamic": row.dynamic, "device": row.dev},
-        },
-        # A model of one's own comes from none of the suites that `origins` names.
-        "model": {"name": row.name, "backend": row.backend, "origins": []},
-        # The type stands here and not in the model because cachebench has it so.
-        "metric": {
-            "name": COLD,
-            "type": MODEL_TYPE,
-            "benchmark_values": [row.compilation_latency],
-        },
-    }
+def records_json(store: Store, experiment_id: str) -> str:
+    """The text of a file; raises `NotInStore` or `NotExportable`."""
+    spec = load_spec(store, experiment_id)
+    measure = _of_caches if spec.scenario == "cache" else _of_training
+    found = [record for times in measure(store, experiment_id) for record in records(spec, times)]
+    return json.dumps(found, indent=2) + "\n"
+
+
+def records(spec: ExperimentSpec, times: CompileTimes) -> Iterator[dict[str, Any]]:
+    """A record for each of the three metrics that is known."""
+    metrics: dict[str, Sequence[float]] = {"Cold compile time (s)": times.cold}
+    if times.warm:
+        metrics["Warm compile time (s)"] = times.warm
+        metrics["Speedup (%)"] = [(1 - sum(times.warm) / sum(times.cold)) * 100]
+    device = spec.device.partition(":")[0]
+    for name, values in metrics.items():
+        yield {
+            "benchmark": {
+                "name": BENCHMARK,
+                "mode": MODE,
+                "extra_info": {"is_dynamic": times.dynamic, "device": device},
+            },
+            # A model of one's own comes from none of the suites that `origins` names.
+            "model": {"name": spec.model.source, "backend": times.backend, "origins": []},
+            # The type stands here and not in the model because cachebench has it so.
+            "metric": {"name": name, "type": MODEL_TYPE, "benchmark_values": list(values)},
+        }
+
+
+def _of_caches(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
+    for found in cold_and_warm(store, experiment_id):
+        if sum(found.cold_seconds) > 0:
+            variant = parse_backend(found.backend)
+            yield CompileTimes(backend=variant.label, dynamic=variant.dynamic is True,
+                               cold=found.cold_seconds, warm=found.warm_seconds)  # fmt: skip
+
+
+def _of_training(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
+    for row in rows(store, experiment_id):
+        if row.has_finished and row.compilation_latency is not None:
+            yield CompileTimes(backend=row.tag, dynamic=row.dynamic, cold=[row.compilation_latency])

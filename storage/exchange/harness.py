@@ -2,9 +2,11 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from storage.exchange.rows import Row
+from storage.correctness import checks
+from storage.exchange.rows import Row, load_spec, rows
+from storage.store import Store
 
 COUNTERS = (
     "calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks",
@@ -20,18 +22,38 @@ ACCURACY_COLUMNS = (
 IDENTITY = ("dev", "name", "batch_size", "tag")
 
 
-def performance_csv(rows: Sequence[Row]) -> str:
+def performance_csv(store: Store, experiment_id: str) -> str:
     """A row per backend.
 
     One that failed has a speedup and a latency of 0.0, as in the harness; one that goes on or was
     cancelled has no numbers at all, because the harness has no word for a part of a run.
     """
-    return _csv(PERFORMANCE_COLUMNS, [_performance(row) for row in rows])
+    return _csv(PERFORMANCE_COLUMNS, map(_performance, rows(store, experiment_id)))
 
 
-def accuracy_csv(rows: Sequence[Row]) -> str:
-    """A row per backend; its status is empty where neither sameness nor failure was shown."""
-    return _csv(ACCURACY_COLUMNS, [_cells(row, ACCURACY_COLUMNS) for row in rows])
+def accuracy_csv(store: Store, experiment_id: str) -> str:
+    """A row per backend; its status is empty where neither sameness nor failure was shown.
+
+    Of an experiment of the scenario `accuracy` a row per backend and part, training or inference.
+    """
+    if load_spec(store, experiment_id).scenario == "accuracy":
+        return _csv(ACCURACY_COLUMNS, _checked(store, experiment_id))
+    found = rows(store, experiment_id)
+    return _csv(ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in found))
+
+
+def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
+    spec = load_spec(store, experiment_id)
+    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    for check in checks(store, experiment_id, spec):
+        if check.label in backends:
+            yield {
+                "dev": spec.device.partition(":")[0],
+                "name": spec.model.source,
+                "batch_size": str(spec.training.batch_size),
+                "tag": f"{check.label}-{check.part}",
+                "accuracy": check.status or "",
+            }
 
 
 def _performance(row: Row) -> dict[str, str]:
@@ -52,9 +74,9 @@ def _written(value: str | int | float | None) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
-def _csv(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
+def _csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(cells)
     return text.getvalue()

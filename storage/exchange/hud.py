@@ -4,10 +4,11 @@ Only fields that are known are written; of all of them the format requires `metr
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from storage.exchange.rows import GIGABYTES, Row
+from storage.exchange.rows import GIGABYTES, Row, rows
+from storage.store import Store
 
 SCHEMA_VERSION = "v3"
 NAME = "breakeven"
@@ -20,9 +21,10 @@ METRICS = (
 """Named as the harness's columns, in its units."""
 
 
-def records_json(rows: Sequence[Row]) -> str:
+def records_json(store: Store, experiment_id: str) -> str:
     """The text of a file."""
-    return json.dumps([record for row in rows for record in records(row)], indent=2) + "\n"
+    found = [record for row in rows(store, experiment_id) for record in records(row)]
+    return json.dumps(found, indent=2) + "\n"
 
 
 def records(row: Row) -> Iterator[dict[str, Any]]:

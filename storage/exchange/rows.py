@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from runner.run_dir import RunState
+from runner.spec import ExperimentSpec
 from storage.comparison import compare
 from storage.errors import NotExportable
 from storage.evidence import Evidence, load_evidence
@@ -83,6 +84,11 @@ class Row:
         if self.eager_peak_mem is None or not self.dynamo_peak_mem:
             return None
         return self.eager_peak_mem / self.dynamo_peak_mem
+
+
+def load_spec(store: Store, experiment_id: str) -> ExperimentSpec:
+    """What the experiment was to do; raises `NotInStore`."""
+    return compare(store, experiment_id).spec
 
 
 def rows(store: Store, experiment_id: str) -> list[Row]:
