@@ -419,3 +419,18 @@ def test_durations_read_naturally(seconds: float | None, expected: str):
 )
 def test_a_workload_is_called_by_the_ends_of_its_paths(model: str, data: str, said: str):
     assert words.workload(model, data) == said
+
+
+def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
+    spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
+    for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
+        recording = Recording(folder.runs, label, spec).start()
+        recording.block([0.5 + seconds] + [0.5] * 9, [1.0] * 10, compiled=[0])
+        layers = {"fx_graph": {"hit": 3, "miss": 1, "bypass": 0}}
+        recording.log.append("compile_cache", step=10, phase="training", layers=layers)
+        recording.block([0.5] * 10, [1.0] * 10).end()
+    app = opened(experiment=EXPERIMENT_ID)
+    assert "save 75.0 % of the compile time of **inductor**: 2 s instead of 8 s" in text(app)
+    table, caches = (entry.value for entry in app.dataframe)
+    assert table["Cold over warm"].tolist() == ["4.00x"]
+    assert caches["Hits"].tolist() == [3, 3]

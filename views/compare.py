@@ -28,9 +28,8 @@ def main() -> None:
         st.caption(verdicts.provenance(experiment))
         return
     if comparison.spec.scenario == "cache":
-        compare_cache.show(store, comparison.experiment_id)
+        compare_cache.show(store, comparison)
         st.caption(verdicts.provenance(experiment))
-        show_leaderboard(comparison)
         return
     show_answer(experiment, comparison)
     show_leaderboard(comparison)

@@ -10,30 +10,38 @@ import streamlit as st
 from storage import queries
 from storage.latency import ColdWarm, cold_and_warm
 from storage.metrics import DASH, METRICS
+from storage.results import Comparison
 from storage.store import Store
 from views import words
 from views.charts import layout
 from views.downloads import chart_card
 from views.palette import FAINT, run_colors
+from views.progress import FAILED
 from views.tables import show_table
 
 ROW_HEIGHT = 56
 _seconds = METRICS["compile_seconds"].format
 
 
-def show(store: Store, experiment_id: str) -> None:
+def show(store: Store, comparison: Comparison) -> None:
     """The answer in a sentence, a table, every process as a bar, and the caches' own counts."""
+    experiment_id = comparison.experiment_id
     found = cold_and_warm(store, experiment_id)
     st.markdown(f"### {headline(found)}")
+    ended = [result for result in comparison.results if result.state in FAILED]
+    if ended:
+        listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
+        st.warning(f"Did not finish: {listed}.", icon=":material/info:")
     if not found:
         return
     show_table("Compile latency with empty and with filled caches", table(found), "cold-warm", "")
     data = processes(found)
     draw = partial(latencies, data)
     definition = METRICS["compile_time_saved"].definition
-    chart_card("Compile latency of every process", draw, data, name="cold-warm", help=definition)
-    show_table("Hits and misses by layer of the cache",
-               queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"]),
+    chart_card("Compile latency of every process", draw, data, name="cold-warm-processes",
+               help=definition)  # fmt: skip
+    counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
+    show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
                "compile-caches", "None recorded yet.")  # fmt: skip
 
 
