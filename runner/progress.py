@@ -68,6 +68,8 @@ class RunProgress:
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
+            case "accuracy_status":
+                self.steps_done = event["iterations"]
             case "checkpoint":
                 self.checkpoint_step = event["step"]
             case "resumed":

@@ -98,3 +98,11 @@ def test_resume_refuses_where_no_run_left_a_checkpoint(
         Recording(DataDir(tmp_path).runs, label).claim().end(RunState.LOST)
     assert cli.main(["resume", EXPERIMENT_ID, f"--data-folder={tmp_path}"]) == cli.BAD_INPUT
     assert "checkpoint" in capsys.readouterr().err
+
+
+def test_a_check_of_correctness_has_done_its_iterations_when_it_is_recorded(tmp_path: Path) -> None:
+    run = Recording(tmp_path, "inductor", experiment_spec(scenario="accuracy"))
+    assert (progress(run).steps_done, progress(run).num_steps) == (0, 2)
+    run.log.append("accuracy_status", part="training", status="pass", iterations=2)
+    run.log.flush()
+    assert progress(run).steps_done == 2
