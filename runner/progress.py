@@ -60,11 +60,7 @@ class RunProgress:
             case "compile_started" | "compile_ended" as kind:
                 self.compiling_since = event["time"] if kind == "compile_started" else None
             case "step":
-                self.steps_done = event["step"] + 1
-                self.loss = float(event["loss"])
-                if not event["compiled"]:
-                    recent = [*self._recent_seconds, event["seconds"]]
-                    self._recent_seconds = recent[-NUM_RECENT_STEPS:]
+                self._take_step(event)
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
@@ -79,6 +75,13 @@ class RunProgress:
                 self.stopped = f"stopped after step {event['step']}: {event['reason']}"
             case "error":
                 self.error = event["message"]
+
+    def _take_step(self, step: dict[str, Any]) -> None:
+        self.steps_done = step["step"] + 1
+        self.loss = float(step["loss"])
+        if not step["compiled"]:
+            recent = [*self._recent_seconds, step["seconds"]]
+            self._recent_seconds = recent[-NUM_RECENT_STEPS:]
 
     def _is_telling(self, evaluation: dict[str, Any]) -> bool:
         split = next(iter(self.spec.evaluation.splits), "validation")
