@@ -1,6 +1,7 @@
 # make run       set up what is missing and serve the dashboard on http://localhost:8501
 # make test      set up what the tests need and run them
 # make test-gpu  what only a CUDA device can show; torch, transformers and pytest are enough
+# make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint      formatting, lint and types
 # make check     lint, then tests: what CI runs
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-gpu lint check machine chromium clean
+.PHONY: run test test-gpu parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -20,6 +21,9 @@ test: .venv/installed-dev chromium
 # With whatever python there is: a GPU machine often comes with its own torch.
 test-gpu:
 	$(PYTHON) -m pytest tests/test_gpu.py
+
+parity-trials: .venv/installed-dev
+	$(BIN)/python -m benchmarks.parity_trials
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
