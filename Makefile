@@ -1,5 +1,6 @@
 # make run       set up what is missing and serve the dashboard on http://localhost:8501
 # make test      set up what the tests need and run them
+# make test-slow real work that takes too long for every day; last result in docs/slow-tests.md
 # make test-gpu  what only a CUDA device can show; torch, transformers and pytest are enough
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint      formatting, lint and types
@@ -9,7 +10,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-gpu parity-trials lint check machine chromium clean
+.PHONY: run test test-slow test-gpu parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -17,6 +18,9 @@ run: .venv/installed
 
 test: .venv/installed-dev chromium
 	$(BIN)/python -m pytest
+
+test-slow: .venv/installed-dev chromium
+	$(BIN)/python -m pytest -m slow --durations=0
 
 # With whatever python there is: a GPU machine often comes with its own torch.
 test-gpu:

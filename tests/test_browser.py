@@ -166,6 +166,7 @@ def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir)
     expect(page.get_by_text("stopped").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page: Page, address: str, folder: DataDir
 ):

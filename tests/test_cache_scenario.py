@@ -50,6 +50,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.supervisor.LINGER_SECONDS", 0.0)
 
 
+@pytest.mark.slow
 def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
     data_dir: DataDir, patient: None
 ) -> None:

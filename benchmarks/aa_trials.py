@@ -1,0 +1,121 @@
+"""How often the verdicts of speed are right, on trials whose truth is known.
+
+Run from the project's root: `.venv/bin/python -m benchmarks.aa_trials FOLDER [COUNT]`
+
+Records 200 trials (`aa_recording`) in FOLDER and has the product's own comparison judge each twice:
+the baseline's work once more, and 3 % more work, each as if it were a backend beside baseline and
+control. Prints the counts in Markdown. Trials that are in FOLDER already are judged anew and not
+measured again.
+"""
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import platform  # noqa: E402  (numpy and torch read the number of threads when imported)
+import shutil  # noqa: E402
+import sys  # noqa: E402
+from collections import Counter  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+
+from benchmarks.aa_recording import (  # noqa: E402
+    BLOCK_STEPS,
+    NUM_ROUNDS,
+    SLOWDOWN,
+    record_trial,
+)
+from runner.run_dir import DataDir, RunState  # noqa: E402
+from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
+from storage.comparison import compare  # noqa: E402
+from storage.results import Comparison  # noqa: E402
+from storage.statistics import SIGNIFICANCE  # noqa: E402
+from storage.store import Store  # noqa: E402
+
+USUAL_COUNT = 200
+TRUTHS = {"same": 1.0, "slower": 1 / (1 + SLOWDOWN)}
+"""The speedup that the trial's third run has."""
+
+
+def experiment_spec() -> ExperimentSpec:
+    """What the journals of a trial pretend to be: so many steps, one sample each."""
+    return ExperimentSpec(
+        name="aa",
+        backends=("eager",),
+        data=DataSpec(num_train_samples=NUM_ROUNDS * BLOCK_STEPS),
+        training=TrainingSpec(batch_size=1),
+        block_steps=BLOCK_STEPS,
+    )
+
+
+def record(folder: Path, count: int) -> list[Path]:
+    """The trials' folders; those that are not complete are recorded."""
+    trials = [folder / f"{number:03d}" for number in range(count)]
+    for seed, trial in enumerate(trials):
+        if not (trial / "complete").exists():
+            shutil.rmtree(trial, ignore_errors=True)
+            trial.mkdir(parents=True)
+            record_trial(trial, seed)
+            (trial / "complete").touch()
+    return trials
+
+
+def judge(trials: Sequence[Path], third: str, folder: Path) -> list[Comparison]:
+    """Each trial as an experiment of baseline, control and a backend whose journal is `third`'s."""
+    shutil.rmtree(folder, ignore_errors=True)
+    data_dir = DataDir(folder)
+    for trial in trials:
+        spec = experiment_spec()
+        for variant in spec.variants:
+            run_spec = RunSpec(experiment_id=trial.name, experiment=spec, variant=variant)
+            run = data_dir.run_dir(run_spec.run_id)
+            run.write_spec(run_spec)
+            name = third if variant.role == "backend" else variant.role
+            shutil.copyfile(trial / f"{name}.jsonl", run.events_file)
+            run.write_exit(RunState.FINISHED, "training is over", 0)
+    with Store.in_memory(data_dir) as store:
+        return [compare(store, trial.name) for trial in trials]
+
+
+def row(third: str, comparisons: Sequence[Comparison]) -> dict[str, object]:
+    """Counts of verdicts, and how well interval and p-value keep their promises."""
+    backends = [comparison.results[-1] for comparison in comparisons]
+    verdicts = Counter(result.speed_verdict for result in backends)
+    speedups = [result.speedup for result in backends if result.speedup]
+    covers = [one.low <= TRUTHS[third] <= one.high for one in speedups if one.low and one.high]
+    low_p = [one.p_value < SIGNIFICANCE for one in speedups if one.p_value is not None]
+    floors = [one.noise_floor for one in comparisons if one.noise_floor is not None]
+    return {
+        "truth": "equal" if third == "same" else f"{SLOWDOWN:.0%} slower",
+        "n": len(backends),
+        **{verdict: verdicts[verdict] for verdict in ("faster", "slower", "same", "unsure")},
+        "p < 0.05": f"{np.mean(low_p):.1%}",
+        "interval holds the truth": f"{np.mean(covers):.1%}",
+        "median speedup": f"{np.median([one.median for one in speedups]):.4f}",
+        "median noise floor": f"{np.median(floors):.2%}",
+    }
+
+
+def markdown(rows: Sequence[dict[str, object]]) -> str:
+    table = pd.DataFrame(rows)
+    lines = [list(table.columns), ["---"] * len(table.columns), *table.values.tolist()]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    trials = record(folder, int(sys.argv[2]) if len(sys.argv) > 2 else USUAL_COUNT)
+    rows = [row(third, judge(trials, third, folder / "judged")) for third in TRUTHS]
+    load = os.getloadavg()[2]
+    sys.stdout.write(
+        f"{markdown(rows)}\n\nPython {platform.python_version()}, numpy {np.__version__}, "
+        f"{os.cpu_count()} cores, load {load:.1f} over the last 15 minutes\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
