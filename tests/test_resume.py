@@ -5,8 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from runner.run_dir import DataDir, RunDir, RunState
 from runner.spec import CheckpointSpec, DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
 from runner.user_code import CODE_VARIABLE
 from tests.loop import of_kind
+from tests.waiting import wait_until
 
 NUM_STEPS, NUM_KILLS = 120, 20
 KILLER = """
@@ -81,13 +80,6 @@ def work(run: RunDir, code: Path) -> int:
 def curve(run: RunDir) -> dict[int, tuple[float, float]]:
     steps = of_kind(read_events(run.events_file)[0], "step")
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
-
-
-def wait_until(condition: Callable[[], bool], patience_seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + patience_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_a_run_killed_at_20_random_steps_has_the_losses_of_one_that_was_not(

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,7 @@ from runner.process import ProcessIdentity
 from runner.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, submit
 from runner.run_dir import DataDir, RunDir, RunState
 from runner.spec import DataSpec, ExperimentSpec, TrainingSpec
-
-
-def wait_until(condition: Callable[[], bool], patience_seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + patience_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
+from tests.waiting import wait_until
 
 
 def sessions() -> set[int]:
