@@ -78,7 +78,7 @@ class RunProgress:
 
     def _take_step(self, step: dict[str, Any]) -> None:
         self.steps_done = step["step"] + 1
-        self.loss = float(step["loss"])
+        self.loss = None if step["loss"] is None else float(step["loss"])
         if not step["compiled"]:
             recent = [*self._recent_seconds, step["seconds"]]
             self._recent_seconds = recent[-NUM_RECENT_STEPS:]

@@ -12,6 +12,7 @@ from typing import Literal
 
 from runner.accuracy_spec import AccuracySpec
 from runner.cache_spec import CacheSpec
+from runner.speed_spec import SpeedSpec
 from runner.training_spec import (
     CheckpointSpec,
     EvaluationPoint,
@@ -20,15 +21,15 @@ from runner.training_spec import (
     TrainingSpec,
 )
 from runner.validation import Spec, require
-from runner.variants import Variant, cold_and_warm, parse_backend
+from runner.variants import Variant, cold_and_warm, parse_backend, repeated
 from runner.workload_spec import USER_CODE, DataSpec, ModelSpec, check_task
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "ModelSpec", "RunSpec", "Scenario", "Schedule", "StoppingSpec", "TrainingSpec",
+    "ModelSpec", "RunSpec", "Scenario", "Schedule", "SpeedSpec", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
 
-Scenario = Literal["train", "accuracy", "cache"]
+Scenario = Literal["train", "speed", "accuracy", "cache"]
 Schedule = Literal["turns", "sequential"]
 
 
@@ -39,9 +40,11 @@ class ExperimentSpec(Spec):
     name: str
     """What the experiment is called everywhere."""
     scenario: Scenario = "train"
-    """What each run does. `train`: trains, timed and evaluated. `accuracy`: compares outputs, loss,
-    gradients and weights of one batch with a reference in double precision. `cache`: trains a few
-    steps to time compiling, with empty compile caches and with those that this left."""
+    """What each run does. `train`: trains, timed and evaluated. `speed`: repeats steps of training
+    or inference on a few batches until their times are known well enough. `accuracy`: compares
+    outputs, loss, gradients and weights of one batch with a reference in double precision. `cache`:
+    trains a few steps to time compiling, with empty compile caches and with those that this left.
+    """
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
     model: ModelSpec = field(default_factory=ModelSpec)
@@ -50,6 +53,7 @@ class ExperimentSpec(Spec):
     evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
     stopping: StoppingSpec = field(default_factory=StoppingSpec)
     checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
+    speed: SpeedSpec = field(default_factory=SpeedSpec)
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
     callbacks: tuple[str, ...] = ()
@@ -95,6 +99,7 @@ class ExperimentSpec(Spec):
         rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
         require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
         self._check_evaluation()
+        self._check_speed()
         for callback in self.callbacks:
             rule = "must read path.py:Class"
             require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
@@ -119,6 +124,12 @@ class ExperimentSpec(Spec):
             missing = "test" in splits and self.data.num_test_samples == 0
             require(not missing, f"evaluation.{name}", splits, rule)
 
+    def _check_speed(self) -> None:
+        asked, there = self.speed.batches, self._num_full_windows
+        rule = f"must be at most {there}: data.num_train_samples make no more full batches"
+        fits = self.scenario != "speed" or asked <= there
+        require(fits, "speed.batches", asked, rule)
+
     @property
     def device(self) -> str:
         """The device that the turn of this experiment stands for."""
@@ -138,7 +149,21 @@ class ExperimentSpec(Spec):
         """Optimizer steps per epoch; the last one may have fewer micro-batches."""
         num_batches = self.data.num_train_samples / self.training.batch_size
         whole = math.floor if self.training.last_batch == "drop" else math.ceil
-        return math.ceil(whole(num_batches) / self.training.gradient_accumulation)
+        return math.ceil(whole(num_batches) / self.batches_per_step)
+
+    @property
+    def _num_full_windows(self) -> int:
+        return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether a step is a forward pass, which learns nothing and has no loss."""
+        return self.scenario == "speed" and self.speed.part == "inference"
+
+    @property
+    def batches_per_step(self) -> int:
+        """Micro-batches of a step."""
+        return 1 if self.is_inference else self.training.gradient_accumulation
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -148,7 +173,9 @@ class ExperimentSpec(Spec):
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps of one run."""
+        """Steps of one run; in the scenario `speed` those that it makes at most."""
+        if self.scenario == "speed":
+            return self.speed.num_blocks * self.block_steps
         if self.scenario == "accuracy":
             return self.accuracy.iterations
         if self.scenario == "cache":
@@ -157,17 +184,34 @@ class ExperimentSpec(Spec):
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """Every run of the experiment, baseline first. Only training needs a control: elsewhere
-        the reference in double precision shows what rounding does."""
-        variants = [Variant(label="baseline", role="baseline")]
-        if self.control and self.scenario == "train":
-            variants.append(Variant(label="control", role="control"))
+        """Every run of the experiment, baseline first; repeat by repeat."""
         if self.scenario == "cache":
-            for _, cold, warm in self.cold_and_warm:
-                variants += [cold, warm]
-        else:
-            variants += map(parse_backend, self.backends)
-        return tuple(variants)
+            pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
+            return (Variant(label="baseline", role="baseline"), *pairs)
+        return tuple(repeated(self._compared, self._num_repeats))
+
+    @property
+    def processes(self) -> dict[str, tuple[str, ...]]:
+        """What is compared, with the labels of the runs that are its repeats: `inductor` with
+        `inductor-1` and `inductor-2`, or with itself."""
+        labels = [variant.label for variant in self.variants]
+        if self._num_repeats == 1:
+            return {label: (label,) for label in labels}
+        size = len(self._compared)
+        return {one.label: tuple(labels[i::size]) for i, one in enumerate(self._compared)}
+
+    @property
+    def _num_repeats(self) -> int:
+        return self.speed.repeats if self.scenario == "speed" else 1
+
+    @property
+    def _compared(self) -> list[Variant]:
+        """Baseline, control and backends. Only where times or losses are compared is a control
+        needed: elsewhere the reference in double precision shows what rounding does."""
+        compared = [Variant(label="baseline", role="baseline")]
+        if self.control and self.scenario in ("train", "speed"):
+            compared.append(Variant(label="control", role="control"))
+        return [*compared, *map(parse_backend, self.backends)]
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
@@ -183,13 +227,13 @@ class ExperimentSpec(Spec):
 
     @property
     def races(self) -> bool:
-        """Whether all runs are alive at once. A warm run must wait for the cold one to end."""
+        """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
         return self.schedule == "turns" and self.scenario != "cache"
 
     @property
     def evaluates(self) -> EvaluationPoint:
         """When runs are evaluated."""
-        return "never" if self.scenario == "cache" else self.evaluation.when
+        return "never" if self.scenario in ("speed", "cache") else self.evaluation.when
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON go both ways:
 
-    supervisor -> run    {"round": 3, "position": 1}    your turn: one block, please
+    supervisor -> run    {"round": 3, "position": 1,
+                          "last": null}                  your turn: one block, please
     run -> supervisor    {"say": "ready"}               set up; waiting for the first turn
                          {"say": "done"}                block over, more to come
                          {"say": "finished"}            last block over
@@ -17,7 +18,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 """Environment variable that hands a run its two descriptors, as "read,write"."""
@@ -29,6 +30,8 @@ class Turn:
 
     round: int
     position: int
+    last: str | None = None
+    """Why no turn will follow this one; None if that is not decided."""
 
 
 class TurnPost:
@@ -53,7 +56,7 @@ class TurnPost:
     def give(self, turn: Turn) -> bool:
         """Passes the turn; False if the run is already gone."""
         try:
-            os.write(self._give, _line(round=turn.round, position=turn.position))
+            os.write(self._give, _line(**asdict(turn)))
         except BrokenPipeError:
             return False
         return True

@@ -9,7 +9,7 @@ A backend is written as its name, or with settings behind a colon:
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -90,6 +90,15 @@ def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Var
             for state in get_args(CacheState)
         )
         yield cold, warm
+
+
+def repeated(variants: Sequence[Variant], repeats: int) -> Iterator[Variant]:
+    """All variants once for each repeat, numbered `inductor-1`, `inductor-2`; a single repeat
+    leaves them as they are."""
+    for repeat in range(1, repeats + 1):
+        for variant in variants:
+            label = variant.label if repeats == 1 else f"{variant.label}-{repeat}"
+            yield replace(variant, label=label, repeat=repeat)
 
 
 def parse_backend(text: str) -> Variant:

@@ -96,7 +96,7 @@ CREATE TABLE steps (
 CREATE TABLE blocks (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
-    num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN,
+    num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN, warm_up BOOLEAN,
     peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
 );
 
@@ -166,13 +166,14 @@ CREATE TABLE errors (
 CREATE VIEW attempts AS
 SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt FROM resumptions;
 
--- The one definition of "steady": nothing compiled, and not the first block of an attempt.
+-- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
+-- attempt.
 CREATE VIEW judged_blocks AS
 WITH placed AS (
     SELECT b.*, coalesce(a.attempt, 1) AS attempt
     FROM blocks b ASOF LEFT JOIN attempts a ON a.run_id = b.run_id AND a.seq < b.seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
-    NOT coalesce(compiled, false)
+    NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
     AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
 FROM placed;
 

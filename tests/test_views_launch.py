@@ -121,7 +121,8 @@ def test_every_field_of_the_form_reaches_the_experiment(
     keep(folder, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
     own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
            "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
-    values = {path: value for path, value in CHANGED.items() if path not in OF_HUB_TEXTS} | own
+    unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache")}
+    values = {path: value for path, value in CHANGED.items() if path not in unasked} | own
     usual, debug = values.pop("backends")[1:], ["eager"]
 
     app = opened("launch")
@@ -135,6 +136,26 @@ def test_every_field_of_the_form_reaches_the_experiment(
     expected = changed(
         adjusted(PRESETS["quick"].spec, WITH_GPU), values | {"backends": (*usual, *debug)}
     )
+    assert launched(app, folder) == expected
+
+
+def fields_of(scenario: str) -> list[str]:
+    """What is asked of a scenario alone."""
+    return [path for path in CHANGED if path.startswith(f"{scenario}.")]
+
+
+@pytest.mark.parametrize("scenario", ["speed", "cache"])
+def test_fields_of_another_scenario_reach_the_experiment(
+    scenario: str,
+    folder: DataDir,  # noqa: F811
+):
+    values = {path: CHANGED[path] for path in fields_of(scenario)}
+    app = opened("launch")
+    set_field(app, "scenario", scenario)
+    app.run()
+    for path, value in values.items():
+        set_field(app, path, value)
+    expected = changed(adjusted(PRESETS["quick"].spec, MACHINE), values | {"scenario": scenario})
     assert launched(app, folder) == expected
 
 

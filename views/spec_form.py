@@ -8,7 +8,7 @@ from runner.capabilities import Capabilities
 from runner.errors import InvalidSpec
 from runner.spec import ExperimentSpec
 from runner.variants import parse_backend
-from views import evaluation_form, training_form, workload_form
+from views import evaluation_form, scenario_form, training_form, workload_form
 from views.fields import Fields
 from views.own_code import show_permission
 
@@ -85,7 +85,7 @@ def _ask_folded(
     with fields.subject("Checkpoints", "save"):
         evaluation_form.ask_checkpoints(fields)
     with fields.subject("Another scenario than training", "rule"):
-        _ask_scenario(fields)
+        scenario_form.ask_scenario(fields)
     with fields.subject("Own code", "code"):
         _ask_callbacks(fields)
     with fields.subject("Name, device and turns", "memory"):
@@ -116,27 +116,6 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
                                  name=name)  # fmt: skip
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
-
-
-def _ask_scenario(fields: Fields) -> None:
-    """What the runs do, and how closely they compare where they do not train."""
-    what, how, which = st.columns(3)
-    with what:
-        scenario = fields.ask(
-            "scenario", "Scenario",
-            "`train`: a race of trainings. `accuracy`: no race; each backend's outputs, loss and "
-            "gradients on one batch are compared with a reference in double precision. `cache`: no "
-            "race; compiling is timed with empty compile caches and with filled ones.",
-        )  # fmt: skip
-        fields.ask("cache.repeats", "Cold and warm pairs, for `cache`")
-    races = "" if scenario == "accuracy" else "Only the scenario `accuracy` compares tensors"
-    with how:
-        fields.ask("accuracy.tolerance", "Tolerance", lowest=0, step=0.001,
-                   empty="as the Dynamo harness has it", unless=races)  # fmt: skip
-        fields.ask("accuracy.iterations", "Iterations", unless=races)
-    with which:
-        fields.ask("accuracy.parts", "Parts", unless=races)
-        fields.ask("cache.steps", "Steps of each process, for `cache`")
 
 
 def _ask_callbacks(fields: Fields) -> None:

@@ -1,11 +1,15 @@
-"""Which samples each step trains on: an epoch's order, cut into micro-batches and windows."""
+"""Which samples each step trains on: an epoch's order, cut into micro-batches and windows.
 
-from typing import NamedTuple
+A window of micro-batches makes one step.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from runner.spec import TrainingSpec
+from runner.spec import ExperimentSpec, TrainingSpec
 from runner.worker.data import Split
 
 EPOCH_SEED_STRIDE = 1_000_003
@@ -21,12 +25,20 @@ class MicroBatch(NamedTuple):
     """Its part of all targets of the optimizer step, 0-dimensional, on the device."""
 
 
+class Windows(Protocol):
+    """The micro-batches of an epoch by optimizer step."""
+
+    epoch: int
+
+    def window(self, index: int) -> list[MicroBatch]:
+        """The micro-batches of the epoch's step number `index`, counted from 0."""
+
+
 class EpochBatches:
     """The micro-batches of one epoch, by optimizer step, in an order that the seed fixes.
 
-    A window of micro-batches makes one step; the epoch's last one takes what is left. Each
-    micro-batch weighs by its share of the window's targets (samples, or tokens), so a step is that
-    of one large batch, however the window is cut.
+    The epoch's last window takes what is left. Each micro-batch weighs by its share of the window's
+    targets (samples, or tokens), so a step is that of one large batch, however the window is cut.
     """
 
     def __init__(
@@ -76,3 +88,21 @@ class EpochBatches:
             for tensor in inputs.values():
                 torch._dynamo.mark_dynamic(tensor, 0)
         return MicroBatch(inputs, self._shares[number])
+
+
+class FixedBatches:
+    """The first full windows of the first epoch, over and over again.
+
+    They are made beforehand, so that a step's time is that of the step alone.
+    """
+
+    epoch = 0
+
+    def __init__(self, split: Split, experiment: ExperimentSpec) -> None:
+        """`split` is on the device of the steps."""
+        training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
+        first_epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
+        self._windows = [first_epoch.window(index) for index in range(experiment.speed.batches)]
+
+    def window(self, index: int) -> list[MicroBatch]:
+        return self._windows[index % len(self._windows)]

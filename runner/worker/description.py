@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from runner.spec import RunSpec
+from runner.spec import ExperimentSpec, RunSpec
 from runner.worker.flops import count_flops_per_sample
 from runner.worker.losses import Objective
 from runner.worker.models import weights_sha256
@@ -26,7 +26,7 @@ LEFT_OVER_NOTES = {
 def describe_workload(spec: RunSpec, workload: Workload, device: torch.device) -> dict[str, Any]:
     """The fields of the `workload` event, of a model on the device with its initial weights."""
     experiment, model, data = spec.experiment, workload.model, workload.data
-    samples = experiment.training.batch_size * experiment.training.gradient_accumulation
+    samples = experiment.training.batch_size * experiment.batches_per_step
     has_tokens = data.vocabulary_size is not None
     notes = _notes(spec)
     flops = _flops_per_sample(spec, workload, device, notes)
@@ -56,8 +56,11 @@ def _flops_per_sample(
     spec: RunSpec, workload: Workload, device: torch.device, notes: list[str]
 ) -> float | None:
     objective = Objective(spec.experiment.training, workload)
+    backward = not spec.experiment.is_inference
     try:
-        return count_flops_per_sample(workload.model, objective, workload.data.train, device)
+        return count_flops_per_sample(
+            workload.model, objective, workload.data.train, device, backward=backward
+        )
     except Exception as error:
         # Whatever a copy of somebody's model may not like, training itself need not.
         notes.append(f"Floating-point operations could not be counted: {error}")
@@ -78,7 +81,17 @@ def _notes(spec: RunSpec) -> list[str]:
         notes.append(f"{spec.variant.label}: {CUDAGRAPHS_MEMORY_NOTE}")
     if experiment.stopping.nonfinite:
         notes.append("Every step waits for the device, to see whether its loss is finite.")
+    if experiment.scenario == "speed":
+        notes.append(_fixed_batches(experiment))
+        return notes
     left_over = experiment.data.num_train_samples % training.batch_size
     if left_over:
         notes.append(LEFT_OVER_NOTES[training.last_batch].format(left_over))
     return notes
+
+
+def _fixed_batches(experiment: ExperimentSpec) -> str:
+    what = "forward pass, without gradients" if experiment.is_inference else "full optimizer step"
+    count = experiment.speed.batches
+    batches = "the same batch" if count == 1 else f"the same {count} batches"
+    return f"A step is a {what}; steps go over {batches} again and again."

@@ -15,9 +15,10 @@ NUM_SAMPLES = 2
 
 
 def count_flops_per_sample(
-    model: nn.Module, objective: Objective, split: Split, device: torch.device
+    model: nn.Module, objective: Objective, split: Split, device: torch.device, *, backward: bool
 ) -> float:
-    """Operations of forward and backward for one sample, by `torch.utils.flop_counter`.
+    """Operations of forward, and backward if asked for, for one sample, by
+    `torch.utils.flop_counter`.
 
     It counts matrix products, convolutions and attention, an addition and a multiplication as two.
     The model is on the device; a copy of it runs, so that nothing of it changes. Attention goes
@@ -28,6 +29,7 @@ def count_flops_per_sample(
     batch = {name: tensor.to(device) for name, tensor in inputs.items()}
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         loss, _ = objective(trial(**batch), batch["labels"])
-        loss.backward()  # type: ignore[no-untyped-call]
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
     total: int = counter.get_total_flops()
     return total / len(batch["labels"])

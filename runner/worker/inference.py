@@ -78,13 +78,19 @@ class Inference:
             with torch.compiler.set_stance("force_eager"), self._precision.autocast():
                 output = self._model(**batch)
             return output, logits_of(output)
+        output = self.forward(batch)
+        logits = logits_of(output)
+        return output, logits.clone() if self._replays_graphs else logits
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:
+        """What the variant's compiled model says of a batch, in the mode that the model is in.
+
+        A captured CUDA graph overwrites its outputs at the next replay.
+        """
         if self._replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with self._precision.autocast():
-            output = self._compiled(batch)
-        logits = logits_of(output)
-        # A captured CUDA graph overwrites its outputs at the next replay.
-        return output, logits.clone() if self._replays_graphs else logits
+            return self._compiled(batch)
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
         size = self._batch_size

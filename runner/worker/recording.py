@@ -15,7 +15,8 @@ from runner.worker.stepping import StepResult
 
 @dataclass
 class Steps:
-    """The steps of a block so far. What they computed stays on the device until it is over."""
+    """The steps of a block so far. What they computed stays on the device until it is over; forward
+    passes leave nothing but whether they compiled."""
 
     losses: list[Tensor] = field(default_factory=list)
     terms: list[Tensor] = field(default_factory=list)
@@ -58,16 +59,17 @@ class BlockRecorder:
             return
         losses, norms = _read(steps.losses), _read(steps.gradient_norms)
         terms = torch.stack(steps.terms).tolist() if steps.terms else []
-        for index, loss in enumerate(losses):
+        rates = steps.learning_rates
+        for index in range(len(steps)):
             self._log.append(
                 "step",
                 step=block.first_step + index,
                 epoch=block.epoch,
                 round=turn.round,
-                loss=loss,
+                loss=losses[index] if losses else None,
                 seconds=cost.seconds[index],
                 compiled=steps.compiled[index],
-                learning_rate=steps.learning_rates[index],
+                learning_rate=rates[index] if rates else None,
                 gradient_norm=norms[index] if norms else None,
                 **({"losses": self._named(terms[index])} if terms else {}),
             )
@@ -79,6 +81,7 @@ class BlockRecorder:
             num_steps=len(steps),
             seconds=sum(cost.seconds),
             compiled=any(steps.compiled),
+            warm_up=block.warm_up,
             peak_memory_bytes=cost.memory.peak_bytes,
             reserved_memory_bytes=cost.memory.reserved_bytes,
         )

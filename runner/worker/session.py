@@ -11,6 +11,7 @@ from runner.spec import ExperimentSpec, RunSpec
 from runner.worker.accuracy import AccuracyCheck
 from runner.worker.description import describe_workload
 from runner.worker.environment import describe_environment, find_device, set_precision
+from runner.worker.forward_passes import ForwardPasses
 from runner.worker.models import perturb
 from runner.worker.training import Trainer
 from runner.worker.turn_source import TurnSource
@@ -45,8 +46,10 @@ def _prepare_work(
     spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
 ) -> Callable[[TurnSource], bool]:
     """What is left to do with the turns of a run; it says whether it came to its end."""
+    if spec.experiment.is_inference:
+        return ForwardPasses(spec, workload, device, log).measure
     match spec.experiment.scenario:
-        case "train" | "cache":
+        case "train" | "speed" | "cache":
             return Trainer(spec, workload, run, device, log).train
         case "accuracy":
             return AccuracyCheck(spec, workload, device, log).check

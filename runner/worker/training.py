@@ -10,7 +10,7 @@ from runner.run_dir import RunDir
 from runner.spec import RunSpec
 from runner.training_spec import MODEL_LOSS, SplitName
 from runner.turns import Turn
-from runner.worker.batches import EpochBatches
+from runner.worker.batches import EpochBatches, FixedBatches, Windows
 from runner.worker.callback_setup import CallbackSetup
 from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.checkpoints import Checkpointed, latest_checkpoint, load_checkpoint
@@ -79,7 +79,9 @@ class Trainer:
         self._recorder = BlockRecorder(log, self._objective.names, self._state)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
-        self._epoch_batches: EpochBatches | None = None
+        self._windows: Windows | None = None
+        if experiment.scenario == "speed":
+            self._windows = FixedBatches(self._splits["train"], experiment)
         maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
 
@@ -94,6 +96,8 @@ class Trainer:
             turn = turns.wait()
             if turn is None or not self._take_turn(block, turn, turns):
                 return False
+            if turn.last is not None:
+                self._state.stop(turn.last)
             is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
             if is_over:
                 self._end()
@@ -125,7 +129,7 @@ class Trainer:
     def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
         """A block and what follows it; False if it was left early because somebody asked to."""
         self._state.epoch = block.epoch
-        if block.first_step % self._experiment.steps_per_epoch == 0:
+        if block.window == 0:
             self._hooks.call("epoch_begin")
         if not self._train_block(block, turn, turns):
             return False
@@ -141,11 +145,10 @@ class Trainer:
     def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
         steps, state, hooks = Steps(), self._state, self._hooks
         batches = self._batches_of(block.epoch)
-        first_window = block.first_step % self._experiment.steps_per_epoch
         replays_graphs = self._variant.captures_cuda_graphs
         self._memory.reset()
         self._clock.start()
-        for window in range(first_window, first_window + block.num_steps):
+        for window in range(block.window, block.window + block.num_steps):
             if turns.stop_requested or state.stop_reason:
                 break
             if replays_graphs:
@@ -167,17 +170,17 @@ class Trainer:
         self._log.flush()
         return len(steps) == block.num_steps or state.stop_reason is not None
 
-    def _batches_of(self, epoch: int) -> EpochBatches:
-        if self._epoch_batches is None or self._epoch_batches.epoch != epoch:
+    def _batches_of(self, epoch: int) -> Windows:
+        if self._windows is None or self._windows.epoch != epoch:
             training = self._experiment.training
             is_compiled = self._variant.backend is not None
-            self._epoch_batches = EpochBatches(
+            self._windows = EpochBatches(
                 self._splits["train"],
                 training,
                 epoch,
                 symbolic_size=is_compiled and training.last_batch == "dynamic",
             )
-        return self._epoch_batches
+        return self._windows
 
     def _evaluate(self) -> None:
         """Every split asked for, without a compiler and under the run's own."""

@@ -1,0 +1,74 @@
+"""The scenario `speed`, part `inference`: forward passes over a few batches, timed by blocks."""
+
+import torch
+
+from runner.events import EventLog
+from runner.spec import RunSpec
+from runner.turns import Turn
+from runner.worker.batches import FixedBatches
+from runner.worker.callbacks import TrainingState
+from runner.worker.compiling import CompileObserver, compile_blocks
+from runner.worker.inference import Inference
+from runner.worker.measuring import PeakMemory, make_clock
+from runner.worker.plan import Block, plan_blocks
+from runner.worker.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.stepping import MixedPrecision
+from runner.worker.turn_source import TurnSource
+from runner.worker.workload import Workload
+
+
+class ForwardPasses:
+    """Has one model answer the same batches over and over under one backend."""
+
+    def __init__(
+        self, spec: RunSpec, workload: Workload, device: torch.device, log: EventLog
+    ) -> None:
+        """The workload's model is on the device already."""
+        self._experiment = experiment = spec.experiment
+        self._log = log
+        model = workload.model.eval()
+        self._batches = FixedBatches(workload.data.train.to(device), experiment)
+        self._observer = CompileObserver(log)
+        self._clock = make_clock(device)
+        self._memory = PeakMemory(device)
+        self._recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
+        if spec.variant.scope == "blocks":
+            compile_blocks(model, spec.variant)
+        training = experiment.training
+        precision = MixedPrecision(training, device)
+        self._model = Inference(model, precision, spec.variant, training.batch_size, own_loss=False)
+
+    @torch.no_grad()
+    def measure(self, turns: TurnSource) -> bool:
+        """Block after block until a turn is the last one (True), or until somebody asks to stop
+        (False)."""
+        for block in plan_blocks(self._experiment):
+            turn = turns.wait()
+            if turn is None or not self._time_block(block, turn, turns):
+                return False
+            is_over = block.end == self._experiment.num_steps or turn.last is not None
+            if turn.last is not None:
+                self._log.append("stopped", step=block.end, reason=turn.last)
+            turns.done(finished=is_over)
+            if is_over:
+                return True
+        return True
+
+    def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        """Whether all its steps were done."""
+        steps = Steps()
+        self._memory.reset()
+        self._clock.start()
+        for step in range(block.first_step, block.end):
+            if turns.stop_requested:
+                break
+            for batch in self._batches.window(step):
+                self._model.forward(batch.inputs)
+            self._clock.mark()
+            steps.compiled.append(self._observer.compiled_since_last_asked())
+            self._observer.step = step + 1
+        cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+        self._recorder.write(block, turn, steps, cost)
+        self._observer.report()
+        self._log.flush()
+        return len(steps) == block.num_steps
