@@ -6,59 +6,38 @@ Run from the project's root: `make parity-trials`, or
 Each experiment has a seed of its own (weights, samples, their order, dropout) and trains baseline,
 control, the correct backends and one of the planted faults (tests/faults/trial.py), one after
 another, in this process on one thread. In a folder that is named, trainings are kept, and those it
-has already are only judged again. Prints Markdown tables.
+has already (`parity_recording` makes them on another machine or device) are only judged again.
+Prints Markdown tables.
 """
 
-import logging
-import os
-import shutil
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["HF_HUB_OFFLINE"] = "1"
-
-import torch
-
+from benchmarks.parity_recording import CORRECT, GRAPHS, NUM_TRIALS, all_trials, quieten, record
 from storage.results import Result
-from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, judge_trial, run_trial
-
-NUM_TRIALS = {"relu net": 80, "tiny BERT": 20}
-"""The trainings of BERT take three times as long."""
-CORRECT = ("eager", "aot_eager", "inductor")
-DONE = "done"
-"""Marks a trial that was trained to its end."""
-Trial = tuple[str, list[Result]]
+from tests.faults.judging import judge_trial
+from tests.faults.trial import FIRST_EFFECTS
 
 
-def trials(num_trials: dict[str, int], folder: Path) -> Iterator[Trial]:
+def judged(num_trials: dict[str, int], folder: Path) -> Iterator[tuple[str, list[Result]]]:
     """The workload and the results of every experiment."""
-    for workload, number in num_trials.items():
-        has_relu = workload == "relu net"
-        faults = [fault for fault in FIRST_EFFECTS if has_relu or fault != TORCHS_OWN]
-        for seed in range(number):
-            place = folder / workload.replace(" ", "_") / str(seed)
-            if (place / DONE).exists():
-                comparison = judge_trial(place)
-            else:
-                shutil.rmtree(place, ignore_errors=True)
-                fault = faults[seed % len(faults)]
-                comparison = run_trial(place, workload, seed, (*CORRECT, fault))
-                (place / DONE).touch()
-            yield workload, list(comparison.results)
-            sys.stderr.write(f"\r{workload}: {seed + 1} of {number} experiments ")
+    for trial in all_trials(num_trials):
+        place = record(trial, folder, "cpu", "float32")
+        yield trial.workload, list(judge_trial(place).results)
+        number = num_trials[trial.workload]
+        sys.stderr.write(f"\r{trial.workload}: {trial.seed + 1} of {number} experiments ")
 
 
-def tables(found: Iterable[Trial]) -> str:
+def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
     """False alarms per workload and correct backend, and what became of each fault."""
     correct: dict[tuple[str, str], list[Result]] = defaultdict(list)
     faulty: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for workload, results in found:
         for result in results:
-            kind = correct if result.label in CORRECT else faulty
+            kind = correct if result.label in (*CORRECT, GRAPHS) else faulty
             if result.role == "backend":
                 kind[workload, result.label].append(result)
     lines = [
@@ -95,12 +74,11 @@ def _ratios(results: Iterable[Result]) -> list[float]:
 
 
 def main() -> None:
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    quieten()
     numbers = dict(zip(NUM_TRIALS, map(int, sys.argv[2:]), strict=False))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
-        sys.stdout.write(tables(trials({**NUM_TRIALS, **numbers}, folder)))
+        sys.stdout.write(tables(judged({**NUM_TRIALS, **numbers}, folder)))
 
 
 if __name__ == "__main__":

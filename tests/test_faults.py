@@ -6,7 +6,8 @@ One seed; a hundred are in benchmarks/parity_trials.py.
 import pytest
 
 from storage.results import Result
-from tests.faults.trial import FIRST_EFFECTS, run_trial
+from tests.faults.judging import judge_trial
+from tests.faults.trial import FIRST_EFFECTS, train_trial
 
 CORRECT = ("eager", "aot_eager")
 SOON = 20
@@ -17,8 +18,8 @@ SOON = 20
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     """One experiment of all faults beside correct backends, by label."""
     folder = tmp_path_factory.mktemp("trial")
-    comparison = run_trial(folder, "relu net", seed=1, backends=(*CORRECT, *FIRST_EFFECTS))
-    return {result.label: result for result in comparison.results}
+    train_trial(folder, "relu net", seed=1, backends=(*CORRECT, *FIRST_EFFECTS))
+    return {result.label: result for result in judge_trial(folder).results}
 
 
 @pytest.mark.parametrize("fault", FIRST_EFFECTS)

@@ -1,0 +1,82 @@
+"""Trains the experiments that `parity_trials` judges: correct backends beside a planted fault.
+
+On a machine that lacks what judging needs, or to train on several processes at once, run from the
+project's root: `python -m benchmarks.parity_recording FOLDER DEVICE PRECISION PART OF`
+where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone.
+"""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, cast
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+
+from runner.training_spec import Precision
+from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, train_trial
+
+NUM_TRIALS = {"relu net": 80, "tiny BERT": 20}
+"""The trainings of BERT take three times as long."""
+CORRECT = ("eager", "aot_eager", "inductor")
+GRAPHS = "cudagraphs"
+"""Correct as well, where it can run. Not beside a fault in dropout, which it would switch off."""
+NEEDS_DROPOUT = "other_dropout"
+DONE = "done"
+"""Marks a trial that was trained to its end."""
+
+
+class Trial(NamedTuple):
+    workload: str
+    seed: int
+    fault: str
+
+    def folder(self, parent: Path) -> Path:
+        return parent / self.workload.replace(" ", "_") / str(self.seed)
+
+
+def all_trials(num_trials: dict[str, int]) -> Iterator[Trial]:
+    """Every experiment, each with one of the faults that can show in its workload."""
+    for workload, number in num_trials.items():
+        has_relu = workload == "relu net"
+        faults = [fault for fault in FIRST_EFFECTS if has_relu or fault != TORCHS_OWN]
+        for seed in range(number):
+            yield Trial(workload, seed, faults[seed % len(faults)])
+
+
+def record(trial: Trial, parent: Path, device: str, precision: Precision) -> Path:
+    """The folder of the trial, trained now unless it was before."""
+    folder = trial.folder(parent)
+    if not (folder / DONE).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        captures = device != "cpu" and trial.fault != NEEDS_DROPOUT
+        backends = (*CORRECT, *([GRAPHS] if captures else []), trial.fault)
+        train_trial(
+            folder, trial.workload, trial.seed, backends, device=device, precision=precision
+        )
+        (folder / DONE).touch()
+    return folder
+
+
+def quieten() -> None:
+    """One thread, and no warnings of compilers that planted faults confuse."""
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+
+
+def main() -> None:
+    quieten()
+    parent, device, precision = Path(sys.argv[1]), sys.argv[2], cast(Precision, sys.argv[3])
+    part, parts = int(sys.argv[4]), int(sys.argv[5])
+    for trial in islice(all_trials(NUM_TRIALS), part, None, parts):
+        record(trial, parent, device, precision)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""What the product's own comparison says of a trial that has been trained."""
+
+from pathlib import Path
+
+from runner.run_dir import DataDir
+from storage.comparison import compare
+from storage.results import Comparison
+from storage.store import Store
+from tests.faults.trial import TRIAL
+
+
+def judge_trial(folder: Path) -> Comparison:
+    with Store.in_memory(DataDir(folder)) as store:
+        return compare(store, TRIAL)
