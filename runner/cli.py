@@ -35,6 +35,8 @@ from runner.queue import (
 )
 from runner.run_dir import DataDir
 from runner.spec import ExperimentSpec
+from runner.suite_command import add_suite_options, read_cells
+from runner.suite_queue import submit_missing
 from runner.supervisor import LINGER_SECONDS, supervise
 from runner.terminal import watch
 from runner.user_code import CODE_VARIABLE, allowed_folders
@@ -83,6 +85,18 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
     _print(submit(data_dir, _checked_spec(data_dir, options)))
+    return 0
+
+
+def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
+    suite_run, cells = read_cells(options)
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    for cell in cells:
+        check(cell, machine)
+    queued = submit_missing(data_dir, cells)
+    for experiment_id, cell in queued:
+        _print(f"{experiment_id}  {cell.name}")
+    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued")
     return 0
 
 
@@ -180,6 +194,9 @@ def parser() -> argparse.ArgumentParser:
     compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "work off the queue, then end")
+    suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
+    suite.usage = "python -m runner suite NAME [options]"
+    add_suite_options(suite)
     add("status", _status, "list experiments and the state of their runs")
     stop = add("cancel", _cancel, "stop an experiment")
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")

@@ -5,7 +5,7 @@ the three tables below.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -49,8 +49,8 @@ REPEATED = ("callbacks", "training.losses", "training.parameter_groups")
 """Lists of which each entry takes an option of its own; those of other lists stand in one."""
 CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
 """What a field may be, where its type does not say so."""
-UNASKED = ("fallback_of",)
-"""What nobody asks for: the supervisor sets it."""
+UNASKED = ("suite_run", "fallback_of")
+"""What nobody asks for: the command `suite` sets it, or the supervisor."""
 
 Read = TypeVar("Read")
 
@@ -143,11 +143,19 @@ def spec_options() -> Iterator[Option]:
 
 
 def add_spec_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options to a command, in groups named after the parts of a specification."""
+    """Adds all options to a command, and one for a file of them."""
     text = "JSON file of a whole experiment; options given beside it replace its values"
     parser.add_argument("--spec", type=Path, metavar="FILE", help=text)
+    add_field_options(parser)
+
+
+def add_field_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Adds an option for every field but those at the paths `without`, in groups named after the
+    parts of a specification."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in spec_options():
+        if option.path in without:
+            continue
         title = option.section or "experiment"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
@@ -157,13 +165,18 @@ def add_spec_options(parser: argparse.ArgumentParser) -> None:
 def read_spec(given: argparse.Namespace) -> ExperimentSpec:
     """The experiment that parsed options describe; raises `RunnerError` if they cannot be."""
     values = asdict(_read_file(given.spec)) if given.spec is not None else {}
+    read_fields(given, values)
+    spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
+    return spec if "name" in values else replace(spec, name=_name_of(spec))
+
+
+def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
+    """Puts the fields that parsed options name into `values`, those of sections into theirs."""
     for option in spec_options():
-        value = getattr(given, option.path)
+        value = getattr(given, option.path, None)
         if value is not None:
             holder = values.setdefault(option.section, {}) if option.section else values
             holder[option.name] = tuple(value) if isinstance(value, list) else value
-    spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
-    return spec if "name" in values else replace(spec, name=_name_of(spec))
 
 
 def write_spec(spec: ExperimentSpec) -> list[str]:

@@ -22,7 +22,14 @@ from runner.training_spec import (
 )
 from runner.validation import Spec, require
 from runner.variants import Variant, cold_and_warm, parse_backend, repeated
-from runner.workload_spec import USER_CODE, DataSpec, ModelSpec, check_task
+from runner.workload_spec import (
+    RANDOM_DATA,
+    SUITE_TASK,
+    USER_CODE,
+    DataSpec,
+    ModelSpec,
+    check_task,
+)
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
@@ -72,6 +79,8 @@ class ExperimentSpec(Spec):
     """Steps per turn."""
     time_limit_seconds: float = 3600.0
     """Longest that one run may work; waiting for its turn is not counted."""
+    suite_run: str | None = None
+    """Id of the suite run that the experiment is a cell of."""
     fallback_of: str | None = None
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
 
@@ -94,6 +103,7 @@ class ExperimentSpec(Spec):
         rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
         require(batch <= samples, "training.batch_size", batch, rule)
         check_task(self.task)
+        self._check_suite_model()
         last_batch = self.training.last_batch
         fixed = any(variant.backend == "cudagraphs" for variant in compiled)
         rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
@@ -108,6 +118,15 @@ class ExperimentSpec(Spec):
         rule = "needs a CUDA device; on the CPU choose float32 or bf16"
         require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
                  rule)  # fmt: skip
+
+    def _check_suite_model(self) -> None:
+        is_suite_task = self.task == SUITE_TASK
+        rule = f"must be a model of a benchmark suite with the task {SUITE_TASK!r}, and only then"
+        is_suite_model = self.model.from_suite is not None
+        require(is_suite_model == is_suite_task, "model.source", self.model.source, rule)
+        rule = f"must be {RANDOM_DATA!r} with the task {SUITE_TASK!r}, and only then"
+        is_random = self.data.source == RANDOM_DATA
+        require(is_random == is_suite_task, "data.source", self.data.source, rule)
 
     def _check_evaluation(self) -> None:
         evaluation = self.evaluation
@@ -159,6 +178,13 @@ class ExperimentSpec(Spec):
     def is_inference(self) -> bool:
         """Whether a step is a forward pass, which learns nothing and has no loss."""
         return self.scenario == "speed" and self.speed.part == "inference"
+
+    @property
+    def trains(self) -> bool:
+        """Whether a run makes optimizer steps."""
+        if self.scenario == "accuracy":
+            return "training" in self.accuracy.parts
+        return not self.is_inference
 
     @property
     def batches_per_step(self) -> int:

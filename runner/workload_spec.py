@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runner.validation import Spec, require
 
@@ -17,7 +17,20 @@ BUILTIN_MODELS = {
 BUILTIN_DATA = {
     "builtin:reviews": "star reviews written by a generator, 5 labels",
     "builtin:digits": "1,797 real scans of handwritten digits, 8 x 8 pixels, 10 labels",
+    "builtin:random": "random numbers in the shapes that a benchmark suite's model takes",
 }
+RANDOM_DATA = "builtin:random"
+SUITE_TASK = "suite"
+"""The task of models that come with a benchmark suite; their samples are random."""
+SUITE_SOURCES = {
+    "huggingface": "huggingface:BertForMaskedLM or huggingface:BertForMaskedLM/16",
+    "timm": "timm:resnet18",
+    "torchbench": "torchbench:resnet18",
+}
+"""How each suite names its models; behind a stroke how many times smaller one is."""
+SUITE_MODEL = re.compile(
+    r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d*))?"
+)
 DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
 TASKS = tuple(
     sorted(
@@ -36,13 +49,24 @@ def check_task(task: str) -> None:
     require(task in TASKS, "task", task, f"must be one of {', '.join(TASKS)}")
 
 
+class SuiteModelName(NamedTuple):
+    """A model of a benchmark suite."""
+
+    suite: str
+    name: str
+    divisor: int
+    """How many times fewer layers, heads and words it has than the suite's."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
     """Which model is trained."""
 
     source: str = "builtin:bert-tiny"
-    """A built-in configuration (`builtin:...`, random weights), a local folder, a hub name, or
-    `path.py:function`, which is called without arguments and returns an `nn.Module`."""
+    """A built-in configuration (`builtin:...`, random weights), a model of a benchmark suite
+    (`huggingface:BertForMaskedLM`, 16 times smaller `huggingface:BertForMaskedLM/16`, `timm:...`,
+    `torchbench:...`, random weights), a local folder, a hub name, or `path.py:function`, which is
+    called without arguments and returns an `nn.Module`."""
     dropout: Literal["auto", "keep", "off"] = "auto"
     """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
     numbers of its own, because its losses could then not be compared with the baseline's."""
@@ -52,6 +76,18 @@ class ModelSpec(Spec):
         if self.is_builtin:
             rule = f"must be one of {', '.join(BUILTIN_MODELS)}"
             require(self.source in BUILTIN_MODELS, "model.source", self.source, rule)
+        suite = self.source.partition(":")[0]
+        if suite in SUITE_SOURCES:
+            found = self.from_suite
+            fits = found is not None and (found.divisor == 1 or suite == "huggingface")
+            rule = f"must read such as {SUITE_SOURCES[suite]}"
+            require(fits, "model.source", self.source, rule)
+
+    @property
+    def from_suite(self) -> SuiteModelName | None:
+        """Which model of a benchmark suite it is; None for any other model."""
+        match = SUITE_MODEL.fullmatch(self.source)
+        return match and SuiteModelName(match["suite"], match["name"], int(match["divisor"] or 1))
 
     @property
     def is_builtin(self) -> bool:

@@ -14,7 +14,7 @@ from runner.cli_options import spec_options
 from runner.options import parse_options, write_options
 from runner.queue import experiments
 from runner.run_dir import DataDir
-from runner.spec import ExperimentSpec
+from runner.spec import ExperimentSpec, ModelSpec
 from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, TASKS
 from views import workload_form
 from views.presets import PRESETS, adjusted
@@ -273,9 +273,10 @@ def test_the_columns_are_asked_that_task_and_data_have(
 
 def test_what_is_offered_for_each_task_is_known_to_the_specification():
     assert set(workload_form.MODELS) == set(workload_form.DATA) == set(TASKS) - {"custom"}
-    assert {model for models in workload_form.MODELS.values() for model in models} == {
-        *BUILTIN_MODELS
-    }
+    offered = {model for models in workload_form.MODELS.values() for model in models}
+    builtin = {model for model in offered if model.startswith("builtin:")}
+    assert builtin == {*BUILTIN_MODELS}
+    assert all(ModelSpec(source=model).from_suite for model in offered - builtin)
     assert {data for sources in workload_form.DATA.values() for data in sources} == {*BUILTIN_DATA}
 
 

@@ -15,7 +15,14 @@ from torch._dynamo.utils import same
 from runner.events import read_events
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import RunDir
-from runner.spec import AccuracySpec, ExperimentSpec, ModelSpec, RunSpec
+from runner.spec import (
+    AccuracySpec,
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
 from runner.worker.sameness import default_tolerance, gradient_scales, judge
 from tests.faults.planted_faults import negated_inference, zeroed_gradients
 from tests.loop import TurnsOnPaper, experiment, of_kind, run
@@ -309,17 +316,26 @@ def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() ->
 
 
 @pytest.mark.parametrize(
-    ("task", "precision", "part", "device", "tolerance"),
+    ("task", "model", "precision", "part", "device", "tolerance"),
     [
-        ("text_classification", "float32", "training", CPU, 1e-2),
-        ("masked_lm", "bf16", "inference", CUDA, 1e-3),
-        ("custom", "float32", "training", CPU, 1e-4),
-        ("custom", "float32", "training", CUDA, 1e-3),
-        ("custom", "float32", "inference", CUDA, 1e-4),
-        ("custom", "fp16", "inference", CUDA, 1e-3),
+        ("text_classification", "a/hub-name", "float32", "training", CPU, 1e-2),
+        ("masked_lm", "a/hub-name", "bf16", "inference", CUDA, 1e-3),
+        ("custom", "a.py:b", "float32", "training", CPU, 1e-4),
+        ("custom", "a.py:b", "float32", "training", CUDA, 1e-3),
+        ("custom", "a.py:b", "float32", "inference", CUDA, 1e-4),
+        ("custom", "a.py:b", "bf16", "inference", CUDA, 1e-3),
+        ("suite", "timm:resnet18", "float32", "training", CPU, 1e-2),
+        ("suite", "torchbench:resnet18", "float32", "training", CPU, 1e-4),
     ],
 )
 def test_tolerances_are_those_of_the_harness(
-    task: str, precision: Any, part: Any, device: torch.device, tolerance: float
+    task: str, model: str, precision: Any, part: Any, device: torch.device, tolerance: float
 ) -> None:
-    assert default_tolerance(task, precision, part, device) == tolerance
+    experiment = ExperimentSpec(
+        name="x",
+        task=task,
+        model=ModelSpec(source=model),
+        data=DataSpec(source="builtin:random" if task == "suite" else "a.py:b"),
+        training=TrainingSpec(precision=precision),
+    )
+    assert default_tolerance(experiment, part, device) == tolerance

@@ -53,7 +53,7 @@ def test_a_builtin_workload_trains_in_one_graph(
 
 
 def test_every_task_says_on_its_first_line_what_the_model_learns() -> None:
-    assert set(TASKS) == {*BUILTIN, "custom"}
+    assert set(TASKS) == {*BUILTIN, "custom", "suite"}
     for task in TASKS:
         module = importlib.import_module(f"runner.worker.tasks.{task}")
         assert (module.__doc__ or "").splitlines()[0].endswith(".")

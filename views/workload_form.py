@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 
 from runner.spec import DataSpec, ExperimentSpec
-from runner.workload_spec import BUILTIN, DATA_FILE_SUFFIXES, TASKS
+from runner.suites import SUITES
+from runner.workload_spec import (
+    BUILTIN,
+    DATA_FILE_SUFFIXES,
+    RANDOM_DATA,
+    SUITE_SOURCES,
+    SUITE_TASK,
+    TASKS,
+)
 from views.fields import Fields
 from views.own_code import show_permission
 
@@ -13,17 +21,20 @@ MODELS = {
     "masked_lm": BERTS,
     "causal_lm": ("builtin:gpt2-tiny",),
     "image_classification": ("builtin:vit-small",),
+    SUITE_TASK: tuple(model.source for name in SUITE_SOURCES for model in SUITES[name].models),
 }
-"""Built-in models that fit a task; one of one's own has none."""
+"""Models that fit a task and need no download; one of one's own has none."""
 DATA = {
     "text_classification": ("builtin:reviews",),
     "masked_lm": ("builtin:reviews",),
     "causal_lm": ("builtin:reviews",),
     "image_classification": ("builtin:digits",),
+    SUITE_TASK: (RANDOM_DATA,),
 }
 TASK_HELP = (
     "What the model learns: the label of a text or an image, hidden words of a text (`masked_lm`), "
-    "the next word (`causal_lm`), or what a model and data of your own come with (`custom`)."
+    "the next word (`causal_lm`), what a model and data of your own come with (`custom`), or "
+    "nothing: a model of PyTorch's benchmarks on random samples, for its speed (`suite`)."
 )
 OWN_MODEL = (
     "A function of your own, `path.py:function`: called without arguments, it returns an "

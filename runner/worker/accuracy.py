@@ -152,10 +152,10 @@ class AccuracyCheck:
         return passed
 
     def _tolerance(self, part: Part) -> float:
-        asked, precision = self._experiment.accuracy.tolerance, self._experiment.training.precision
+        asked = self._experiment.accuracy.tolerance
         if asked is not None:
             return asked
-        return default_tolerance(self._experiment.task, precision, part, self._device)
+        return default_tolerance(self._experiment, part, self._device)
 
 
 def _attempt(

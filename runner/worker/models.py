@@ -63,14 +63,14 @@ def make_model(
     source = experiment.model.source
     if experiment.model.is_builtin:
         kind, size = BUILTIN_CONFIGURATIONS[source]
-        config = _without_dropout(kind(**(size | shape | settings)), experiment)
+        config = without_dropout(kind(**(size | shape | settings)), experiment)
         model: nn.Module = architecture.from_config(config)
         return model
     try:
         config = transformers.AutoConfig.from_pretrained(source, **settings)
         model = architecture.from_pretrained(
             source,
-            config=_without_dropout(config, experiment),
+            config=without_dropout(config, experiment),
             dtype=torch.float32,
             ignore_mismatched_sizes=True,
         )
@@ -124,7 +124,7 @@ def switch_off_dropout(model: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def _without_dropout(config: Any, experiment: ExperimentSpec) -> Any:
+def without_dropout(config: Any, experiment: ExperimentSpec) -> Any:
     """Sets every dropout probability to 0 if the experiment trains without."""
     if not experiment.has_dropout:
         for name, value in config.to_dict().items():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from runner.accuracy_spec import Part
-from runner.training_spec import Precision
+from runner.spec import ExperimentSpec
 
 SMALL_TENSOR = 1000
 """Elements below which chance dominates the error of a tensor."""
@@ -79,11 +79,12 @@ def multiplier_for(tensor: Tensor, tolerance: float) -> float:
     return 3.0 if is_half or is_pointwise_kernel or is_noisy else 2.0
 
 
-def default_tolerance(task: str, precision: Precision, part: Part, device: torch.device) -> float:
-    """The harness's: that of its suites of transformers and timm, or of TorchBench for one's own
-    models."""
-    training = part == "training"
-    if task != "custom":
+def default_tolerance(experiment: ExperimentSpec, part: Part, device: torch.device) -> float:
+    """The harness's: that of its suites of transformers and timm, or of TorchBench for its models
+    and for one's own."""
+    training, precision = part == "training", experiment.training.precision
+    model = experiment.model.from_suite
+    if experiment.task != "custom" and (model is None or model.suite != "torchbench"):
         return 1e-2 if training else 1e-3
     is_half = precision in ("bf16", "fp16")
     return 1e-3 if is_half or (training and device.type == "cuda") else 1e-4

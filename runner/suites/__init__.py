@@ -1,0 +1,11 @@
+"""The suites that there are, by name; each in a module of its own (docs/suites.md).
+
+Only what to run: names, sizes, tolerances. `runner/worker/suites/` builds the models.
+"""
+
+from runner.suite_spec import Suite
+from runner.suites import cachebench, huggingface, timm, torchbench
+
+SUITES: dict[str, Suite] = {
+    module.SUITE.name: module.SUITE for module in (huggingface, timm, torchbench, cachebench)
+}

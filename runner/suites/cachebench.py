@@ -1,0 +1,18 @@
+"""The models with which PyTorch's `cachebench.py` times cold and warm compiling."""
+
+from runner.suite_spec import Suite
+from runner.suites import huggingface, torchbench
+
+TORCHBENCH_MODELS = ("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama")
+HUGGINGFACE_MODELS = ("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification")
+
+SUITE = Suite(
+    name="cachebench",
+    text="Compile latency with empty and with filled caches, of eight models.",
+    models=(
+        *torchbench.SUITE.choose(TORCHBENCH_MODELS),
+        *huggingface.SUITE.choose(HUGGINGFACE_MODELS),
+    ),
+    scenarios=("cache",),
+    parts=("training",),
+)

@@ -1,0 +1,146 @@
+"""Models of transformers, in the sizes of the Dynamo harness's `huggingface.py`."""
+
+from runner.suite_spec import Suite, SuiteModel
+
+BATCH_SIZES = {
+    "AlbertForMaskedLM": 8,
+    "AlbertForQuestionAnswering": 8,
+    "AllenaiLongformerBase": 8,
+    "BartForCausalLM": 8,
+    "BartForConditionalGeneration": 4,
+    "BertForMaskedLM": 32,
+    "BertForQuestionAnswering": 32,
+    "BlenderbotForCausalLM": 32,
+    "BlenderbotForConditionalGeneration": 16,
+    "BlenderbotSmallForCausalLM": 256,
+    "BlenderbotSmallForConditionalGeneration": 128,
+    "CamemBert": 32,
+    "DebertaV2ForMaskedLM": 8,
+    "DebertaV2ForQuestionAnswering": 8,
+    "DistilBertForMaskedLM": 256,
+    "DistilBertForQuestionAnswering": 512,
+    "DistillGPT2": 32,
+    "ElectraForCausalLM": 64,
+    "ElectraForQuestionAnswering": 128,
+    "GPT2ForSequenceClassification": 8,
+    "GPTJForCausalLM": 1,
+    "GPTJForQuestionAnswering": 1,
+    "GPTNeoForCausalLM": 32,
+    "GPTNeoForSequenceClassification": 32,
+    "GoogleFnet": 32,
+    "LayoutLMForMaskedLM": 32,
+    "LayoutLMForSequenceClassification": 32,
+    "M2M100ForConditionalGeneration": 64,
+    "MBartForCausalLM": 8,
+    "MBartForConditionalGeneration": 4,
+    "MT5ForConditionalGeneration": 32,
+    "MegatronBertForCausalLM": 16,
+    "MegatronBertForQuestionAnswering": 16,
+    "MobileBertForMaskedLM": 256,
+    "MobileBertForQuestionAnswering": 256,
+    "OPTForCausalLM": 4,
+    "PLBartForCausalLM": 16,
+    "PLBartForConditionalGeneration": 8,
+    "PegasusForCausalLM": 128,
+    "PegasusForConditionalGeneration": 64,
+    "RobertaForCausalLM": 32,
+    "RobertaForQuestionAnswering": 32,
+    "T5ForConditionalGeneration": 8,
+    "T5Small": 8,
+    "TrOCRForCausalLM": 64,
+    "XGLMForCausalLM": 32,
+    "XLNetLMHeadModel": 16,
+    "YituTechConvBert": 32,
+}
+"""The largest that fit a GPU of 40 GB, before they are divided."""
+DIVISORS = {
+    "AlbertForMaskedLM": 2,
+    "AllenaiLongformerBase": 2,
+    "BartForCausalLM": 2,
+    "BertForMaskedLM": 2,
+    "BlenderbotForCausalLM": 8,
+    "DebertaV2ForMaskedLM": 4,
+    "DistilBertForMaskedLM": 2,
+    "DistillGPT2": 2,
+    "ElectraForCausalLM": 2,
+    "GPT2ForSequenceClassification": 2,
+    "GoogleFnet": 2,
+    "LayoutLMForMaskedLM": 2,
+    "M2M100ForConditionalGeneration": 4,
+    "MBartForCausalLM": 2,
+    "MT5ForConditionalGeneration": 2,
+    "MegatronBertForCausalLM": 4,
+    "MobileBertForMaskedLM": 2,
+    "OPTForCausalLM": 2,
+    "PLBartForCausalLM": 2,
+    "PegasusForCausalLM": 4,
+    "RobertaForCausalLM": 2,
+    "T5ForConditionalGeneration": 2,
+    "T5Small": 2,
+    "TrOCRForCausalLM": 2,
+    "XGLMForCausalLM": 4,
+    "XLNetLMHeadModel": 2,
+    "YituTechConvBert": 2,
+}
+"""By how much the harness divides a batch size, so that backends fit as well."""
+ACCURACY_BATCH_SIZE = 1
+TOLERANCES = {
+    "BertForMaskedLM": {"training": 2e-2},
+    "GPT2ForSequenceClassification": {"inference": 4e-3, "cpu inference": 5e-3},
+    "MT5ForConditionalGeneration": {"training": 2e-2},
+}
+SKIPPED = {
+    "BlenderbotForConditionalGeneration": "the harness cannot copy it",
+    "GPTJForCausalLM": "too large: 6 billion parameters do not fit a GPU of 40 GB",
+    "GPTJForQuestionAnswering": "too large: 6 billion parameters do not fit a GPU of 40 GB",
+    "GPTNeoForCausalLM": "the harness cannot copy it",
+    "GPTNeoForSequenceClassification": "the harness cannot copy it",
+}
+_GENERATES = "it generates text with weights of the hub, which a configuration cannot replace"
+LEFT_OUT = {
+    "Reformer": "the harness skips it, and transformers trains it at one length only",
+    "BigBird": "the harness took it out of its list",
+    **dict.fromkeys(
+        (
+            "meta-llama/Llama-3.2-1B", "google/gemma-2-2b", "google/gemma-3-4b-it",
+            "openai/whisper-tiny", "Qwen/Qwen3-0.6B", "mistralai/Mistral-7B-Instruct-v0.3",
+            "openai/gpt-oss-20b",
+        ),
+        _GENERATES,
+    ),
+}  # fmt: skip
+_LENGTHS: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (1024, ("GPT2", "Bart", "T5", "PLBart", "MBart", "AllenaiLongformerBase")),
+    (2048, ("OPT",)),
+    (512, ("Albert", "Deberta", "Layout", "Electra", "XLNet", "MegatronBert", "Bert", "Roberta",
+           "CamemBert", "DistillGPT2", "GoogleFnet", "YituTechConvBert")),
+    (256, ("TrOCR",)),
+)  # fmt: skip
+"""Tokens per sample, by how a model's name begins; all others have `USUAL_LENGTH`."""
+USUAL_LENGTH = 128
+
+
+def sequence_length(name: str) -> int:
+    """Tokens per sample, by the harness's rule."""
+    for length, beginnings in _LENGTHS:
+        if name.startswith(beginnings):
+            return length
+    return USUAL_LENGTH
+
+
+SUITE = Suite(
+    name="huggingface",
+    text="Models of transformers from their default configurations, with random weights.",
+    models=tuple(
+        SuiteModel(
+            source=f"huggingface:{name}",
+            batch_size=max(1, batch_size // DIVISORS.get(name, 1)),
+            accuracy_batch_size=ACCURACY_BATCH_SIZE,
+            sequence_length=sequence_length(name),
+            tolerances=TOLERANCES.get(name, {}),
+            skipped=SKIPPED.get(name),
+        )
+        for name, batch_size in BATCH_SIZES.items()
+    ),
+    left_out=LEFT_OUT,
+)
