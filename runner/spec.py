@@ -72,7 +72,7 @@ class ExperimentSpec(Spec):
     devices: tuple[str, ...] = ("cpu",)
     """Where each run computes; one device, `cpu` or `cuda:N`."""
     cpu_threads: int | None = None
-    """Threads a run computes with on the CPU; None means half the cores."""
+    """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
     block_steps: int = 10

@@ -7,6 +7,7 @@ import numpy as np
 
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
+from storage.device_doubts import device_cautions, device_notes
 from storage.evidence import Evidence
 from storage.formats import format_share
 from storage.resampling import MIN_PAIRS
@@ -38,14 +39,15 @@ def cautions(
         *_about_schedule(spec),
         *_about_control(spec, runs, floor),
         *_about_rounds(runs, speedups),
+        *device_cautions(spec, runs),
         *_notes(runs, of_all=False),
     )
 
 
-def notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
+def notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[str, ...]:
     """What the runs say of the workload that they share, and where all of them stopped early."""
     stops = () if len(_lengths(runs)) > 1 else _stops(runs)
-    return (*_notes(runs, of_all=True), *stops)
+    return (*_notes(runs, of_all=True), *stops, *device_notes(spec, runs))
 
 
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[str, ...]:

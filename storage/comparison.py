@@ -13,6 +13,7 @@ from runner.spec import ExperimentSpec
 from storage import parity as rules
 from storage import queries
 from storage.cautions import cautions, notes
+from storage.device_doubts import device_doubts
 from storage.evidence import Evidence, load_evidence
 from storage.inference import break_parity, judge_inference
 from storage.parity import Parity
@@ -74,6 +75,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
             pair,
             _parity(spec, baseline, control, run),
             _loss_excess(baseline, run),
+            device_doubts(run, baseline),
         )
         for run, ratio, p_holm, pair in zip(runs, speedups, holm(tested), pairs, strict=True)
     ]
@@ -83,7 +85,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         baseline="baseline",
         results=tuple(results),
         warnings=cautions(spec, runs, speedups, floor),
-        notes=notes(runs),
+        notes=notes(spec, runs),
         noise_floor=floor,
         loss_band=_loss_band(spec, baseline, control),
     )
@@ -121,6 +123,7 @@ def _result(
     pairs: pd.DataFrame,
     parity: Parity | None,
     training_loss_excess: float | None,
+    doubts: tuple[str, ...],
 ) -> Result:
     verdict: SpeedVerdict | None = None
     if run.role == "backend" and len(run.steps):
@@ -158,6 +161,7 @@ def _result(
         break_even=_break_even(run, pairs),
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,
+        device_doubts=doubts,
     )
 
 

@@ -40,6 +40,8 @@ class Evidence:
     """By step, those that were recorded; NaN is a loss that is not a number."""
     steps: pd.DataFrame
     blocks: pd.DataFrame
+    device: pd.DataFrame
+    """How the device fared: `storage.queries.device_samples`."""
     evaluations: pd.DataFrame
     """Of the primary split, without a compiler, by the number of steps done."""
     scores: pd.DataFrame
@@ -151,6 +153,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
+        "device": queries.device_samples(store, experiment_id),
         "scores": queries.evaluation_metrics(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
         "graph_breaks": _of_training(queries.graph_breaks(store, experiment_id)),

@@ -29,6 +29,7 @@ EVENT_TABLES = {
     "graph_break": "graph_breaks",
     "step": "steps",
     "block": "blocks",
+    "device": "device_samples",
     "evaluation": "evaluations",
     "checkpoint": "checkpoints",
     "resumed": "resumptions",

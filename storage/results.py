@@ -58,6 +58,8 @@ class Result:
     """None for a run that compiled nothing, or without a paired round."""
     graph_breaks: int | None
     recompiles: int | None
+    device_doubts: tuple[str, ...] = ()
+    """What befell the device while this run was timed; `Comparison.warnings` say it, too."""
 
     @property
     def training_loss_check(self) -> LossCheck | None:

@@ -13,6 +13,7 @@ import duckdb
 TAKEN_BACK = {
     "steps": "step >= resumed_step",
     "blocks": "first_step >= resumed_step",
+    "device_samples": "first_step >= resumed_step",
     "gradient_statistics": "step >= resumed_step",
     # What came after so many steps came before the checkpoint that was made there.
     "evaluations": "step > resumed_step",

@@ -46,7 +46,8 @@ CREATE TABLE environments (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_name VARCHAR,
     cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
-    cuda VARCHAR, driver VARCHAR, variables JSON
+    cuda VARCHAR, driver VARCHAR, variables JSON, usable_cpus BIGINT, cpu_threads_reason VARCHAR,
+    interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON
 );
 
 CREATE TABLE workloads (
@@ -98,6 +99,17 @@ CREATE TABLE blocks (
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
     num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN, warm_up BOOLEAN,
     peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
+);
+
+CREATE TABLE device_samples (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
+    temperature_celsius DOUBLE, power_watts DOUBLE, utilization DOUBLE, throttle_reasons VARCHAR[],
+    throttled_seconds MAP(VARCHAR, DOUBLE), device_memory_used_bytes BIGINT,
+    processes STRUCT(pid BIGINT, name VARCHAR, memory_bytes BIGINT)[],
+    wall_seconds DOUBLE, cpus BIGINT, own_cpu_seconds DOUBLE, busy_cpu_seconds DOUBLE,
+    stolen_cpu_seconds DOUBLE, throttled_periods BIGINT, cpu_frequency_mhz DOUBLE,
+    load_average DOUBLE
 );
 
 CREATE TABLE evaluations (
@@ -186,6 +198,21 @@ ASOF LEFT JOIN attempts a ON a.run_id = s.run_id AND a.seq < s.seq
 LEFT JOIN judged_blocks b
     ON b.run_id = s.run_id AND b.round = s.round
     AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
+
+-- Throttled is a block at whose end a reason to do so holds, or held for a tenth of its time. Of
+-- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
+CREATE VIEW judged_device_samples AS
+SELECT d.*, coalesce(b.steady, false) AS steady,
+    list_sort(list_distinct(throttle_reasons || coalesce(list_filter(
+        map_keys(throttled_seconds),
+        lambda name: throttled_seconds[name] > 0.1 * wall_seconds), []))) AS throttled_by,
+    CASE WHEN processes IS NOT NULL AND device_memory_used_bytes IS NOT NULL THEN coalesce(
+        list_sum(list_transform(processes, lambda one: one.memory_bytes)), 0)
+    END AS others_memory_bytes,
+    greatest(0, busy_cpu_seconds - own_cpu_seconds) / (wall_seconds * cpus) AS others_cpu_share,
+    stolen_cpu_seconds / (wall_seconds * cpus) AS stolen_cpu_share
+FROM device_samples d
+LEFT JOIN judged_blocks b USING (run_id, round, first_step);
 
 -- Journals from before there were phases and attempts tell of training.
 CREATE VIEW judged_frames AS

@@ -49,6 +49,7 @@ class Recording:
         self.log = EventLog(self.run.events_file)
         self.num_steps = 0
         self._num_blocks = 0
+        self._last_first_step = 0
 
     def start(self, *, environment: dict[str, Any] | None = None, **workload: Any) -> "Recording":
         """The events that precede training; keyword arguments change the workload."""
@@ -116,8 +117,16 @@ class Recording:
             reserved_memory_bytes=reserved_memory_bytes,
         )
         self.log.flush()
+        self._last_first_step = self.num_steps
         self.num_steps += len(seconds)
         self._num_blocks += 1
+        return self
+
+    def device(self, **fields: Any) -> "Recording":
+        """How the device fared in the latest block; before the first one, how it was found."""
+        of_block = {"round": self._num_blocks - 1, "first_step": self._last_first_step}
+        self.log.append("device", **(of_block if self._num_blocks else {}), **fields)
+        self.log.flush()
         return self
 
     def blocks(

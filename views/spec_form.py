@@ -142,8 +142,9 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
     with where:
         devices = [device.id for device in machine.devices]
         fields.ask_one("devices", "Device", "Where every run computes.", devices)
-        fields.ask("cpu_threads", "CPU threads", "Threads of each run; empty means half the cores.",
-                   empty="half the cores")  # fmt: skip
+        fields.ask("cpu_threads", "CPU threads",
+                   "Threads of each run; empty means half the CPUs that it may use.",
+                   empty="half the CPUs")  # fmt: skip
         fields.ask("time_limit_seconds", "Time limit (s)", step=60.0)
     with turns:
         fields.ask(

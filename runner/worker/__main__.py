@@ -5,6 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from runner.cpus import cpu_allowance
 from runner.errors import RunnerError
 from runner.events import EventLog
 from runner.exits import WorkerExit, explain
@@ -54,7 +55,7 @@ def _work(run: RunDir) -> WorkerExit:
 
 def _prepare_process(spec: RunSpec, run: RunDir) -> None:
     """Settings that must stand before torch is imported."""
-    threads = spec.experiment.cpu_threads or max(1, (os.cpu_count() or 1) // 2)
+    threads = spec.experiment.cpu_threads or cpu_allowance().default_threads
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -9,16 +9,22 @@ from typing import Any
 
 import torch
 
+from runner.cpus import cpu_allowance, explain_threads
 from runner.errors import WorkloadError
 from runner.training_spec import Precision
+from runner.worker.nvidia import NvidiaDevice, Unavailable
 from runner.worker.probe import cpu_name
+from runner.worker.processes import Family
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
 
 
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """The fields of the `environment` event."""
+def describe_environment(
+    experiment_id: str, device: torch.device, cpu_threads: int | None
+) -> dict[str, Any]:
+    """The fields of the `environment` event; `cpu_threads` as the specification asks for them."""
+    allowance = cpu_allowance()
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
@@ -30,8 +36,11 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         },
         "cpu_model": cpu_name(),
         "num_cpus": os.cpu_count(),
+        "usable_cpus": allowance.usable,
         "cpu_threads": torch.get_num_threads(),
-        **_describe_device(device),
+        "cpu_threads_reason": explain_threads(cpu_threads, allowance),
+        "interop_threads": torch.get_num_interop_threads(),
+        **_describe_device(experiment_id, device),
         "variables": {
             name: value
             for name, value in sorted(os.environ.items())
@@ -58,11 +67,17 @@ def set_precision(precision: Precision) -> None:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
-def _describe_device(device: torch.device) -> dict[str, Any]:
+def _describe_device(experiment_id: str, device: torch.device) -> dict[str, Any]:
     if device.type == "cpu":
         return {"device_name": cpu_name()}
     properties = torch.cuda.get_device_properties(device)
+    limits: dict[str, Any]
+    try:
+        limits = NvidiaDevice(device, Family(experiment_id)).limits
+    except Unavailable as reason:
+        limits = {"notes": [str(reason)]}
     return {
+        **limits,
         "device_name": properties.name,
         "gpu_memory_bytes": properties.total_memory,
         "cuda": torch.version.cuda,

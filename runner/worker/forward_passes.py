@@ -8,6 +8,7 @@ from runner.turns import Turn
 from runner.worker.batches import FixedBatches
 from runner.worker.callbacks import TrainingState
 from runner.worker.compiling import CompileObserver, compile_blocks
+from runner.worker.device_monitor import DeviceMonitor
 from runner.worker.inference import Inference
 from runner.worker.measuring import PeakMemory, make_clock
 from runner.worker.plan import Block, plan_blocks
@@ -31,6 +32,7 @@ class ForwardPasses:
         self._observer = CompileObserver(log)
         self._clock = make_clock(device)
         self._memory = PeakMemory(device)
+        self._monitor = DeviceMonitor(spec.experiment_id, device, log)
         self._recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
@@ -58,6 +60,7 @@ class ForwardPasses:
         """Whether all its steps were done."""
         steps = Steps()
         self._memory.reset()
+        self._monitor.begin()
         self._clock.start()
         for step in range(block.first_step, block.end):
             if turns.stop_requested:
@@ -68,6 +71,7 @@ class ForwardPasses:
             steps.compiled.append(self._observer.compiled_since_last_asked())
             self._observer.step = step + 1
         cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+        self._monitor.end(round=turn.round, first_step=block.first_step)
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()

@@ -16,6 +16,7 @@ from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.checkpoints import Checkpointed, latest_checkpoint, load_checkpoint
 from runner.worker.compiling import CompileObserver, compile_blocks, make_compiler
 from runner.worker.data import Split
+from runner.worker.device_monitor import DeviceMonitor
 from runner.worker.evaluation import evaluate
 from runner.worker.inference import Inference
 from runner.worker.losses import Objective
@@ -51,6 +52,7 @@ class Trainer:
         self._observer = CompileObserver(log)
         self._clock = make_clock(device)
         self._memory = PeakMemory(device)
+        self._monitor = DeviceMonitor(spec.experiment_id, device, log)
         training = experiment.training
         precision = MixedPrecision(training, device)
         self._objective = Objective(training, workload)
@@ -147,6 +149,7 @@ class Trainer:
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
         self._memory.reset()
+        self._monitor.begin()
         self._clock.start()
         for window in range(block.window, block.window + block.num_steps):
             if turns.stop_requested or state.stop_reason:
@@ -165,6 +168,7 @@ class Trainer:
             state.step += 1
             self._observer.step = state.step
         cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+        self._monitor.end(round=turn.round, first_step=block.first_step)
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()

@@ -7,6 +7,7 @@ None). A loss in a result is never missing: there NaN means that the loss itself
 from storage.queries.accuracy import accuracy_statuses, accuracy_tensors
 from storage.queries.compiler import compile_caches, compile_metrics, compiles, graph_breaks
 from storage.queries.course import checkpoints, resumptions, stops
+from storage.queries.device import device_samples
 from storage.queries.experiments import (
     experiment_state,
     list_experiments,
@@ -37,9 +38,9 @@ from storage.queries.series import (
 
 __all__ = [
     "MAX_POINTS", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks", "checkpoints",
-    "compile_caches", "compile_metrics", "compiles", "cumulative_times", "environments",
-    "evaluation_metrics", "evaluations", "experiment_state", "fields_of", "gradient_statistics",
-    "graph_breaks", "list_experiments", "list_runs", "loss_terms", "losses", "own_values",
-    "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
-    "step_times", "stops", "unreadable", "workloads",
+    "compile_caches", "compile_metrics", "compiles", "cumulative_times", "device_samples",
+    "environments", "evaluation_metrics", "evaluations", "experiment_state", "fields_of",
+    "gradient_statistics", "graph_breaks", "list_experiments", "list_runs", "loss_terms", "losses",
+    "own_values", "predictions", "resumptions", "revision", "run_record", "sources",
+    "step_settings", "step_times", "stops", "unreadable", "workloads",
 ]  # fmt: skip

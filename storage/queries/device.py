@@ -1,0 +1,30 @@
+"""How the device and its CPUs fared while blocks ran."""
+
+import pandas as pd
+from pandas.api.types import is_list_like
+
+from storage.queries.rows import rows, timestamp
+from storage.store import Store
+
+
+def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
+    """One row per block, and one from before the first: that one has no `round` and `first_step`.
+
+    `throttled_by` lists why the device's clocks were held back in this block, and is None where
+    nobody knows; so is `processes`, a list of dictionaries (pid, name, memory_bytes) of processes
+    that are none of the experiment's: on CUDA those on the device, on the CPU those that were busy
+    when much of it was taken. `steady` says whether the block was.
+    """
+    columns = (
+        "time, round, first_step, steady, sm_clock_mhz, memory_clock_mhz, temperature_celsius, "
+        "power_watts, utilization, throttled_by, device_memory_used_bytes, processes, "
+        "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
+        "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
+        "others_cpu_share, stolen_cpu_share"
+    )
+    frame = rows(store, experiment_id, "judged_device_samples", columns, "seq")
+    frame["time"] = timestamp(frame["time"])
+    for column in ("throttled_by", "processes"):
+        lists = [list(value) if is_list_like(value) else None for value in frame[column]]
+        frame[column] = pd.Series(lists, index=frame.index, dtype=object)
+    return frame
