@@ -1,6 +1,7 @@
 """What the data folder holds, on the terminal and as files:
 
     python -m storage compare EXPERIMENT
+    python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
     python -m storage import FILE...
 
@@ -14,6 +15,9 @@ there is no control, or no backend). A broken parity outranks a run that did not
 2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
 `accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
 does not pass. In the scenario `cache`, which proves no parity, there is no 4.
+
+Exit status of `suite`: 0 every cell passed; 1 one is not over; 2 bad input; 3 one failed; 5 one is
+worse than in the earlier suite run, which outranks the others.
 """
 
 import argparse
@@ -24,7 +28,7 @@ from pathlib import Path
 from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
-from storage import correctness_report, gate, latency
+from storage import correctness_report, gate, latency, suite_report
 from storage.comparison import compare
 from storage.correctness import checks
 from storage.errors import StoreError
@@ -33,6 +37,8 @@ from storage.exchange.imports import import_file
 from storage.report import imported_table, report
 from storage.results import Comparison
 from storage.store import Store
+from storage.suite import outcomes
+from storage.suite_regressions import against
 
 EXAMPLES = PROJECT_ROOT / "examples"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
@@ -64,6 +70,18 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
+
+
+def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with _open(data_dir) as store:
+        store.ingest_all()
+        found = outcomes(store, options.suite_run)
+        earlier = options.against and outcomes(store, options.against)
+    print(suite_report.suite_report(options.suite_run, found))  # noqa: T201
+    compared = against(found, earlier) if earlier else None
+    if compared is not None:
+        print(f"\n{suite_report.against_report(options.against, compared)}")  # noqa: T201
+    return suite_report.exit_status(found, compared)
 
 
 def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -129,6 +147,9 @@ def parser() -> argparse.ArgumentParser:
     add_fail_if(comparing)
     exporting.add_argument("--format", choices=list(FORMATS), required=True)
     exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
+    summing = add("suite", _suite, "print the summary of a suite run, and what changed")
+    summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
+    summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
     importing = add("import", _import, "keep CSV files of the Dynamo harness beside own results")
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
     return whole

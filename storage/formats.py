@@ -1,7 +1,7 @@
 """How measured values are written for people; what is undefined is a dash."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -103,3 +103,20 @@ def format_p_value(p: Any) -> str:
 
 
 format_text = _defined(str)
+
+
+def aligned_table(rows: list[list[str]], num_text_columns: int) -> list[str]:
+    """The lines of a table for the terminal; the first row holds the titles.
+
+    The first columns are words, aligned left; the others to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rows = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    return ["  ".join(_aligned(row, widths, num_text_columns)).rstrip() for row in rows]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], num_text_columns: int) -> list[str]:
+    return [
+        cell.ljust(width) if column < num_text_columns else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

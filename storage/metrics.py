@@ -292,6 +292,24 @@ _ALL = (
         name="recompiles", title="Recompiles", unit="", better="lower", format=format_count,
         definition="Frames compiled again because a guard of the earlier code failed.",
     ),
+    Metric(
+        name="pass_rate", title="Pass rate", unit="", better="higher", format=format_share,
+        definition="Share of a suite's models, of those that were checked, whose check passes.",
+    ),
+    Metric(
+        name="geomean_speedup", title="Mean speedup", unit="x", better="higher",
+        format=format_ratio,
+        definition="Geometric mean of the speedups of a suite's models, failures left out.",
+    ),
+    Metric(
+        name="mean_compile_seconds", title="Mean compile latency", unit="s", better="lower",
+        format=format_seconds,
+        definition="Mean of the compile latencies of a suite's models.",
+    ),
+    Metric(
+        name="memory_ratio", title="Memory ratio", unit="x", better="higher", format=format_ratio,
+        definition="The baseline's peak memory over the backend's; above 1 the backend saves.",
+    ),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from storage.exchange.imports import ImportedRow
-from storage.formats import DASH, format_share
+from storage.formats import DASH, aligned_table, format_share
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
@@ -76,26 +76,12 @@ def imported_table(imported: Sequence[ImportedRow]) -> str:
         ]
         for row in imported
     ]  # fmt: skip
-    return "\n".join(_aligned_table([titles, *cells]))
+    return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
 
 
 def _table(results: Sequence[Result]) -> list[str]:
     rows = [list(COLUMNS), *([cell(result) for cell in COLUMNS.values()] for result in results)]
-    return _aligned_table(rows)
-
-
-def _aligned_table(rows: list[list[str]]) -> list[str]:
-    """The first row holds the titles."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    rows.insert(1, ["-" * width for width in widths])
-    return ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [
-        cell.ljust(width) if column < NUM_TEXT_COLUMNS else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+    return aligned_table(rows, NUM_TEXT_COLUMNS)
 
 
 def _speedup(speedup: Ratio | None) -> str:

@@ -35,12 +35,14 @@ from storage.queries.series import (
     step_settings,
     step_times,
 )
+from storage.queries.suites import OPEN_STATES, list_suite_runs, suite_experiments
 
 __all__ = [
-    "MAX_POINTS", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks", "checkpoints",
-    "compile_caches", "compile_metrics", "compiles", "cumulative_times", "device_samples",
-    "environments", "evaluation_metrics", "evaluations", "experiment_state", "fields_of",
-    "gradient_statistics", "graph_breaks", "list_experiments", "list_runs", "loss_terms", "losses",
-    "own_values", "predictions", "resumptions", "revision", "run_record", "sources",
-    "step_settings", "step_times", "stops", "unreadable", "workloads",
+    "MAX_POINTS", "OPEN_STATES", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
+    "checkpoints", "compile_caches", "compile_metrics", "compiles", "cumulative_times",
+    "device_samples", "environments", "evaluation_metrics", "evaluations", "experiment_state",
+    "fields_of", "gradient_statistics", "graph_breaks", "list_experiments", "list_runs",
+    "list_suite_runs", "loss_terms", "losses", "own_values", "predictions", "resumptions",
+    "revision", "run_record", "sources", "step_settings", "step_times", "stops",
+    "suite_experiments", "unreadable", "workloads",
 ]  # fmt: skip

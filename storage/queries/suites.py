@@ -1,0 +1,37 @@
+"""Which suite runs there are, and which experiments belong to one."""
+
+import pandas as pd
+
+from storage.queries.experiments import list_experiments
+from storage.store import Store
+
+OPEN_STATES = ("queued", "running", "elsewhere")
+
+
+def list_suite_runs(store: Store) -> pd.DataFrame:
+    """All suite runs, the newest first, with how many of their experiments there are and are over.
+
+    `device_name` and `torch_version` are those of any of its experiments.
+    """
+    frame = suite_experiments(store)
+    frame["is_over"] = ~frame["state"].isin(OPEN_STATES)
+    runs = frame.groupby("suite_run", as_index=False).agg(
+        submitted=("submitted", "min"),
+        num_experiments=("experiment_id", "size"),
+        num_over=("is_over", "sum"),
+        origin=("origin", "max"),
+        device_name=("device_name", "first"),
+        torch_version=("torch_version", "first"),
+    )
+    return runs.sort_values(["submitted", "suite_run"], ascending=False, ignore_index=True)
+
+
+def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
+    """The experiments of a suite run, or of all of them, the oldest first: as `list_experiments`
+    has them, and `suite_run`."""
+    known = store.query("""
+        SELECT experiment_id, any_value(spec::JSON->'experiment'->>'suite_run') AS suite_run
+        FROM runs GROUP BY experiment_id""").dropna()
+    if suite_run is not None:
+        known = known[known["suite_run"] == suite_run]
+    return list_experiments(store).merge(known, on="experiment_id").iloc[::-1]

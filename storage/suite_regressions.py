@@ -1,0 +1,138 @@
+"""What changed between two runs of a suite, cell by cell.
+
+Only cells that both have are compared. What stands still is not named.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from storage.correctness import PASS
+from storage.metrics import METRICS
+from storage.statistics import Ratio
+from storage.suite import Cell, Outcome
+from storage.summary import geometric_mean
+
+Kind = Literal["accuracy", "speed", "compile", "memory"]
+COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0
+"""Compile latency has no interval: a change counts that is larger than this share of the earlier
+one and larger than this many seconds."""
+MEMORY_CHANGE = 0.05
+"""Share of the earlier ratio; allocators repeat themselves, so little is chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One number or status of a cell that is clearly another than before."""
+
+    cell: Cell
+    kind: Kind
+    is_worse: bool
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """A suite run beside an earlier one."""
+
+    changes: tuple[Change, ...]
+    """The worse ones first."""
+    only_before: tuple[Cell, ...]
+    """Cells that the earlier run has and the later one lacks."""
+    only_now: tuple[Cell, ...]
+    geomean_change: float | None
+    """Geometric mean over the cells that have a speedup in both of the later speedup over the
+    earlier one."""
+    num_paired: int
+    """How many these are."""
+
+    @property
+    def regressions(self) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.is_worse)
+
+
+def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
+    """What changed from one run to a later one."""
+    then = {one.cell: one for one in before}
+    current = {one.cell: one for one in now}
+    pairs = [(one, then[one.cell]) for one in now if one.cell in then and one.is_over]
+    changes = [change for pair in pairs for change in _changes(*pair)]
+    ratios = [
+        one.counted_speedup / other.counted_speedup
+        for one, other in pairs
+        if one.counted_speedup is not None and other.counted_speedup is not None
+    ]
+    return Against(
+        changes=tuple(sorted(changes, key=lambda change: not change.is_worse)),
+        only_before=tuple(cell for cell in then if cell not in current),
+        only_now=tuple(cell for cell in current if cell not in then),
+        geomean_change=geometric_mean(ratios),
+        num_paired=len(ratios),
+    )
+
+
+def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
+    for kind, judge in JUDGES.items():
+        found = judge(now, before)
+        if found is not None:
+            is_worse, was, is_now = found
+            yield Change(cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now)
+
+
+Found = tuple[bool, str, str] | None
+"""Whether it got worse, and both values as text; None for no change."""
+
+
+def _accuracy(now: Outcome, before: Outcome) -> Found:
+    if now.status is None or before.status is None:
+        return None
+    was, passes = before.status == PASS, now.status == PASS
+    return None if was == passes else (was, before.status, now.status)
+
+
+def _speed(now: Outcome, before: Outcome) -> Found:
+    """Intervals that do not meet, or a speed that is there no more."""
+    if before.speedup is None and before.speed_failure and now.speedup is not None:
+        return False, before.speed_failure, _ratio_text(now.speedup)
+    if before.speedup is not None and now.speedup is None and now.speed_failure:
+        return True, _ratio_text(before.speedup), now.speed_failure
+    one, other = now.speedup, before.speedup
+    if one is None or other is None or None in (one.low, one.high, other.low, other.high):
+        return None
+    assert one.low is not None and one.high is not None
+    assert other.low is not None and other.high is not None
+    if one.high >= other.low and one.low <= other.high:
+        return None
+    return one.high < other.low, _ratio_text(other), _ratio_text(one)
+
+
+def _compile(now: Outcome, before: Outcome) -> Found:
+    one, other = now.compile_seconds, before.compile_seconds
+    if one is None or other is None:
+        return None
+    if abs(one - other) <= max(COMPILE_SECONDS, COMPILE_CHANGE * other):
+        return None
+    text = METRICS["compile_seconds"].format
+    return one > other, text(other), text(one)
+
+
+def _memory(now: Outcome, before: Outcome) -> Found:
+    one, other = now.memory_ratio, before.memory_ratio
+    if one is None or other is None or abs(one / other - 1) <= MEMORY_CHANGE:
+        return None
+    text = METRICS["memory_ratio"].format
+    return one < other, text(other), text(one)
+
+
+JUDGES: dict[Kind, Callable[[Outcome, Outcome], Found]] = {
+    "accuracy": _accuracy,
+    "speed": _speed,
+    "compile": _compile,
+    "memory": _memory,
+}
+
+
+def _ratio_text(ratio: Ratio) -> str:
+    text = METRICS["speedup"].format(ratio.median)
+    return text if ratio.low is None else f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"

@@ -1,0 +1,293 @@
+"""A suite run: its summary and what changed against an earlier one, worked out by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from runner.run_dir import DataDir, RunState
+from runner.spec import ExperimentSpec, ModelSpec
+from storage import queries
+from storage.__main__ import main
+from storage.errors import NotInStore
+from storage.store import Store
+from storage.suite import Group, Outcome, groups, outcomes
+from storage.suite_regressions import Against, against
+from tests.journals import Recording, falling_losses
+
+NUM_BLOCKS = 8
+STEPS = 10
+LOSSES = falling_losses(NUM_BLOCKS * STEPS)
+
+
+def spec(scenario: str, model: str, suite_run: str = "now", **changes: Any) -> ExperimentSpec:
+    return ExperimentSpec.from_dict(
+        {
+            "name": f"{model}, {scenario}",
+            "scenario": scenario,
+            "task": "suite",
+            "model": ModelSpec(source=f"huggingface:{model}").__dict__,
+            "data": {"source": "builtin:random", "num_train_samples": 64},
+            "suite_run": suite_run,
+            "block_steps": STEPS,
+            **changes,
+        }
+    )
+
+
+class SuiteRecorder:
+    """Writes the experiments of suite runs, one after another."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self.data_dir = data_dir
+        self.count = 0
+
+    def _recording(self, label: str, spec: ExperimentSpec) -> Recording:
+        experiment_id = f"20261121-1000{self.count:02d}-000000-aaaa"
+        return Recording(self.data_dir.runs, label, spec, experiment_id).claim().start()
+
+    def speed(
+        self,
+        model: str,
+        seconds: Sequence[float] | float,
+        *,
+        compile: float = 3.0,
+        memory: int = 100,
+        state: RunState = RunState.FINISHED,
+        suite_run: str = "now",
+    ) -> None:
+        """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`."""
+        self.count += 1
+        one = spec("speed", model, suite_run, control=False)
+        times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
+        for label, steps, peak in (
+            ("baseline", [0.2] * NUM_BLOCKS, 100),
+            ("inductor", times, memory),
+        ):
+            recording = self._recording(label, one)
+            for number, duration in enumerate(steps):
+                block = [duration] * STEPS
+                compiles = label == "inductor" and number == 0
+                block[0] += compile if compiles else 0.0
+                part = LOSSES[number * STEPS : (number + 1) * STEPS]
+                recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
+            recording.end(state if label == "inductor" else RunState.FINISHED)
+
+    def accuracy(self, model: str, status: str | None, suite_run: str = "now") -> None:
+        self.count += 1
+        one = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
+        for label in ("baseline", "inductor"):
+            recording = self._recording(label, one)
+            word = "pass" if label == "baseline" else status
+            if word is not None:
+                recording.log.append("accuracy_status", part="training", status=word, message=None,
+                                     tolerance=0.01, iterations=2, notes=[])  # fmt: skip
+            recording.end()
+
+
+@pytest.fixture
+def record(data_dir: DataDir) -> SuiteRecorder:
+    return SuiteRecorder(data_dir)
+
+
+def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
+    with Store.in_memory(data_dir) as store:
+        return outcomes(store, suite_run)
+
+
+def summed(data_dir: DataDir) -> Group:
+    (group,) = groups(read(data_dir))
+    return group
+
+
+def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Fast", 0.1, compile=2.0, memory=50)  # 2x, half the memory
+    record.speed("Slow", 0.8, compile=4.0, memory=200)  # 1/4, twice the memory
+    for model in ("Fast", "Slow"):
+        record.accuracy(model, "pass")
+    found = summed(data_dir)
+    assert (found.backend, found.precision, found.part) == ("inductor", "float32", "training")
+    # sqrt(2 x 1/4): the slowdown is not clipped to 1.
+    assert found.geomean_speedup == pytest.approx(0.5**0.5)
+    assert found.pass_rate == 1.0
+    assert found.mean_compile_seconds == pytest.approx(3.0)
+    # sqrt(100/50 x 100/200)
+    assert found.memory_ratio == pytest.approx(1.0)
+    assert found.failures == {}
+
+
+def test_what_computes_something_else_has_no_speed(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    for model, seconds, status in (("Right", 0.1, "pass"), ("Wrong", 0.02, "fail_accuracy")):
+        record.speed(model, seconds)
+        record.accuracy(model, status)
+    found = summed(data_dir)
+    assert found.geomean_speedup == pytest.approx(2.0)
+    assert found.pass_rate == 0.5
+    assert found.failures == {"Wrong": "the accuracy check says fail_accuracy"}
+
+
+def test_a_model_that_failed_is_counted_and_named(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Fine", 0.1)
+    record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
+    found = summed(data_dir)
+    assert found.speedups == {"Fine": pytest.approx(2.0)}
+    assert found.failures == {"Huge": "it did not finish: out of memory"}
+    assert found.pass_rate is None, "nothing was checked"
+
+
+def test_of_a_cell_that_was_queued_again_the_latest_counts(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1, state=RunState.FAILED)
+    record.speed("Model", 0.05)
+    (outcome,) = read(data_dir)
+    assert outcome.failure is None
+    assert outcome.counted_speedup == pytest.approx(4.0)
+
+
+def test_other_suite_runs_and_experiments_take_no_part(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1)
+    record.speed("Other", 0.1, suite_run="before")
+    assert [one.cell.model for one in read(data_dir)] == ["Model"]
+    with Store.in_memory(data_dir) as store:
+        runs = queries.list_suite_runs(store)
+        with pytest.raises(NotInStore, match="no suite run 'never'"):
+            outcomes(store, "never")
+    assert list(runs["suite_run"]) == ["before", "now"]
+    assert list(runs["num_experiments"]) == [1, 1]
+
+
+def test_a_suite_run_that_goes_on_tells_what_is_known(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1)
+    waiting = spec("accuracy", "Model", accuracy={"parts": ("training",)})
+    for label in ("baseline", "inductor"):
+        Recording(data_dir.runs, label, waiting, "20261121-110000-000000-bbbb")
+    (outcome,) = read(data_dir)
+    assert not outcome.is_over and outcome.status is None
+    assert groups([outcome])[0].num_open == 1
+
+
+def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteRecorder) -> None:
+    one = spec("cache", "Model", cache={"repeats": 1, "steps": 20})
+    record.count += 1
+    for label, compile in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
+        recording = record._recording(label, one)
+        recording.blocks([0.1, 0.1], LOSSES[:20], compile).end()
+    record._recording("baseline", one).blocks([0.1, 0.1], LOSSES[:20]).end()
+    found = summed(data_dir)
+    assert found.compile_time_saved == pytest.approx(1 - 2 / 8)
+    assert found.outcomes[0].cold_seconds == pytest.approx(8.0)
+
+
+def changed(data_dir: DataDir) -> Against:
+    return against(read(data_dir), read(data_dir, "before"))
+
+
+def kinds(found: Against) -> list[tuple[str, str, bool]]:
+    return [(one.cell.model, one.kind, one.is_worse) for one in found.changes]
+
+
+def test_each_kind_of_regression_is_named_with_both_values(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.accuracy("Checked", "pass", "before")
+    record.accuracy("Checked", "fail_accuracy")
+    record.speed("Slower", 0.1, suite_run="before")
+    record.speed("Slower", 0.125)
+    record.speed("Longer", 0.1, compile=4.0, suite_run="before")
+    record.speed("Longer", 0.1, compile=6.0)
+    record.speed("Bigger", 0.1, memory=100, suite_run="before")
+    record.speed("Bigger", 0.1, memory=125)
+    record.speed("Dying", 0.1, suite_run="before")
+    record.speed("Dying", 0.1, state=RunState.FAILED)
+    found = changed(data_dir)
+    assert set(kinds(found)) == {
+        ("Checked", "accuracy", True),
+        ("Slower", "speed", True),
+        ("Longer", "compile", True),
+        ("Bigger", "memory", True),
+        ("Dying", "speed", True),
+    }
+    texts = {one.cell.model: (one.before, one.now) for one in found.changes}
+    assert texts["Checked"] == ("pass", "fail_accuracy")
+    assert texts["Slower"] == ("2.00x (2.00 to 2.00)", "1.60x (1.60 to 1.60)")
+    assert texts["Longer"] == ("4 s", "6 s")
+    assert texts["Bigger"] == ("1.00x", "0.80x")
+    assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed")
+    # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.
+    assert found.geomean_change == pytest.approx(0.8 ** (1 / 3))
+    assert found.num_paired == 3
+
+
+def test_what_chance_explains_is_no_change(data_dir: DataDir, record: SuiteRecorder) -> None:
+    noisy = [0.1, 0.09, 0.11, 0.1, 0.085, 0.115, 0.1, 0.105]
+    record.speed("Model", noisy, compile=4.0, memory=100, suite_run="before")
+    # 4 % slower within intervals of 10 %, 20 % longer to compile, 4 % more memory.
+    record.speed("Model", [1.04 * one for one in noisy], compile=4.8, memory=104)
+    assert kinds(changed(data_dir)) == []
+
+
+def test_improvements_come_after_what_got_worse(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Better", 0.1, suite_run="before")
+    record.speed("Better", 0.05)
+    record.accuracy("Worse", "pass", "before")
+    record.accuracy("Worse", "fail_to_run")
+    found = changed(data_dir)
+    assert kinds(found) == [("Worse", "accuracy", True), ("Better", "speed", False)]
+    assert [one.cell.model for one in found.regressions] == ["Worse"]
+
+
+def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Gone", 0.1, suite_run="before")
+    record.speed("New", 0.1)
+    found = changed(data_dir)
+    assert [cell.model for cell in found.only_before] == ["Gone"]
+    assert [cell.model for cell in found.only_now] == ["New"]
+    assert (found.changes, found.geomean_change) == ((), None)
+
+
+def printed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str]:
+    status = main(["suite", *arguments, f"--data-folder={data_dir.path}"])
+    return status, capsys.readouterr().out
+
+
+def test_the_terminal_shows_summary_cells_and_changes(
+    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record.speed("Model", 0.1, memory=80)
+    record.accuracy("Model", "pass")
+    status, text = printed(data_dir, capsys, "now")
+    assert status == 0
+    for said in ("100.0 % (1 of 1)", "2.00x (2.00 to 2.00)", "1.25x"):
+        assert said in text
+
+    record.speed("Model", 0.05, suite_run="before")
+    status, text = printed(data_dir, capsys, "now", "--against=before")
+    assert status == 5
+    assert "WORSE  Model, float32, training, inductor: speed: 4.00x" in text
+    assert "speedups are 0.50x the earlier ones, over 1 cells" in text
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [("fail_accuracy", 3), (None, 1)])
+def test_the_exit_status_says_what_a_suite_run_comes_to(
+    data_dir: DataDir,
+    record: SuiteRecorder,
+    capsys: pytest.CaptureFixture[str],
+    status: str | None,
+    exit_status: int,
+) -> None:
+    if status is None:
+        waiting = spec("accuracy", "Model", accuracy={"parts": ("training",)})
+        for label in ("baseline", "inductor"):
+            Recording(data_dir.runs, label, waiting)
+    else:
+        record.accuracy("Model", status)
+    assert printed(data_dir, capsys, "now")[0] == exit_status
