@@ -3,7 +3,7 @@
 All processes set up side by side; once every one is ready (or gone) the rounds begin. In each
 round every living run gets one turn, in an order drawn anew. A run that dies, exceeds its time
 limit or is cancelled gives its turn back, and the others go on. With `schedule="sequential"` the
-same happens with one process at a time.
+same happens with one process at a time. Repeats race one after the other.
 """
 
 import os
@@ -26,6 +26,7 @@ from runner.process import (
 )
 from runner.queue import PROJECT_ROOT, Experiment, submit
 from runner.run_dir import Claim, DataDir, RunDir, RunState
+from runner.stopping_rule import JournalWatch
 from runner.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 TICK_SECONDS = 0.25
@@ -133,6 +134,7 @@ class Race:
         self._racers: list[Racer] = []
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback: str | None = None
+        self._variants = dict(zip(experiment.runs, experiment.spec.variants, strict=True))
         by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
         self._heirs = {
             by_label[cold.label].run_id: by_label[warm.label]
@@ -141,27 +143,41 @@ class Race:
 
     def run(self) -> None:
         """Blocks until every run of the experiment has ended."""
-        runs = [run for run in self._experiment.runs if not run.state.is_final]
-        if self._experiment.spec.races:
-            self._run_group(runs, _first_round(self._experiment.runs))
-        else:
-            for run in runs:
-                self._run_group([run], _first_round([run]))
+        for runs in self._groups():
+            if self._fallback is None:
+                self._run_group(runs)
+            else:
+                for run in runs:
+                    record_exit(run, RunState.CANCELLED, self._why_fallen_back, None)
         self._selector.close()
 
-    def _run_group(self, runs: Sequence[RunDir], first_round: int) -> None:
+    def _groups(self) -> list[list[RunDir]]:
+        """The runs that have not ended, those together that are alive at once."""
+        groups: dict[int | str, list[RunDir]] = {}
+        races = self._experiment.spec.races
+        for run, variant in self._variants.items():
+            if not run.state.is_final:
+                groups.setdefault(variant.repeat if races else run.run_id, []).append(run)
+        return list(groups.values())
+
+    def _run_group(self, runs: Sequence[RunDir]) -> None:
+        spec = self._experiment.spec
+        round_number = _first_round(self._experiment.runs if spec.races else runs)
+        watch = None
+        if spec.scenario == "speed":
+            watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
         for run in runs:
             if run.cancel_requested:
                 record_exit(run, RunState.CANCELLED, "stopped before it started", None)
             else:
                 self._start(run)
         self._wait_until(lambda: all(racer.is_ready for racer in self._racers))
-        round_number = first_round
         while self._racers:
+            last = watch.reason([racer.run for racer in self._racers]) if watch else None
             order = self._orders.sample(self._racers, len(self._racers))
             for position, racer in enumerate(order):
                 if racer in self._racers:
-                    racer.give_turn(Turn(round=round_number, position=position))
+                    racer.give_turn(Turn(round=round_number, position=position, last=last))
                     self._wait_until(lambda racer=racer: not racer.holds_turn)  # type: ignore[misc]
             round_number += 1
 
@@ -199,12 +215,15 @@ class Race:
                 spec, schedule="sequential", fallback_of=self._experiment.experiment_id
             )
             self._fallback = submit(self._data_dir, repeat)
-        reason = (
+        for racer in self._racers:
+            racer.stop(RunState.CANCELLED, self._why_fallen_back)
+
+    @property
+    def _why_fallen_back(self) -> str:
+        return (
             f"the device cannot hold all runs at once; experiment {self._fallback} repeats them "
             "one after another"
         )
-        for racer in self._racers:
-            racer.stop(RunState.CANCELLED, reason)
 
 
 def _first_round(runs: Iterable[RunDir]) -> int:

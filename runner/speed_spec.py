@@ -25,7 +25,7 @@ class SpeedSpec(Spec):
     target_width: float = 0.02
     """Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring ends once every
     interval is narrower."""
-    min_rounds: int = 12
+    min_rounds: int = 20
     """Rounds that are measured in any case; a round is one turn of every run."""
     max_rounds: int = 200
     """Rounds after which measuring ends in any case."""

@@ -31,7 +31,8 @@ def _ask_speed(fields: Fields) -> None:
     what, when, budget = st.columns(3)
     with what:
         fields.ask("speed.part", "What is timed",
-                   "`training`: full optimizer steps. `inference`: forward passes alone.")  # fmt: skip
+                   "`training`: full optimizer steps. `inference`: only forward passes.",
+                   )  # fmt: skip
         fields.ask("speed.batches", "Batches", "Steps go over so many batches again and again.")
         fields.ask("speed.warm_up_blocks", "Warm-up turns",
                    "First turns of each run; they do not count. Compiling falls here.")  # fmt: skip
@@ -40,7 +41,8 @@ def _ask_speed(fields: Fields) -> None:
                    "How wide the 95 % interval of every speedup may be: 0.02 is 2 % of it.",
                    lowest=0, step=0.01)  # fmt: skip
         fields.ask("speed.min_rounds", "Rounds at least",
-                   "So many are measured in any case; in a round every run has one turn.")  # fmt: skip
+                   "So many are measured in any case. In a round every run has one turn.",
+                   )  # fmt: skip
         fields.ask("speed.repeats", "Processes of each run",
                    "Starts everything anew so many times: two processes of the same program differ "
                    "in speed, too. Take 3 or more, or 1 for a quick answer.")  # fmt: skip
