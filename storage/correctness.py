@@ -65,8 +65,8 @@ def table(found: list[Check]) -> pd.DataFrame:
                 "run": check.label,
                 "part": check.part,
                 "status": check.status,
-                "tensors": check.num_tensors,
-                "failed": check.num_failed,
+                "num_tensors": check.num_tensors,
+                "num_failed": check.num_failed,
                 "tolerance": check.tolerance,
                 "worst": check.explanation,
             }

@@ -1,7 +1,8 @@
 """The one registry of what is measured: name, title, unit, which way is better, how it is written.
 
 Charts and tables take titles, units and formats from here only. `docs/metrics.md` has the full
-definitions, under the anchor that each metric names.
+definitions, under the anchor that each metric names; `storage/numbers.py` adds what is shown as it
+was recorded.
 """
 
 from collections.abc import Callable
@@ -41,11 +42,13 @@ class Metric:
     better: Literal["higher", "lower"] | None
     format: Callable[[Any], str]
     definition: str
+    defined_in: str = ""
+    """Heading in docs/metrics.md under which it stands, if that is another's."""
 
     @property
     def anchor(self) -> str:
         """Its heading in docs/metrics.md."""
-        return self.name
+        return self.defined_in or self.name
 
     @property
     def axis_title(self) -> str:

@@ -1,27 +1,37 @@
 """The registry of metrics: documented, and written for people."""
 
 import math
-from pathlib import Path
 
 import pytest
 
 from storage.metrics import DASH, METRICS
+from storage.numbers import DEFINITIONS_FILE, NUMBERS, read_chapters, read_definitions
 
 HEADINGS = [
     line.removeprefix("### ")
-    for line in (Path(__file__).parent.parent / "docs" / "metrics.md").read_text().splitlines()
+    for line in DEFINITIONS_FILE.read_text().splitlines()
     if line.startswith("### ")
 ]
 
 
-def test_every_metric_is_defined_in_the_documentation_and_no_other_one() -> None:
-    assert sorted(HEADINGS) == sorted(METRICS)
-    assert all(metric.anchor in HEADINGS for metric in METRICS.values())
+def test_every_number_is_defined_in_the_documentation_and_nothing_else_is() -> None:
+    assert len(HEADINGS) == len(set(HEADINGS)), "an anchor leads to one place"
+    assert {number.anchor for number in NUMBERS.values()} == set(HEADINGS)
+    assert set(METRICS) <= set(HEADINGS), "a metric has a heading of its own"
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_every_metric_is_registered_under_its_name_and_writes_a_dash(name: str) -> None:
-    metric = METRICS[name]
+def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
+    assert list(read_definitions()) == HEADINGS
+    assert read_definitions()["speedup_high"] == "Upper end of the same interval."
+    titles = {chapter.title: chapter for chapter in read_chapters()}
+    assert next(iter(titles)) == "What the numbers mean"
+    assert "which trains nothing" in titles["Correctness"].introduction
+    assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) -> None:
+    metric = NUMBERS[name]
     assert metric.name == name
     assert metric.axis_title.startswith(metric.title)
     assert metric.definition.endswith(".")

@@ -6,12 +6,12 @@ import math
 import pandas as pd
 import pytest
 from journals import experiment_spec
+from test_views_pages import without_links
 
-from storage.metrics import METRICS
 from storage.parity import Parity, unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
-from views import bars, break_even, charts, leaderboard, run_charts, score_charts
+from views import bars, break_even, charts, leaderboard, links, run_charts, score_charts
 from views.downloads import to_csv, to_html, to_png
 from views.marks import mark_resumptions
 from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
@@ -61,8 +61,8 @@ def test_losses_are_one_line_per_run_with_the_loss_of_each_step():
     figure = charts.losses(frame)
     assert [entry.name for entry in figure.data] == ["baseline", "control", "inductor"]
     assert list(trace(figure, "inductor").y) == [2.0, 1.6]
-    assert figure.layout.yaxis.title.text == METRICS["loss"].axis_title
-    assert figure.layout.xaxis.title.text == "Step"
+    assert figure.layout.yaxis.title.text == links.axis("loss")
+    assert figure.layout.xaxis.title.text == links.axis("step")
 
 
 def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
@@ -115,7 +115,7 @@ def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
     figure = run_charts.step_series(frame)
     assert list(trace(figure, "compiled during this step").x) == [0]
     # The median step takes 0.1 s, so the axis counts milliseconds.
-    assert figure.layout.yaxis.title.text == "Step time (ms)"
+    assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
     assert list(trace(figure, "inductor").y) == pytest.approx([9000, 100, 100])
 
 
@@ -133,7 +133,7 @@ def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
     # Up to 1.15 x 6 = 6.9 steps: baseline 4 + 4.9 x 2 = 13.8 s, inductor 8 + 4.9 = 12.9 s.
     assert [list(entry.x) for entry in dotted] == [[2.0, pytest.approx(6.9)]] * 2
     assert [entry.y[1] for entry in dotted] == [pytest.approx(13.8), pytest.approx(12.9)]
-    assert figure.layout.yaxis.title.text == METRICS["cumulative_seconds"].axis_title
+    assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
 
 
 def test_a_crossing_within_the_measured_steps_needs_no_dotted_lines():
@@ -191,9 +191,15 @@ def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
 
 def test_step_times_are_drawn_in_the_unit_in_which_their_median_is_written():
     short = bars.step_times(series("seconds", baseline=[0.25, 0.5, 0.75]))
-    assert (short.data[0].median[0], short.layout.xaxis.title.text) == (500.0, "Step time (ms)")
+    assert (short.data[0].median[0], short.layout.xaxis.title.text) == (
+        500.0,
+        links.axis("step_seconds", "Step time (ms)"),
+    )
     long = bars.step_times(series("seconds", baseline=[0.5, 1.0, 1.5]))
-    assert (long.data[0].median[0], long.layout.xaxis.title.text) == (1.0, "Step time (s)")
+    assert (long.data[0].median[0], long.layout.xaxis.title.text) == (
+        1.0,
+        links.axis("step_seconds"),
+    )
 
 
 def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():
@@ -202,7 +208,7 @@ def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefine
     bar, text = figure.data
     assert list(bar.x) == [0.0, 12.5]
     assert list(text.text) == ["\N{EN DASH}", "12.5 s"]
-    assert figure.layout.xaxis.title.text == METRICS["compile_seconds"].axis_title
+    assert figure.layout.xaxis.title.text == links.axis("compile_seconds")
 
 
 def test_memory_ticks_are_round_binary_numbers():
@@ -239,8 +245,8 @@ def test_several_evaluations_of_one_epoch_stand_at_their_steps():
                           "step": [50, 100], "value": [1.0, 0.5]})  # fmt: skip
     figure = score_charts.scores_of_runs(frame, "loss")
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
-    assert figure.layout.xaxis.title.text == "Step"
-    assert figure.layout.yaxis.title.text == METRICS["eval_loss"].axis_title
+    assert figure.layout.xaxis.title.text == links.axis("step")
+    assert figure.layout.yaxis.title.text == links.axis("eval_loss")
 
 
 def test_a_single_evaluation_is_a_bar_whatever_the_task_is_judged_by():
@@ -404,7 +410,7 @@ def test_csv_leaves_undefined_values_empty():
 
 
 def test_html_export_needs_no_network():
-    page = to_html(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses").decode()
+    page = to_html(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ["loss"]).decode()
     assert "Losses" in page
     assert "<script src=" not in page
     assert len(page) > 1_000_000, "plotly.js must be inside"
@@ -432,7 +438,7 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
     best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
                   break_even=pays_off(60.0))  # fmt: skip
-    assert said in headline(comparison(result("baseline"), best))
+    assert said in without_links(headline(comparison(result("baseline"), best)))
 
 
 def judged(label: str, median: float, speed: str, verdict: str) -> Result:
@@ -445,9 +451,9 @@ def judged(label: str, median: float, speed: str, verdict: str) -> Result:
 def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
     broken = judged("wrong", 3.0, "faster", "broken")
     slow = judged("right", 0.8, "slower", "holds")
-    said = headline(comparison(result("baseline"), broken, slow))
+    said = without_links(headline(comparison(result("baseline"), broken, slow)))
     assert "the best, **right**, is at 0.80x" in said and "wrong" not in said
-    alone = headline(comparison(result("baseline"), broken))
+    alone = without_links(headline(comparison(result("baseline"), broken)))
     assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")
 
 
@@ -466,4 +472,4 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
 def test_a_doubt_that_several_runs_share_is_said_once():
     found = doubts([result("eager", parity=unknown("no control")),
                     result("inductor", parity=unknown("no control"))])  # fmt: skip
-    assert found == ["**eager, inductor**: no control"]
+    assert found == ["**eager, inductor**, [parity](definitions#parity): no control"]

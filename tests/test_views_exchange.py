@@ -62,7 +62,7 @@ def test_imported_rows_stand_beside_own_ones_and_say_that_they_were_imported(
     assert rows["Outcome"].tolist() == ["pass", "measured", "failed"]
     dash = "\N{EN DASH}"
     assert rows["Speedup"].tolist() == ["2.00x", "1.50x", dash], "a failure is no number"
-    assert rows["Step"].tolist() == ["100 ms", "41.2 ms", dash]
+    assert rows["Step time"].tolist() == ["100 ms", "41.2 ms", dash]
     assert rows["Compile latency"].tolist() == ["3 s", "18.7 s", dash]
 
 

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from storage.metrics import METRICS, axis_unit
 from storage.results import SCORES, Result
+from views import links
 from views.charts import layout
 from views.palette import FAINT, NEUTRAL, run_colors
 
@@ -35,6 +36,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     colors = run_colors(frame["label"])
     factor, title = axis_unit("step_seconds", frame["seconds"])
+    title = links.axis("step_seconds", title)
     for label, run in frame.groupby("label", sort=False):
         low, first, median, third, high = np.quantile(run["seconds"] * factor, WHISKERS)
         figure.add_box(
@@ -49,7 +51,7 @@ def metric(results: Sequence[Result], name: str) -> go.Figure:
     """One bar per run for a metric of `Result`; runs without it show a dash."""
     values = [value_of(result, name) for result in results]
     figure = _bars(results, values, values, [METRICS[name].format(value) for value in values])
-    return figure.update_xaxes(title_text=METRICS[name].axis_title)
+    return figure.update_xaxes(title_text=links.axis(name))
 
 
 def value_of(result: Result, name: str) -> Any:
@@ -81,7 +83,7 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
     return figure.update_xaxes(
         tickvals=ticks,
         ticktext=[write(tick).replace(".0 ", " ").replace(".00 ", " ") for tick in ticks],
-        title_text=METRICS["peak_memory_bytes"].title,
+        title_text=links.axis("peak_memory_bytes", METRICS["peak_memory_bytes"].title),
     )
 
 

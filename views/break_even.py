@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.metrics import METRICS
 from storage.results import Result
 from storage.statistics import BreakEven
+from views import links
 from views.charts import by_run, line_style, over_steps
 from views.palette import NEUTRAL
 
@@ -57,7 +57,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     curves = _curves(frame, results)
     baseline = next((curve for curve in curves if curve.role == "baseline"), None)
     figure = _draw(curves, baseline)
-    return over_steps(figure, METRICS["cumulative_seconds"].axis_title)
+    return over_steps(figure, links.axis("cumulative_seconds"))
 
 
 def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
@@ -65,7 +65,7 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     curves = _curves(frame, results)
     baseline = next((curve for curve in curves if curve.role == "baseline"), None)
     if baseline is None:
-        return over_steps(go.Figure(), "Time saved (s)")
+        return over_steps(go.Figure(), links.axis("time_saved"))
     gains = [
         replace(
             curve,
@@ -77,7 +77,7 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     ]
     zero = replace(baseline, seconds=np.zeros(len(baseline.steps)), slope=0.0)
     figure = _draw([zero, *gains], zero)
-    return over_steps(figure, "Time saved against the baseline (s)")
+    return over_steps(figure, links.axis("time_saved"))
 
 
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.metrics import METRICS
+from views import links
 from views.palette import FAINT, dash, run_colors
 
 HEIGHT = 340
@@ -49,7 +49,7 @@ def losses(
         figure.add_scatter(
             x=run["step"], y=run["loss"], name=label, mode="lines", line=line, legendgroup=label
         )
-    over_steps(figure, METRICS["loss"].axis_title)
+    over_steps(figure, links.axis("loss"))
     return figure.update_yaxes(range=_loss_range(frame))
 
 
@@ -88,7 +88,7 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         figure.add_scatter(
             x=distance.index, y=distance, name=label, mode="lines", line=line_style(role, color)
         )
-    over_steps(figure, "Difference in loss to the baseline")
+    over_steps(figure, links.axis("loss_difference"))
     return figure.update_yaxes(type="log", exponentformat="power")
 
 
@@ -100,7 +100,7 @@ def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
         figure.update_layout(showlegend=False, margin_t=8)
     # On a narrow screen each run takes a line of the legend, above and out of the same height.
     figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
-    figure.update_xaxes(title_text="Step", showgrid=False, zeroline=False)
+    figure.update_xaxes(title_text=links.axis("step"), showgrid=False, zeroline=False)
     return figure.update_yaxes(title_text=y_title, zeroline=False)
 
 

@@ -8,12 +8,13 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.correctness import PASS, Check, checks, table
 from storage.store import Store
+from views.links import linked
 from views.tables import show_table
 
 HELP = (
     "Each backend computed the same batch with the same weights as the baseline and as a reference "
-    "in double precision. The rule is that of PyTorch's Dynamo harness; gradients are compared in "
-    "units of their own size. See docs/metrics.md, Correctness."
+    f"in double precision. {linked('accuracy_rule', 'The rule')} is that of PyTorch's Dynamo "
+    "harness; gradients are compared in units of their own size."
 )
 
 

@@ -15,6 +15,7 @@ from storage.store import Store
 from views import words
 from views.charts import layout
 from views.downloads import chart_card
+from views.links import axis, linked
 from views.palette import FAINT, run_colors
 from views.progress import FAILED
 from views.tables import show_table
@@ -37,9 +38,8 @@ def show(store: Store, comparison: Comparison) -> None:
     show_table("Compile latency with empty and with filled caches", table(found), "cold-warm", "")
     data = processes(found)
     draw = partial(latencies, data)
-    definition = METRICS["compile_time_saved"].definition
     chart_card("Compile latency of every process", draw, data, name="cold-warm-processes",
-               help=definition)  # fmt: skip
+               numbers=["compile_seconds"])  # fmt: skip
     counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
     show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
                "compile-caches", "None recorded yet.")  # fmt: skip
@@ -49,9 +49,11 @@ def headline(found: Sequence[ColdWarm]) -> str:
     if not found:
         return "No pair of a cold and a warm process has ended yet."
     best = max(found, key=lambda one: one.time_saved or 0.0)
-    saved = METRICS["compile_time_saved"].format(best.time_saved)
-    times = f"{_seconds(best.warm_median)} instead of {_seconds(best.cold_median)}"
-    return f"Filled caches save {saved} of the compile time of **{best.backend}**: {times}."
+    share = METRICS["compile_time_saved"].format(best.time_saved)
+    saved = linked("compile_time_saved", f"{share} of the compile time")
+    warm = linked("warm_compile_seconds", _seconds(best.warm_median))
+    times = f"{warm} instead of {linked('cold_compile_seconds', _seconds(best.cold_median))}"
+    return f"Filled caches save {saved} of **{best.backend}**: {times}."
 
 
 def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
@@ -67,12 +69,12 @@ def _row(one: ColdWarm) -> dict[str, str]:
         if ratio.low is not None and ratio.high is not None:
             written += f" ({ratio.low:.2f} to {ratio.high:.2f})"
     return {
-        "Backend": one.backend,
-        "Repeats": words.plural(len(one.cold_seconds), "pair"),
-        "Cold": _seconds(one.cold_median),
-        "Warm": _seconds(one.warm_median),
-        "Time saved": METRICS["compile_time_saved"].format(one.time_saved),
-        "Cold over warm": written,
+        "backend": one.backend,
+        "repeats": words.plural(len(one.cold_seconds), "pair"),
+        "cold_compile_seconds": _seconds(one.cold_median),
+        "warm_compile_seconds": _seconds(one.warm_median),
+        "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
+        "cold_over_warm": written,
     }
 
 
@@ -108,5 +110,5 @@ def latencies(data: pd.DataFrame) -> go.Figure:
         )
     rows = data.groupby(["backend", "repeat"]).ngroups
     figure.update_layout(layout() | {"height": 110 + ROW_HEIGHT * rows, "barmode": "group"})
-    figure.update_xaxes(title_text=METRICS["compile_seconds"].axis_title, gridcolor=FAINT)
+    figure.update_xaxes(title_text=axis("compile_seconds"), gridcolor=FAINT)
     return figure.update_yaxes(autorange="reversed")

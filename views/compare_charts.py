@@ -61,8 +61,8 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
         "Time spent": partial(break_even.cumulative, times, results),
         "Time saved": partial(break_even.saved, times, results),
     }
-    help = METRICS["break_even_steps"].definition
-    chart_card("Break-even", draw, times, name="break-even", help=help)
+    numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
+    chart_card("Break-even", draw, times, name="break-even", numbers=numbers)
 
 
 def _losses(
@@ -75,18 +75,17 @@ def _losses(
         "Loss": lambda: mark_resumptions(charts.losses(losses, band, steps), resumptions),
         "Difference": partial(charts.loss_differences, losses, band),
     }
-    help = METRICS["parity"].definition
     window = charts.smoothing_window(losses)
-    if window > 1:
-        help += f" Strong lines are means of {window} steps, faint ones the steps themselves."
-    chart_card("Training loss", draw, losses, name="loss", help=help)
+    smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
+    chart_card("Training loss", draw, losses, name="loss", numbers=["parity", "loss_difference"],
+               help=smoothed if window > 1 else "")  # fmt: skip
 
 
 def _step_times(steps: pd.DataFrame) -> None:
-    help = "Median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
+    help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
     steady = steps[steps["steady"].astype(bool)]
     draw = partial(bars.step_times, steady)
-    chart_card("Step time", draw, steady, name="step-times", help=help)
+    chart_card("Step time", draw, steady, name="step-times", numbers=["step_seconds"], help=help)
 
 
 def _throughput(results: Sequence[Result]) -> None:
@@ -95,26 +94,23 @@ def _throughput(results: Sequence[Result]) -> None:
     told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
     names = [name for name in told if any(getattr(one, name) is not None for one in results)]
     draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
-    help = " ".join(METRICS[name].definition for name in names)
     if draw:
-        chart_card("Throughput", draw, _table(results, names), name=usual, help=help)
+        chart_card("Throughput", draw, _table(results, names), name=usual, numbers=names)
 
 
 def _metric(results: Sequence[Result], name: str) -> None:
     metric, table = METRICS[name], _table(results, [name])
     draw = partial(bars.metric, results, name)
-    chart_card(metric.title, draw, table, name=name, help=metric.definition)
+    chart_card(metric.title, draw, table, name=name, numbers=[name])
 
 
 def _memory(results: Sequence[Result]) -> None:
     names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
     draw = partial(bars.peak_memory, results)
     metric = METRICS["peak_memory_bytes"]
-    help = " ".join([
-        metric.definition,
-        *(f"{sign} {METRICS[name].definition}" for name, (sign, _) in bars.MEMORY_MARKS.items()),
-    ])  # fmt: skip
-    chart_card(metric.title, draw, _table(results, names), name="peak-memory", help=help)
+    marks = (f"{sign} {METRICS[name].title}" for name, (sign, _) in bars.MEMORY_MARKS.items())
+    chart_card(metric.title, draw, _table(results, names), name="peak-memory", numbers=names,
+               help=f"The marks: {', '.join(marks)}.")  # fmt: skip
 
 
 def _scores(
@@ -139,9 +135,9 @@ def _scores(
     title, *others = draw
     data = scores[scores["name"].isin(names)]
     name = "eval_loss" if names[0] == "loss" else names[0]
-    help = METRICS[name].definition
+    numbers = ["eval_loss"] if names[0] == "loss" else names
     chart_card("Scores" if others else title, draw if others else draw[title], data,
-               name="scores" if others else name, help=None if others else help)  # fmt: skip
+               name="scores" if others else name, numbers=numbers)  # fmt: skip
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from storage.errors import PredictionsUnreadable
 from storage.results import Comparison, Result
 from storage.store import Store
 from views import words
+from views.links import linked
 from views.tables import show_table
 
 HELP = (
@@ -48,13 +49,15 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
     left, right = st.columns([2, 3])
     with left:
         show_table(
-            f"How many of {words.plural(num_samples, f'{split} sample')}", counts,
-            "disagreements", "",
+            f"How many of {linked('num_samples', words.plural(num_samples, f'{split} sample'))}",
+            counts, "disagreements", "",
         )  # fmt: skip
     with right:
-        show_table("Samples on which runs disagree with the baseline",
-                   named(differ, list(files), labels_of(store, comparison.experiment_id)),
-                   "disagreeing-samples", "None: every run gives the same answers.")  # fmt: skip
+        shown = named(differ, list(files), labels_of(store, comparison.experiment_id))
+        margins = {column: "margin" for column in shown if column.startswith("margin of ")}
+        show_table("Samples on which runs disagree with the baseline", shown,
+                   "disagreeing-samples", "None: every run gives the same answers.",
+                   margins)  # fmt: skip
 
 
 def count(differ: pd.DataFrame, files: dict[str, Path], comparison: Comparison) -> pd.DataFrame:
@@ -71,8 +74,8 @@ def count(differ: pd.DataFrame, files: dict[str, Path], comparison: Comparison) 
             other = int((differ[variant.label] != differ[comparison.baseline]).sum())
         rows.append({
             "run": variant.label,
-            "unlike the baseline": other,
-            "compiled unlike its own weights": inner,
+            "unlike_baseline": other,
+            "unlike_own_weights": inner,
         })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -1,12 +1,16 @@
 """A chart with its title and its way out: CSV of the data, PNG and offline HTML of the figure."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from html import escape
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
+
+from storage.numbers import NUMBERS, read_definitions
+from views.links import anchors_in, explained, without_link
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PNG_WIDTH, PNG_MIN_HEIGHT = 1000, 460
@@ -29,19 +33,23 @@ def chart_card(
     data: pd.DataFrame,
     *,
     name: str,
-    help: str | None = None,
+    numbers: Sequence[str],
+    help: str = "",
 ) -> None:
     """Shows a chart of `data` under its title, with the downloads on the right.
 
     Several figures of the same data are offered as a choice, which the address keeps; only the
     chosen one is drawn. `name` is unique on the page; downloaded files are named after it.
+    `numbers`: what is charted, as `storage.numbers` names it; the help explains it, before what
+    `help` adds.
     """
+    help = "\n\n".join([explained(numbers), help] if help else [explained(numbers)])
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**{title}**", help=help, width="stretch")
             figure = draw() if callable(draw) else draw[_choice(list(draw), name)]()
             with st.container(horizontal=True, width="content", gap="xsmall"):
-                _chart_downloads(figure, data, title, name)
+                _chart_downloads(figure, data, title, name, numbers)
         image = {"format": "png", "filename": name, "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
         st.plotly_chart(figure, key=f"chart-{name}", config=config, alt=title)
@@ -58,11 +66,29 @@ def to_csv(data: pd.DataFrame) -> bytes:
     return text.encode()
 
 
-def to_html(figure: go.Figure, title: str) -> bytes:
-    """A page of its own that needs no network: plotly.js is inside."""
-    copy = _for_export(figure, title)
-    page: str = copy.to_html(include_plotlyjs=True, config={"displaylogo": False})
-    return page.encode()
+def to_html(figure: go.Figure, title: str, numbers: Sequence[str]) -> bytes:
+    """A page of its own that needs no network: plotly.js is inside, and below the chart stand the
+    definitions of its numbers and of those on its axes.
+    """
+    anchors = [NUMBERS[name].anchor for name in numbers]
+    anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
+    page: str = _for_export(figure, title).to_html(
+        include_plotlyjs=True, config={"displaylogo": False}
+    )
+    return page.replace("</body>", f"{_definitions(anchors)}</body>").encode()
+
+
+def _definitions(anchors: Iterable[str]) -> str:
+    """Definitions as HTML; their Markdown is easily read as it is."""
+    known = read_definitions()
+    titles = {name: number.axis_title for name, number in NUMBERS.items()}
+    entries = "".join(
+        f'<h3 id="{anchor}">{escape(titles.get(anchor, anchor))}</h3>'
+        f'<p style="white-space: pre-line">{escape(known[anchor])}</p>'
+        for anchor in dict.fromkeys(anchors)
+    )
+    style = "font-family: sans-serif; line-height: 1.5; max-width: 50rem; margin: 2rem 70px"
+    return f'<section style="{style}">{entries}</section>'
 
 
 def to_png(figure: go.Figure, title: str) -> bytes:
@@ -87,13 +113,15 @@ def _choice(options: list[str], name: str) -> str:
     return chosen or options[0]
 
 
-def _chart_downloads(figure: go.Figure, data: pd.DataFrame, title: str, name: str) -> None:
+def _chart_downloads(
+    figure: go.Figure, data: pd.DataFrame, title: str, name: str, numbers: Sequence[str]
+) -> None:
     csv_button("CSV", data, name)
     if find_browser() is None:
         download("PNG", b"", f"{name}.png", "image/png", unavailable=NO_BROWSER)
     else:
         download("PNG", partial(to_png, figure, title), f"{name}.png", "image/png")
-    download("HTML", partial(to_html, figure, title), f"{name}.html", "text/html")
+    download("HTML", partial(to_html, figure, title, numbers), f"{name}.html", "text/html")
 
 
 def download(
@@ -112,8 +140,16 @@ def download(
 
 
 def _for_export(figure: go.Figure, title: str) -> go.Figure:
-    """A copy that carries the title and a template of its own: no theme reaches it."""
+    """A copy that carries the title and a template of its own: no theme reaches it. Its axes lead
+    nowhere, since the dashboard is not where it goes.
+    """
     copy = go.Figure(figure)
+    for axis in [*copy.select_xaxes(), *copy.select_yaxes()]:
+        axis.title.text = without_link(axis.title.text or "")
     margin = {"l": 70, "r": 30, "t": 90, "b": 60}
     title_at = {"text": title, "x": 0.01}
     return copy.update_layout(template="plotly_white", title=title_at, margin=margin)
+
+
+def _axis_titles(figure: go.Figure) -> list[str]:
+    return [axis.title.text or "" for axis in [*figure.select_xaxes(), *figure.select_yaxes()]]

@@ -55,16 +55,16 @@ def table(own: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     both = [row for frame in (own, theirs) for row in frame[list(SHARED)].to_dict("records")]
     return pd.DataFrame(
         {
-            "From": sources,
-            "Model": [row["name"] for row in both],
-            "Device": [row["dev"] for row in both],
-            "Batch size": [_or_dash(row["batch_size"], "{:.0f}") for row in both],
-            "Run": [row["tag"] or DASH for row in both],
-            "Outcome": [row["outcome"] or DASH for row in both],
-            "Speedup": [METRICS["speedup"].format(row["speedup"]) for row in both],
-            "Step": [_seconds(row["abs_latency"], MILLISECONDS) for row in both],
-            "Compile latency": [_seconds(row["compilation_latency"], 1.0) for row in both],
-            "Memory saved": [_or_dash(row["compression_ratio"], "{:.2f}x") for row in both],
+            "from": sources,
+            "model": [row["name"] for row in both],
+            "device": [row["dev"] for row in both],
+            "batch_size": [_or_dash(row["batch_size"], "{:.0f}") for row in both],
+            "run": [row["tag"] or DASH for row in both],
+            "outcome": [row["outcome"] or DASH for row in both],
+            "speedup": [METRICS["speedup"].format(row["speedup"]) for row in both],
+            "step_seconds": [_seconds(row["abs_latency"], MILLISECONDS) for row in both],
+            "compile_seconds": [_seconds(row["compilation_latency"], 1.0) for row in both],
+            "compression_ratio": [_or_dash(row["compression_ratio"], "{:.2f}x") for row in both],
         }
     )
 

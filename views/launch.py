@@ -12,6 +12,7 @@ from storage import queries
 from storage.store import Store
 from views import words
 from views.actions import check, launch
+from views.links import linked
 from views.own_code import show_command
 from views.presets import PRESETS, adjusted
 from views.progress import estimate
@@ -96,10 +97,12 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         time = "How long it takes, the first run of this model on this device will tell."
     else:
         took = words.duration(expected.seconds)
-        time = f"About **{took}**, going by “{expected.based_on}” with the same model and device."
+        about = linked("expected_seconds", f"About **{took}**")
+        time = f"{about}, going by “{expected.based_on}” with the same model and device."
+    steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
-        f"{spec.device} ({device}), {order}, **{words.plural(spec.num_steps, 'step')}** each: "
+        f"{spec.device} ({device}), {order}, {steps} each: "
         f"{_length(spec)}. {time}"
     )
 
@@ -111,10 +114,11 @@ def _length(spec: ExperimentSpec) -> str:
     if training.gradient_accumulation > 1:
         what = f"steps of {training.gradient_accumulation} x {training.batch_size} samples"
     if training.max_steps is None:
-        return f"{words.plural(training.epochs, 'epoch')} of {spec.steps_per_epoch:,} {what}"
+        epochs = linked("epoch", words.plural(training.epochs, "epoch"))
+        return f"{epochs} of {spec.steps_per_epoch:,} {what}"
     num_epochs = f"{spec.num_steps / spec.steps_per_epoch:.3g}"
     epochs = "epoch" if num_epochs == "1" else "epochs"
-    return f"{num_epochs} {epochs} of {spec.steps_per_epoch:,} {what}"
+    return f"{linked('epoch', f'{num_epochs} {epochs}')} of {spec.steps_per_epoch:,} {what}"
 
 
 def finished(store: Store) -> Iterator[tuple[pd.Series, pd.DataFrame]]:

@@ -1,7 +1,7 @@
 """The table at the top of a comparison: one row per run, doubt beside every number.
 
 Plain HTML: its text can be selected and read out, its headers say the definition of each number
-on hover, and its colours follow the theme because they inherit from it.
+on hover and lead to the whole of it, and its colours follow the theme because they inherit from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from storage.metrics import DASH, METRICS
 from storage.results import SCORES, Result
 from views import words
 from views.bars import value_of
+from views.links import anchor_html
 from views.palette import run_colors
 from views.verdicts import (
     VERDICT_COLORS,
@@ -75,8 +76,7 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
 
 
 def _header(name: str) -> str:
-    metric = METRICS[name]
-    return f'<th><abbr title="{escape(metric.definition)}">{escape(metric.title)}</abbr></th>'
+    return f"<th>{anchor_html(name, METRICS[name].title, METRICS[name].definition)}</th>"
 
 
 def _run(result: Result, color: str) -> str:

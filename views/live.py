@@ -13,6 +13,7 @@ from views import charts, words
 from views.actions import resume_button, stop_button
 from views.downloads import CHART_CONFIG
 from views.leaderboard import run_mark
+from views.links import linked
 from views.marks import mark_resumptions
 from views.palette import run_colors
 from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
@@ -99,12 +100,12 @@ def show_runs(runs: pd.DataFrame) -> None:
             name.html(run_mark(run.label, run.role, colors[run.label]))
             doing.caption(words.activity(run, now))
             share = min(1.0, run.steps_done / run.num_steps) if run.num_steps else 0.0
-            bar.progress(share, text=f"{run.steps_done:,} / {run.num_steps:,} steps")
+            done = f"{run.steps_done:,} / {run.num_steps:,} steps"
+            bar.progress(share, text=linked("num_steps", done))
             last_loss = run.last_loss if run.steps_done else None
-            numbers.caption(
-                f"loss {METRICS['loss'].format(last_loss)} · "
-                f"{METRICS['step_seconds'].format(run.steady_step_seconds)} / step"
-            )
+            step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
+            loss = linked("loss", f"loss {METRICS['loss'].format(last_loss)}")
+            numbers.caption(f"{loss} · {linked('step_seconds', f'{step_time} / step')}")
 
 
 def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
@@ -124,7 +125,8 @@ def show_stops(store: Store, experiment_id: str) -> None:
     """Which runs ended by rules of their own before their last step, and why."""
     for stop in queries.stops(store, experiment_id).itertuples():
         st.caption(f":material/front_hand: **{stop.label}** stopped early after "
-                   f"{words.plural(stop.step, 'step')}: {stop.reason}")  # fmt: skip
+                   f"{linked('num_steps', words.plural(stop.step, 'step'))}: "
+                   f"{stop.reason}")  # fmt: skip
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:

@@ -12,6 +12,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import run_records, run_scores, run_steps, words
 from views.actions import resume_button
+from views.links import linked
 from views.progress import FAILED
 from views.resources import get_store
 from views.selection import choose_experiment, choose_run
@@ -77,7 +78,8 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     stops = of_run(queries.stops(store, record.experiment_id), run)
     if not stops.empty:
         last = stops.iloc[-1]
-        st.info(f"Stopped early after {words.plural(int(last['step']), 'step')}: {last['reason']}",
+        steps = linked("num_steps", words.plural(int(last["step"]), "step"))
+        st.info(f"Stopped early after {steps}: {last['reason']}",
                 icon=":material/front_hand:")  # fmt: skip
     if run["state"] in FAILED:
         st.error(words.why_ended(record.reason, record.error), icon=":material/error:")
@@ -89,13 +91,14 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[str]:
     """How far the run came, when, how long it took, and where it went on."""
-    parts = [f"{run['steps_done']:,} of {run['num_steps']:,} steps",
+    parts = [linked("num_steps", f"{run['steps_done']:,} of {run['num_steps']:,} steps"),
              f"started {words.moment(run['started'])}"]  # fmt: skip
     if pd.notna(run["ended"]) and pd.notna(run["started"]):
-        parts.append(f"took {words.duration((run['ended'] - run['started']).total_seconds())}")
+        took = words.duration((run["ended"] - run["started"]).total_seconds())
+        parts.append(linked("elapsed_seconds", f"took {took}"))
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:
-        parts.append(f"resumed at step {', '.join(map(str, resumptions['step']))}")
+        parts.append(linked("step", f"resumed at step {', '.join(map(str, resumptions['step']))}"))
     return parts
 
 
@@ -105,7 +108,7 @@ def measured(store: Store, run: pd.Series, record: RunRecord) -> list[str]:
     result = next(one for one in results if one.run_id == run["run_id"])
     values = {name: getattr(result, name) for name in NUMBERS}
     return [
-        f"{METRICS[name].title} {METRICS[name].format(value)}"
+        linked(name, f"{METRICS[name].title} {METRICS[name].format(value)}")
         for name, value in values.items()
         if value is not None
     ]

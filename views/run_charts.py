@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from storage.metrics import METRICS, axis_unit
+from views import links
 from views.charts import HEIGHT, by_run, line_style, over_steps
 from views.palette import run_colors
 
@@ -38,7 +39,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
             x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
             mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
         )  # fmt: skip
-    over_steps(figure, title)
+    over_steps(figure, links.axis("step_seconds", title))
     if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
@@ -57,7 +58,7 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
         x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
         name=METRICS[name].title, line={**line_style("backend", color), "shape": SHAPES[name]},
     )  # fmt: skip
-    over_steps(figure, METRICS[name].axis_title)
+    over_steps(figure, links.axis(name))
     return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
 
 

@@ -9,7 +9,9 @@ from storage.metrics import METRICS
 from storage.queries import RunRecord
 from storage.store import Store
 from views import words
+from views.links import explained
 from views.own_code import show_command
+from views.score_charts import score_metric
 from views.tables import of_run, show_table
 
 LOG_LINES = 40
@@ -28,8 +30,11 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     breaks = of_run(queries.graph_breaks(store, experiment_id), run)
     show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
     compiles = of_run(queries.compiles(store, experiment_id), run)
+    compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
     metrics = of_run(queries.compile_metrics(store, experiment_id), run)
+    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
+    metrics = metrics.assign(file=places).drop(columns="line")
     show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
 
 
@@ -37,15 +42,15 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     made = of_run(queries.checkpoints(store, record.experiment_id), run)
     asked = record.spec.checkpoints.every is not None
     if not made.empty:
-        metric = METRICS.get(record.spec.evaluation.metric)
+        metric = score_metric(record.spec.evaluation.metric)
         size = METRICS["peak_memory_bytes"].format
         made = made.iloc[::-1]  # those that are kept are the latest
         made = pd.DataFrame({
             "step": made["step"],
             "kept": ["no" if removed else "yes" for removed in made["removed"]],
-            "size": made["bytes"].map(size),
-            "seconds": made["seconds"],
-            metric.title if metric else "value": made["value"],
+            "checkpoint_bytes": made["bytes"].map(size),
+            "checkpoint_seconds": made["seconds"],
+            metric.name if metric else "checkpoint_value": made["value"],
             "file": made["file"],
         })  # fmt: skip
     show_table("Checkpoints", made, "checkpoints", "None yet." if asked else NO_CHECKPOINTS)
@@ -85,7 +90,7 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
         (left, "Machine and software", record.environment),
         (right, "Model and data", record.workload),
     ):
-        column.markdown(f"**{title}**")
+        column.markdown(f"**{title}**", help=explained(["facts"]))
         column.json(facts, expanded=2)
 
 

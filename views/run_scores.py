@@ -12,6 +12,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import score_charts, words
 from views.downloads import chart_card
+from views.links import linked
 from views.tables import of_run, show_table
 
 WHEN_EVALUATED = {
@@ -20,7 +21,7 @@ WHEN_EVALUATED = {
     "end": "None yet: one follows the last step.",
     "never": "None: the specification asks for none.",
 }
-COMPILED_HELP = " Dashed, with rings: the same weights under the run's own compiled model."
+COMPILED_HELP = "Dashed, with rings: the same weights under the run's own compiled model."
 NO_PREDICTIONS = (
     "Not kept: choose “Keep predictions for” when you launch, or `--predictions` on the command "
     "line."
@@ -35,17 +36,17 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
         with columns[number % 2]:
             show_score(scores[scores["name"] == name], name)
     when = WHEN_EVALUATED[record.spec.evaluation.when]
-    show_table("Evaluations", table(scores), "evaluations", when)
+    own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
+    show_table("Evaluations", table(scores), "evaluations", when, own)
     show_predictions(store, run, record)
 
 
 def show_score(scores: pd.DataFrame, name: str) -> None:
     metric = score_charts.score_metric(name)
-    help = metric.definition if metric else ""
-    if scores["compiled"].any():
-        help += COMPILED_HELP
     draw = partial(score_charts.scores, scores, name)
-    chart_card(metric.title if metric else name, draw, scores, name=f"score-{name}", help=help)
+    chart_card(metric.title if metric else name, draw, scores, name=f"score-{name}",
+               numbers=[metric.name if metric else "own_values"],
+               help=COMPILED_HELP if scores["compiled"].any() else "")  # fmt: skip
 
 
 def table(scores: pd.DataFrame) -> pd.DataFrame:
@@ -54,9 +55,7 @@ def table(scores: pd.DataFrame) -> pd.DataFrame:
     wide = scores.pivot_table(index=keys, columns="name", values="value", sort=False)
     wide = wide.reset_index().rename_axis(columns=None)
     wide["epoch"] += 1
-    titles = {name: metric.title for name in wide.columns
-              if (metric := score_charts.score_metric(name)) and name not in keys}  # fmt: skip
-    return wide.rename(columns={**titles, "num_samples": "samples"})
+    return wide.rename(columns={"loss": "eval_loss"})
 
 
 def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -75,7 +74,7 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
                 st.error(str(error), icon=":material/error:")
     if record.variant.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
-            show_inference(str(file.split), Path(file.file), int(file.num_samples))
+            show_inference(str(file.split), Path(file.file), int(file.num_samples), labels)
 
 
 def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
@@ -86,10 +85,10 @@ def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
     draw = partial(score_charts.confusion, counts)
     help = "How many samples of each label were given each prediction, without a compiler."
     chart_card(f"Confusion, {split}", draw, counts.reset_index(), name=f"confusion-{split}",
-               help=help)  # fmt: skip
+               numbers=["predictions"], help=help)  # fmt: skip
 
 
-def show_inference(split: str, file: Path, num_samples: int) -> None:
+def show_inference(split: str, file: Path, num_samples: int, labels: list[str] | None) -> None:
     """The samples that the compiled model answers otherwise than its own weights."""
     try:
         differ = predictions.inference_disagreements(file)
@@ -98,7 +97,10 @@ def show_inference(split: str, file: Path, num_samples: int) -> None:
         return
     if differ.columns.empty:  # numbers, of which none is right or wrong
         return
-    many = f"{len(differ):,} of {words.plural(num_samples, 'sample')}"
+    many = linked("predictions", f"{len(differ):,} of {words.plural(num_samples, 'sample')}")
+    names = dict(enumerate(labels or []))
+    for column in ("label", "prediction", "compiled_prediction"):
+        differ[column] = [names.get(number, f"class {number}") for number in differ[column]]
     show_table(
         f"Answered differently by the compiled model, {split}: {many}",
         differ.rename(columns={"label": "true label"}),

@@ -11,6 +11,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, run_charts
 from views.downloads import Draw, chart_card
+from views.links import axis
 from views.marks import mark_resumptions
 from views.tables import of_run
 
@@ -22,11 +23,7 @@ STATISTICS = {
     "Largest": "largest",
     "Zeros": "zeros",
 }
-STATISTICS_HELP = (
-    "Of each parameter's gradient: its norm, the mean and standard deviation of its elements, the "
-    "largest of them, and the share that is exactly 0. A row that is empty or full of zeros is a "
-    "parameter that does not learn."
-)
+STATISTICS_HELP = "A row that is empty or full of zeros is a parameter that does not learn."
 
 
 def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -41,14 +38,15 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
         return lambda: mark_resumptions(draw(), resumptions, named=False)
 
     times = marked(partial(run_charts.step_series, steps))
-    chart_card("Time of every step", times, steps, name="run-steps")
+    chart_card("Time of every step", times, steps, name="run-steps", numbers=["step_seconds"])
     loss = marked(partial(charts.losses, losses, every_step=steps))
-    chart_card("Training loss", loss, losses, name="run-loss")
+    chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss"])
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
-        draw = marked(partial(run_charts.named_series, terms, METRICS["loss"].axis_title))
-        help = "Each term before it is weighed; the training loss above is their weighted sum."
-        chart_card("Terms of the loss", draw, terms, name="run-loss-terms", help=help)
+        title = axis("loss_terms", METRICS["loss"].axis_title)
+        draw = marked(partial(run_charts.named_series, terms, title))
+        chart_card("Terms of the loss", draw, terms, name="run-loss-terms",
+                   numbers=["loss_terms"])  # fmt: skip
     show_step_settings(of_run(queries.step_settings(store, record.experiment_id), run))
     show_own_values(of_run(queries.own_values(store, record.experiment_id), run))
 
@@ -64,7 +62,7 @@ def show_step_settings(steps: pd.DataFrame) -> None:
         data = steps[["run_id", "label", "role", "step", name]]
         with column:
             chart_card(metric.title, partial(run_charts.setting, data, name), data,
-                       name=f"run-{name.replace('_', '-')}", help=metric.definition)  # fmt: skip
+                       name=f"run-{name.replace('_', '-')}", numbers=[name])  # fmt: skip
 
 
 def show_own_values(values: pd.DataFrame) -> None:
@@ -77,8 +75,8 @@ def show_own_values(values: pd.DataFrame) -> None:
     for number, name in enumerate(names):
         data = values[values["name"] == name]
         with columns[number % len(columns)]:
-            draw = partial(run_charts.named_series, data, name)
-            chart_card(name, draw, data, name=f"value-{name}", help="Recorded by a callback.")
+            draw = partial(run_charts.named_series, data, axis("own_values", name))
+            chart_card(name, draw, data, name=f"value-{name}", numbers=["own_values"])
 
 
 def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -95,4 +93,5 @@ def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
         title: partial(run_charts.gradient_norms, statistics, column)
         for title, column in STATISTICS.items()
     }
-    chart_card("Gradients by parameter", draw, statistics, name="gradients", help=STATISTICS_HELP)
+    chart_card("Gradients by parameter", draw, statistics, name="gradients",
+               numbers=["gradient_statistics"], help=STATISTICS_HELP)  # fmt: skip

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from storage.metrics import METRICS, Metric
 from storage.results import Result
-from views import bars
+from views import bars, links
 from views.charts import HEIGHT, LEGEND_LINE, layout, line_style, over_steps
 from views.palette import NEUTRAL, SPLITS, run_colors
 
@@ -82,12 +82,12 @@ def scores_of_runs(
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))
     _score_axis(figure, name)
-    return figure if by_step else figure.update_xaxes(title_text="Epoch", dtick=1)
+    return figure if by_step else figure.update_xaxes(title_text=links.axis("epoch"), dtick=1)
 
 
 def _score_axis(figure: go.Figure, name: str) -> go.Figure:
     metric = score_metric(name)
-    over_steps(figure, metric.axis_title if metric else name)
+    over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name))
     if _is_share(name):
         figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
     return figure

@@ -1,10 +1,14 @@
-"""Tables of what was recorded, each with its way out."""
+"""Tables of what was recorded, each with what its numbers mean and its way out."""
+
+from collections.abc import Mapping
 
 import pandas as pd
 import streamlit as st
 
 from storage.metrics import DASH
+from storage.numbers import NUMBERS
 from views.downloads import csv_button
+from views.links import explained
 
 ALWAYS_KNOWN = ["run_id", "label", "role"]
 """Columns that say which run it is."""
@@ -15,22 +19,44 @@ def of_run(frame: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
     return frame[frame["run_id"] == run["run_id"]]
 
 
-def show_table(title: str, frame: pd.DataFrame, name: str, empty: str) -> None:
-    """A table under its title, or what `empty` says; `name` is unique on the page."""
+def show_table(
+    title: str,
+    frame: pd.DataFrame,
+    name: str,
+    empty: str,
+    numbers: Mapping[str, str] | None = None,
+) -> None:
+    """A table under its title, or what `empty` says; `name` is unique on the page.
+
+    Columns are titled and explained as the numbers of their names (`storage.numbers`), those in
+    `numbers` as the number given there; others hold words.
+    """
+    shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
+    meant = {column: (numbers or {}).get(column, column) for column in shown.columns}
+    meant = {column: number for column, number in meant.items() if number in NUMBERS}
+    help = explained(meant.values()) if meant and not frame.empty else None
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{title}**", width="stretch")
+            st.markdown(f"**{title}**", help=help, width="stretch")
             if not frame.empty:
                 csv_button("CSV", frame, name)
         if frame.empty:
             st.caption(empty)
             return
-        shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
-        shown.columns = [_title(column) for column in shown.columns]
-        st.dataframe(shown, hide_index=True, key=f"table-{name}", placeholder=DASH)
+        titles = {column: _title(column, shown[column]) for column in shown.columns}
+        config = {titles[column]: st.column_config.Column(help=NUMBERS[number].definition)
+                  for column, number in meant.items()}  # fmt: skip
+        st.dataframe(shown.rename(columns=titles), hide_index=True, key=f"table-{name}",
+                     placeholder=DASH, column_config=config)  # fmt: skip
 
 
-def _title(column: str) -> str:
-    """`num_samples` becomes `Num samples`; what is written with a capital stays."""
+def _title(column: str, values: pd.Series) -> str:
+    """A number's own title, with its unit unless that is written beside each value.
+
+    Of other columns `failed_here` becomes `Failed here`; what is written with a capital stays.
+    """
+    if column in NUMBERS:
+        number = NUMBERS[column]
+        return number.axis_title if pd.api.types.is_numeric_dtype(values) else number.title
     words = column.replace("_", " ")
     return words[:1].upper() + words[1:]

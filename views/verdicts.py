@@ -8,6 +8,7 @@ from storage.metrics import DASH, METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven
 from views import words
+from views.links import linked
 from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
 VERDICT_COLORS = {
@@ -34,16 +35,16 @@ def headline(comparison: Comparison) -> str:
     sound = [result for result in rated if _parity(result) != "broken"]
     if not sound:
         best = max(rated, key=_median)
-        found = f"**{best.label}** is at {speedup_text(best)}"
+        found = f"**{best.label}** is at {_speed(best)}"
         return f"No backend can be trusted: {found}, but {_breach(best)}."
     faster = [result for result in sound if result.speed_verdict == "faster"]
     if faster:
         return _winner(max(faster, key=_median))
     best = max(sound, key=_median)
     if best.speed_verdict == "unsure":
-        found = f"the best, **{best.label}**, came out at {speedup_text(best)}"
+        found = f"the best, **{best.label}**, came out at {_speed(best)}"
         return f"No backend is clearly faster here: {found}, which may be chance."
-    return f"No backend pays off here: the best, **{best.label}**, is at {speedup_text(best)}."
+    return f"No backend pays off here: the best, **{best.label}**, is at {_speed(best)}."
 
 
 def speedup_text(result: Result) -> str:
@@ -94,19 +95,21 @@ def doubts(results: Sequence[Result]) -> list[str]:
     for result in results:
         if result.parity is not None and result.parity.verdict != "holds":
             labels.setdefault(result.parity.reason, []).append(result.label)
-    return [f"**{', '.join(runs)}**: {reason}" for reason, runs in labels.items()]
+    parity = linked("parity", "parity")
+    return [f"**{', '.join(runs)}**, {parity}: {reason}" for reason, runs in labels.items()]
 
 
 def noise_text(comparison: Comparison) -> str:
     """What this machine's own noise allows to tell apart."""
     if comparison.noise_floor is None:
         return (
-            "No noise floor: it takes a control and at least 6 rounds. Until then a small "
-            "difference may be chance."
+            f"No {linked('noise_floor', 'noise floor')}: it takes a control and at least 6 rounds. "
+            "Until then a small difference may be chance."
         )
+    share = METRICS["noise_floor"].format(comparison.noise_floor)
     return (
-        f"Noise floor {METRICS['noise_floor'].format(comparison.noise_floor)}: two runs of the "
-        "same thing, baseline and control, differed by up to that much here."
+        f"{linked('noise_floor', f'Noise floor {share}')}: two runs of the same thing, baseline "
+        "and control, differed by up to that much here."
     )
 
 
@@ -122,10 +125,11 @@ def provenance(experiment: pd.Series) -> str:
 
 
 def _winner(best: Result) -> str:
-    text = f"**{best.label}** trains at {speedup_text(best)} the speed of no compile"
+    text = f"**{best.label}** trains at {_speed(best)} the speed of no compile"
     if best.break_even_verdict == "reached" and best.break_even and best.break_even.steps:
         pays = "has paid" if best.break_even.steps <= best.num_steps else "pays"
-        text += f" and {pays} for its compiling after {break_even_text(best)}"
+        after = linked("break_even_steps", break_even_text(best))
+        text += f" and {pays} for its compiling after {after}"
     ends = {
         "holds": "It learns the same thing.",
         "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
@@ -135,12 +139,17 @@ def _winner(best: Result) -> str:
     return f"{text}. {ends.get(_parity(best), unknown)}"
 
 
+def _speed(result: Result) -> str:
+    return linked("speedup", speedup_text(result))
+
+
 def _breach(result: Result) -> str:
     """How parity broke, in short; the whole reason stands among the doubts."""
     step = None if result.parity is None else result.parity.first_step_outside
     if step is None:
         return "its answers differ by more than rounding or chance explains"
-    return f"its loss leaves, at step {step:,}, what rounding explains"
+    at = linked("first_step_outside", f"at step {step:,}")
+    return f"its loss leaves, {at}, what rounding explains"
 
 
 def _median(result: Result) -> float:

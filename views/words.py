@@ -8,6 +8,7 @@ import streamlit as st
 
 from runner.workload_spec import BUILTIN
 from storage.metrics import DASH
+from views.links import linked
 
 STATES = {
     "queued": ("queued", "gray", ":material/schedule:"),
@@ -43,7 +44,8 @@ def activity(run: Any, now: pd.Timestamp) -> str:
     if run.state != "running":
         return STATES.get(run.state, (run.state,))[0]
     if pd.notna(run.compiling_since):
-        return f"compiling · {duration((now - run.compiling_since).total_seconds())}"
+        elapsed = duration((now - run.compiling_since).total_seconds())
+        return f"compiling · {linked('compilation_seconds', elapsed)}"
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
@@ -59,7 +61,8 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
     """How long an experiment has been at work, what holds it up, how long it still takes."""
     if runs["started"].isna().all():
         return "waiting in the queue"
-    so_far = f"{duration((now - runs['started'].min()).total_seconds())} so far"
+    elapsed = duration((now - runs["started"].min()).total_seconds())
+    so_far = linked("elapsed_seconds", f"{elapsed} so far")
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
         return f"{so_far}; {compiling['label'].iloc[0]} is compiling, the others wait meanwhile"
@@ -67,7 +70,8 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
         return f"{so_far}; after the second round the remaining time is known"
     if remaining is None:
         return f"{so_far}; torch, model and data are loading"
-    return f"{so_far}, about {duration(remaining)} left, not counting compiling still ahead"
+    left = linked("expected_seconds", f"about {duration(remaining)} left")
+    return f"{so_far}, {left}, not counting compiling still ahead"
 
 
 def workload(model: str, data: str) -> str:

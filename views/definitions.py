@@ -1,0 +1,50 @@
+"""Definitions: what every number means. `docs/metrics.md`, with an anchor for each number."""
+
+import re
+
+import streamlit as st
+
+from storage.metrics import METRICS
+from storage.numbers import NUMBERS, Chapter, Definition, read_chapters
+
+
+def main() -> None:
+    chapters = read_chapters()
+    st.header(chapters[0].title, anchor=False)
+    titles = [f"[{one.title}](#{anchor_of(one.title)})" for one in chapters[1:]]
+    st.caption(" · ".join(titles))
+    for chapter in chapters:
+        show_chapter(chapter, headed=chapter is not chapters[0])
+
+
+def show_chapter(chapter: Chapter, *, headed: bool) -> None:
+    if headed:
+        st.subheader(chapter.title, anchor=anchor_of(chapter.title), divider="gray")
+    st.markdown(cross_linked(chapter.introduction))
+    for definition in chapter.definitions:
+        show_definition(definition)
+
+
+def show_definition(definition: Definition) -> None:
+    """Under the title that pages use, and the name that downloads use."""
+    number = NUMBERS.get(definition.anchor)
+    name = f":small[:gray[`{definition.anchor}`]]"
+    title = f"{number.axis_title} {name}" if number else f"`{definition.anchor}`"
+    st.subheader(title, anchor=definition.anchor)
+    st.markdown(cross_linked(definition.text))
+
+
+def cross_linked(text: str) -> str:
+    """Names of metrics lead to them; files of this project cannot be opened from here."""
+    text = re.sub(r"\[([^]]+)\]\((decisions/[^)]+)\)", r"\1: `docs/\2`", text)
+    return re.sub(
+        r"`(\w+)`", lambda found: f"[{found[0]}](#{found[1]})" if found[1] in METRICS else found[0],
+        text,
+    )  # fmt: skip
+
+
+def anchor_of(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower())
+
+
+main()
