@@ -1,7 +1,7 @@
 """Trains the experiments that `parity_trials` judges: correct backends beside a planted fault.
 
 On a machine that lacks what judging needs, or to train on several processes at once, run from the
-project's root: `python -m benchmarks.parity_recording FOLDER DEVICE PRECISION PART OF`
+project's root: `python -m benchmarks.parity_recording FOLDER DEVICE PRECISION FIRST_SEED PART OF`
 where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone.
 """
 
@@ -41,12 +41,12 @@ class Trial(NamedTuple):
         return parent / self.workload.replace(" ", "_") / str(self.seed)
 
 
-def all_trials(num_trials: dict[str, int]) -> Iterator[Trial]:
+def all_trials(num_trials: dict[str, int], first_seed: int = 0) -> Iterator[Trial]:
     """Every experiment, each with one of the faults that can show in its workload."""
     for workload, number in num_trials.items():
         has_relu = workload == "relu net"
         faults = [fault for fault in FIRST_EFFECTS if has_relu or fault != TORCHS_OWN]
-        for seed in range(number):
+        for seed in range(first_seed, first_seed + number):
             yield Trial(workload, seed, faults[seed % len(faults)])
 
 
@@ -73,8 +73,8 @@ def quieten() -> None:
 def main() -> None:
     quieten()
     parent, device, precision = Path(sys.argv[1]), sys.argv[2], cast(Precision, sys.argv[3])
-    part, parts = int(sys.argv[4]), int(sys.argv[5])
-    for trial in islice(all_trials(NUM_TRIALS), part, None, parts):
+    first_seed, part, parts = map(int, sys.argv[4:7])
+    for trial in islice(all_trials(NUM_TRIALS, first_seed), part, None, parts):
         record(trial, parent, device, precision)
 
 

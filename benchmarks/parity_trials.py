@@ -1,7 +1,7 @@
 """How often parity calls correct backends broken, and whether it catches every planted fault.
 
 Run from the project's root: `make parity-trials`, or
-`.venv/bin/python -m benchmarks.parity_trials [folder [relu net's experiments [tiny BERT's]]]`
+`.venv/bin/python -m benchmarks.parity_trials [folder [first seed [number for each workload ...]]]`
 
 Each experiment has a seed of its own (weights, samples, their order, dropout) and trains baseline,
 control, the correct backends and one of the planted faults (tests/faults/trial.py), one after
@@ -16,19 +16,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.parity_recording import CORRECT, GRAPHS, NUM_TRIALS, all_trials, quieten, record
+from benchmarks.parity_recording import (
+    CORRECT,
+    GRAPHS,
+    NUM_TRIALS,
+    Trial,
+    all_trials,
+    quieten,
+    record,
+)
 from storage.results import Result
 from tests.faults.judging import judge_trial
 from tests.faults.trial import FIRST_EFFECTS
 
 
-def judged(num_trials: dict[str, int], folder: Path) -> Iterator[tuple[str, list[Result]]]:
+def judged(trials: Iterable[Trial], folder: Path) -> Iterator[tuple[str, list[Result]]]:
     """The workload and the results of every experiment."""
-    for trial in all_trials(num_trials):
+    for trial in trials:
         place = record(trial, folder, "cpu", "float32")
         yield trial.workload, list(judge_trial(place).results)
-        number = num_trials[trial.workload]
-        sys.stderr.write(f"\r{trial.workload}: {trial.seed + 1} of {number} experiments ")
+        sys.stderr.write(f"\r{trial.workload}, seed {trial.seed} ")
 
 
 def tables(found: Iterable[tuple[str, list[Result]]]) -> str:
@@ -75,10 +82,11 @@ def _ratios(results: Iterable[Result]) -> list[float]:
 
 def main() -> None:
     quieten()
-    numbers = dict(zip(NUM_TRIALS, map(int, sys.argv[2:]), strict=False))
+    first_seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    numbers = {**NUM_TRIALS, **dict(zip(NUM_TRIALS, map(int, sys.argv[3:]), strict=False))}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
-        sys.stdout.write(tables(judged({**NUM_TRIALS, **numbers}, folder)))
+        sys.stdout.write(tables(judged(all_trials(numbers, first_seed), folder)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from runner.training_spec import Precision
 
-SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 3, "fp16": 10}
+SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
 """Half width of the band over the control's differences: a correct backend rounds otherwise at all
 operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
 LEAD_STEPS = 10
@@ -39,7 +39,12 @@ MIN_TENTH = 3
 ACCURACY_CONFIDENCE = 0.995
 """One-sided; two-sided it leaves 1 % for equal runs to be called different."""
 
-TELLING_SHARE = 0.01
+TELLING_SHARES: dict[Precision, float] = {
+    "float32": 0.01,
+    "tf32": 0.01,
+    "bf16": 0.005,
+    "fp16": 0.01,
+}
 """The band ends where the control strays by more than this share of the first loss: from there on
 rounding alone decides what the next losses are, and no single one tells right from wrong."""
 
@@ -69,7 +74,7 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
     the floor and the largest difference that the control reaches until `LEAD_STEPS` later, but at
     most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in both,
     that have as many behind them; it ends for good once the control is about to stray further than
-    `TELLING_SHARE` allows.
+    `TELLING_SHARES` allows.
     """
     both = pd.DataFrame({"baseline": baseline, "control": control})
     both = both[np.isfinite(both).all(axis="columns")].sort_index()
@@ -86,7 +91,7 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
             "high": both["baseline"] + half,
         }
     )
-    return band[ahead <= TELLING_SHARE * first_loss].reset_index(drop=True)
+    return band[ahead <= TELLING_SHARES[precision] * first_loss].reset_index(drop=True)
 
 
 def judge_losses(

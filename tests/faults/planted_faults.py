@@ -119,7 +119,8 @@ def other_dropout(graph: GraphModule, inputs: list[Any]) -> Run:
     """Draws one random number more than eager, so that every mask of dropout is another one."""
 
     def run(*arguments: Any) -> Any:
-        torch.rand(())
+        device = next(one.device for one in arguments if isinstance(one, torch.Tensor))
+        torch.rand((), device=device)
         return graph.forward(*arguments)
 
     return run
