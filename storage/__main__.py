@@ -14,7 +14,8 @@ there is no control, or no backend). A broken parity outranks a run that did not
 `--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
 2 bad input; 5 a condition is met, which outranks a run that did not finish. In the scenario
 `accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
-does not pass. In the scenario `cache`, which proves no parity, there is no 4.
+does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
+there is no 4.
 
 Exit status of `suite`: 0 every cell passed; 1 one is not over; 2 bad input; 3 one failed; 5 one is
 worse than in the earlier suite run, which outranks the others.
@@ -28,16 +29,17 @@ from pathlib import Path
 from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
-from storage import correctness_report, gate, latency, suite_report
+from storage import correctness_report, gate, latency, queries, suite_report
 from storage.comparison import compare
 from storage.correctness import checks
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.imports import import_file
+from storage.exchange.suites import SUITE_FORMATS
 from storage.report import imported_table, report
 from storage.results import Comparison
 from storage.store import Store
-from storage.suite import outcomes
+from storage.suite_cells import outcomes
 from storage.suite_regressions import against
 
 EXAMPLES = PROJECT_ROOT / "examples"
@@ -87,7 +89,9 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
         store.ingest_all()
-        text = FORMATS[options.format](store, options.experiment)
+        is_suite = options.experiment in set(queries.list_suite_runs(store)["suite_run"])
+        formats = SUITE_FORMATS if is_suite else FORMATS
+        text = formats[options.format](store, options.experiment)
     options.output.write_text(text)
     if options.format in NOTES:
         print(f"note: {NOTES[options.format]}", file=sys.stderr)  # noqa: T201
@@ -117,7 +121,7 @@ def exit_status(comparison: Comparison) -> int:
         return BROKEN
     if any(result.state != RunState.FINISHED for result in comparison.results):
         return UNFINISHED
-    if comparison.spec.scenario == "cache":
+    if comparison.spec.scenario == "cache" or comparison.spec.is_inference:
         return FINISHED
     if not verdicts or any(verdict != "holds" for verdict in verdicts):
         return PROVES_NOTHING
@@ -143,7 +147,8 @@ def parser() -> argparse.ArgumentParser:
     comparing = add("compare", _compare, "print the comparison of an experiment")
     exporting = add("export", _export, "write an experiment in a format of PyTorch's benchmarks")
     for command in (comparing, exporting):
-        command.add_argument("experiment", help="id of the experiment")
+        orders = "id of the experiment" + (", or of a suite run" if command is exporting else "")
+        command.add_argument("experiment", help=orders)
     add_fail_if(comparing)
     exporting.add_argument("--format", choices=list(FORMATS), required=True)
     exporting.add_argument("--output", type=Path, required=True, metavar="FILE")

@@ -1,5 +1,8 @@
 """A suite run: its summary and what changed against an earlier one, worked out by hand."""
 
+import csv
+import io
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +14,8 @@ from storage import queries
 from storage.__main__ import main
 from storage.errors import NotInStore
 from storage.store import Store
-from storage.suite import Group, Outcome, groups, outcomes
+from storage.suite import Group, Outcome, groups
+from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
 from tests.journals import Recording, falling_losses
 
@@ -291,3 +295,38 @@ def test_the_exit_status_says_what_a_suite_run_comes_to(
     else:
         record.accuracy("Model", status)
     assert printed(data_dir, capsys, "now")[0] == exit_status
+
+
+def exported(data_dir: DataDir, format: str) -> str:
+    file = data_dir.path / "exported"
+    assert main(["export", "now", f"--format={format}", f"--output={file}",
+                 f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
+    return file.read_text()
+
+
+def test_a_suite_run_leaves_in_the_columns_of_the_harness(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("BertForMaskedLM", 0.1, compile=3.0, memory=50)
+    record.accuracy("BertForMaskedLM", "pass")
+    record.accuracy("T5Small", "fail_accuracy")
+    (row,) = csv.DictReader(io.StringIO(exported(data_dir, "harness-performance-csv")))
+    assert (row["dev"], row["name"], row["batch_size"]) == ("cpu", "BertForMaskedLM", "8")
+    assert row["tag"] == "inductor-float32-training"
+    numbers = [row[name] for name in ("speedup", "abs_latency", "compilation_latency")]
+    assert [float(number) for number in numbers] == [2.0, 100.0, pytest.approx(3.0)]
+    assert float(row["compression_ratio"]) == 2.0
+
+    rows = list(csv.DictReader(io.StringIO(exported(data_dir, "harness-accuracy-csv"))))
+    assert {row["name"]: row["accuracy"] for row in rows} == {
+        "BertForMaskedLM": "pass", "T5Small": "fail_accuracy"
+    }  # fmt: skip
+
+    records = json.loads(exported(data_dir, "hud-json"))
+    assert {record["model"]["origins"][0] for record in records} == {"huggingface"}
+    (accuracy,) = [one["metric"] for one in records if one["metric"]["name"] == "accuracy"]
+    assert accuracy["extra_info"]["benchmark_values"] == ["pass"]
+
+    (times,) = json.loads(exported(data_dir, "cachebench-json"))
+    assert times["model"]["origins"] == ["huggingface"]
+    assert times["metric"]["benchmark_values"] == [pytest.approx(3.0)]

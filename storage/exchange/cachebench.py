@@ -6,19 +6,18 @@ from an empty cache: that is a cold time, and the other two records are left out
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runner.spec import ExperimentSpec
 from runner.variants import parse_backend
-from storage.exchange.rows import load_spec, rows
+from storage.exchange.rows import harness_name, load_spec, rows
 from storage.latency import cold_and_warm
 from storage.store import Store
 
 BENCHMARK = "TorchCache Benchmark"
 MODEL_TYPE = "OSS model"
-MODE = "training"
 NOTE = "of a training only cold compile times are known; the scenario cache measures warm ones too"
 
 
@@ -36,9 +35,17 @@ class CompileTimes:
 
 def records_json(store: Store, experiment_id: str) -> str:
     """The text of a file; raises `NotInStore` or `NotExportable`."""
-    spec = load_spec(store, experiment_id)
-    measure = _of_caches if spec.scenario == "cache" else _of_training
-    found = [record for times in measure(store, experiment_id) for record in records(spec, times)]
+    return write_records(store, [experiment_id])
+
+
+def write_records(store: Store, experiment_ids: Iterable[str]) -> str:
+    """The records of several experiments, as one list."""
+    found: list[dict[str, Any]] = []
+    for experiment_id in experiment_ids:
+        spec = load_spec(store, experiment_id)
+        measure = _of_caches if spec.scenario == "cache" else _of_steps
+        for times in measure(store, experiment_id):
+            found += records(spec, times)
     return json.dumps(found, indent=2) + "\n"
 
 
@@ -53,11 +60,15 @@ def records(spec: ExperimentSpec, times: CompileTimes) -> Iterator[dict[str, Any
         yield {
             "benchmark": {
                 "name": BENCHMARK,
-                "mode": MODE,
+                "mode": "training" if spec.trains else "inference",
                 "extra_info": {"is_dynamic": times.dynamic, "device": device},
             },
             # A model of one's own comes from none of the suites that `origins` names.
-            "model": {"name": spec.model.source, "backend": times.backend, "origins": []},
+            "model": {
+                "name": harness_name(spec.model),
+                "backend": times.backend,
+                "origins": [spec.model.from_suite.suite] if spec.model.from_suite else [],
+            },
             # The type stands here and not in the model because cachebench has it so.
             "metric": {"name": name, "type": MODEL_TYPE, "benchmark_values": list(values)},
         }
@@ -71,7 +82,7 @@ def _of_caches(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
                                cold=found.cold_seconds, warm=found.warm_seconds)  # fmt: skip
 
 
-def _of_training(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
+def _of_steps(store: Store, experiment_id: str) -> Iterator[CompileTimes]:
     for row in rows(store, experiment_id):
         if row.has_finished and row.compilation_latency is not None:
             yield CompileTimes(backend=row.tag, dynamic=row.dynamic, cold=[row.compilation_latency])

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from storage.correctness import checks
-from storage.exchange.rows import Row, load_spec, rows
+from storage.exchange.rows import Row, harness_name, load_spec, rows
 from storage.store import Store
 
 COUNTERS = (
@@ -23,12 +23,15 @@ IDENTITY = ("dev", "name", "batch_size", "tag")
 
 
 def performance_csv(store: Store, experiment_id: str) -> str:
-    """A row per backend.
+    """A row per backend."""
+    return write_performance(rows(store, experiment_id))
 
-    One that failed has a speedup and a latency of 0.0, as in the harness; one that goes on or was
-    cancelled has no numbers at all, because the harness has no word for a part of a run.
+
+def write_performance(found: Iterable[Row]) -> str:
+    """A backend that failed has a speedup and a latency of 0.0, as in the harness; one that goes on
+    or was cancelled has no numbers at all, because the harness has no word for a part of a run.
     """
-    return _csv(PERFORMANCE_COLUMNS, map(_performance, rows(store, experiment_id)))
+    return write_csv(PERFORMANCE_COLUMNS, map(_performance, found))
 
 
 def accuracy_csv(store: Store, experiment_id: str) -> str:
@@ -37,9 +40,9 @@ def accuracy_csv(store: Store, experiment_id: str) -> str:
     Of an experiment of the scenario `accuracy` a row per backend and part, training or inference.
     """
     if load_spec(store, experiment_id).scenario == "accuracy":
-        return _csv(ACCURACY_COLUMNS, _checked(store, experiment_id))
+        return write_csv(ACCURACY_COLUMNS, _checked(store, experiment_id))
     found = rows(store, experiment_id)
-    return _csv(ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in found))
+    return write_csv(ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in found))
 
 
 def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
@@ -49,7 +52,7 @@ def _checked(store: Store, experiment_id: str) -> Iterator[dict[str, str]]:
         if check.label in backends:
             yield {
                 "dev": spec.device.partition(":")[0],
-                "name": spec.model.source,
+                "name": harness_name(spec.model),
                 "batch_size": str(spec.training.batch_size),
                 "tag": f"{check.label}-{check.part}",
                 "accuracy": check.status or "",
@@ -74,7 +77,8 @@ def _written(value: str | int | float | None) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
-def _csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
+def write_csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
+    """Cells by column; those that are left out are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()

@@ -4,7 +4,7 @@ Only fields that are known are written; of all of them the format requires `metr
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from storage.exchange.rows import GIGABYTES, Row, rows
@@ -13,7 +13,6 @@ from storage.store import Store
 SCHEMA_VERSION = "v3"
 NAME = "breakeven"
 BENCHMARK = "Breakeven"
-MODE = "training"
 METRICS = (
     "speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem",
     "dynamo_peak_mem", "calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks",
@@ -23,7 +22,12 @@ METRICS = (
 
 def records_json(store: Store, experiment_id: str) -> str:
     """The text of a file."""
-    found = [record for row in rows(store, experiment_id) for record in records(row)]
+    return write_records(rows(store, experiment_id))
+
+
+def write_records(rows: Iterable[Row]) -> str:
+    """All records of all rows, as one list."""
+    found = [record for row in rows for record in records(row)]
     return json.dumps(found, indent=2) + "\n"
 
 
@@ -49,11 +53,13 @@ def _common(row: Row) -> dict[str, Any]:
         "runners": [_runner(row)] if row.environment else None,
         "benchmark": {
             "name": BENCHMARK,
-            "mode": MODE,
+            "mode": row.part,
             "dtype": row.dtype,
             "extra_info": {"device": row.dev, "batch_size": str(row.batch_size), "tag": row.tag},
         },
-        "model": {"name": row.name, "backend": row.backend},
+        "model": _known(
+            {"name": row.name, "backend": row.backend, "origins": row.origin and [row.origin]}
+        ),
         "dependencies": _dependencies(row),
     }
     return _known(record)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from runner.accuracy_spec import Part
 from runner.run_dir import RunState
-from runner.spec import ExperimentSpec
+from runner.spec import ExperimentSpec, ModelSpec
 from storage.comparison import compare
 from storage.errors import NotExportable
 from storage.evidence import Evidence, load_evidence
@@ -31,6 +32,8 @@ EAGER_FAILURES = {
     RunState.LOST: "fail",
     RunState.OUT_OF_MEMORY: "OOM",
 }
+TIMED = ("train", "speed")
+"""Scenarios whose steps are timed against a baseline's."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 
 
@@ -41,7 +44,10 @@ class Row:
     dev: str
     """cpu or cuda."""
     name: str
-    """The model."""
+    """The model; of a suite's model the name that the harness has for it."""
+    origin: str | None
+    """The suite of the model; None for one of none."""
+    part: Part
     batch_size: int
     tag: str
     """Label of the run."""
@@ -91,16 +97,22 @@ def load_spec(store: Store, experiment_id: str) -> ExperimentSpec:
     return compare(store, experiment_id).spec
 
 
+def harness_name(model: ModelSpec) -> str:
+    """What the harness calls a model of its suites, with a stroke and a number where it was made
+    smaller; any other as the experiment names it."""
+    return model.source.partition(":")[2] if model.from_suite else model.source
+
+
 def rows(store: Store, experiment_id: str) -> list[Row]:
     """The rows of an experiment's backends, in its order.
 
-    Raises `NotInStore`, and `NotExportable` for an experiment that does not train.
+    Raises `NotInStore`, and `NotExportable` for an experiment that times no steps.
     """
     comparison = compare(store, experiment_id)
-    if comparison.spec.scenario != "train":
+    if comparison.spec.scenario not in TIMED:
         raise NotExportable(
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
-            "format is for the scenario 'train'"
+            f"format is for the scenarios {' and '.join(TIMED)}"
         )
     _, evidence = load_evidence(store, experiment_id)
     ended = _ended(store, experiment_id)
@@ -120,7 +132,9 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
     breaks = run.graph_breaks["reason"].nunique() if result.graph_breaks is not None else None
     return Row(
         dev=spec.device.partition(":")[0],
-        name=spec.model.source,
+        name=harness_name(spec.model),
+        origin=spec.model.from_suite and spec.model.from_suite.suite,
+        part="training" if spec.trains else "inference",
         batch_size=spec.training.batch_size,
         tag=result.label,
         backend=result.backend or "",
