@@ -5,9 +5,8 @@ the warnings of the comparison and beside the run's own numbers. docs/metrics.md
 for the thresholds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -38,22 +37,29 @@ class Rule:
     find: Callable[[Evidence, Evidence | None], str | None]
     """Run and baseline to what was seen; None if nothing was."""
     remedy: str
+    is_about_others: bool = False
+    """Whether the processes that were seen are to be named."""
+
+    def sentence(self, seen: str, runs: Sequence[Evidence]) -> str:
+        """What was seen, and of which processes in these runs."""
+        names = _named(runs) if self.is_about_others else ""
+        return f"{self.title}: {seen}{f'; seen: {names}' if names else ''}."
 
 
 def device_doubts(run: Evidence, baseline: Evidence | None) -> tuple[str, ...]:
     """What was seen of one run, a sentence for each rule."""
     found = [(rule, rule.find(run, baseline)) for rule in RULES]
-    return tuple(f"{rule.title}: {seen}." for rule, seen in found if seen is not None)
+    return tuple(rule.sentence(seen, [run]) for rule, seen in found if seen is not None)
 
 
 def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[str]:
     """What was seen of all runs, said once for each rule, with what to do about it."""
     baseline = next((run for run in runs if run.role == "baseline"), None)
     for rule in RULES:
-        found = {run.label: seen for run in runs if (seen := rule.find(run, baseline)) is not None}
+        found = [(run, seen) for run in runs if (seen := rule.find(run, baseline)) is not None]
         if found:
-            listed = ", ".join(f"{label} {seen}" for label, seen in found.items())
-            yield f"{rule.title}: {listed}. {rule.remedy}"
+            listed = ", ".join(f"{run.label} {seen}" for run, seen in found)
+            yield f"{rule.sentence(listed, [run for run, _ in found])} {rule.remedy}"
     if spec.schedule == "sequential":
         yield from _about_warming(runs)
 
@@ -80,7 +86,7 @@ def _shared_device(run: Evidence, _: Evidence | None) -> str | None:
     with_others = [others for others in run.device["processes"] if others]
     if not with_others:
         return None
-    said = f"{_named(with_others)} in {len(with_others)} of {len(run.device)} samples"
+    said = f"in {len(with_others)} of {len(run.device)} samples"
     first = run.device["round"].isna()
     before = any(run.device.loc[first, "processes"])
     return f"{said}, before the first block already" if before else said
@@ -96,9 +102,7 @@ def _shared_cpu(run: Evidence, _: Evidence | None) -> str | None:
     share = others / _capacity(steady)
     if share <= SHARED_CPU:
         return None
-    seen = [processes for processes in steady["processes"] if processes]
-    names = f" ({_named(seen)})" if seen else ""
-    return f"{format_share(share)} of {int(steady['cpus'].iloc[-1])} CPUs{names}"
+    return f"{format_share(share)} of {int(steady['cpus'].iloc[-1])} CPUs"
 
 
 def _stolen_cpu(run: Evidence, _: Evidence | None) -> str | None:
@@ -184,13 +188,12 @@ def _capacity(samples: pd.DataFrame) -> float:
     return float((samples["wall_seconds"] * samples["cpus"]).sum())
 
 
-def _named(samples: Iterable[Sequence[dict[str, Any]]]) -> str:
+def _named(runs: Sequence[Evidence]) -> str:
     """`python (pid 4711, 2.00 GiB)` and so on, the largest first."""
     sizes: dict[tuple[str | None, int], int] = {}
-    for processes in samples:
-        for one in processes:
-            key = (one["name"], one["pid"])
-            sizes[key] = max(sizes.get(key, 0), one["memory_bytes"] or 0)
+    for one in (one for run in runs for listed in run.device["processes"] for one in listed or []):
+        key = (one["name"], one["pid"])
+        sizes[key] = max(sizes.get(key, 0), one["memory_bytes"] or 0)
     ordered = sorted(sizes.items(), key=lambda item: -item[1])
     texts = [
         f"{name or 'a process'} (pid {pid}{f', {format_bytes(size)}' if size else ''})"
@@ -211,11 +214,13 @@ RULES = (
         "Other processes were on the device",
         _shared_device,
         "End them or choose another device, and run again.",
+        is_about_others=True,
     ),
     Rule(
         "Other processes took CPU time while steady blocks ran",
         _shared_cpu,
         "End them or wait until they are done, and run again.",
+        is_about_others=True,
     ),
     Rule(
         "The host of this virtual machine gave CPU time to others while steady blocks ran",

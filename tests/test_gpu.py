@@ -1,5 +1,11 @@
 """What only a GPU can show. Skipped without one; `make test-gpu` runs it."""
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from runner.queue import PROJECT_ROOT
 from runner.spec import (
     CheckpointSpec,
     DataSpec,
@@ -15,8 +22,10 @@ from runner.spec import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker import training
+from runner.worker import nvidia, training
 from runner.worker.measuring import CudaClock
+from runner.worker.nvidia import NvidiaDevice
+from runner.worker.processes import Family
 from tests.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = [
@@ -107,3 +116,114 @@ def test_memory_and_device_are_recorded(tmp_path: Path) -> None:
     assert environment["device_name"] == torch.cuda.get_device_name(0)
     blocks = of_kind(events, "block")
     assert all(0 < b["peak_memory_bytes"] <= b["reserved_memory_bytes"] for b in blocks)
+
+
+needs_nvml = pytest.mark.skipif(nvidia.pynvml is None, reason="needs nvidia-ml-py")
+ONE_GIB = 2**30
+STRANGER = f"""
+import os, sys
+if os.fork():  # Whoever started this process ends, so that it is nobody's child.
+    sys.exit()
+os.setsid()
+import torch
+held = torch.empty({ONE_GIB}, dtype=torch.uint8, device="cuda:0")
+torch.cuda.synchronize()
+print(os.getpid(), flush=True)
+import time
+time.sleep(120)
+"""
+
+
+@contextmanager
+def stranger_on_the_device() -> Iterator[int]:
+    """A process that descends from nobody here and holds 1 GiB; gives its pid."""
+    child = subprocess.Popen([sys.executable, "-c", STRANGER], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    pid = int(child.stdout.readline())
+    try:
+        yield pid
+    finally:
+        os.kill(pid, 9)
+        child.wait()
+
+
+def watched() -> NvidiaDevice:
+    """The device that torch uses, with something of this process on it."""
+    torch.ones(1, device="cuda:0")
+    return NvidiaDevice(torch.device("cuda:0"), Family("x"))
+
+
+@needs_nvml
+def test_the_device_that_torch_uses_tells_how_it_is() -> None:
+    device = watched()
+    uuid = nvidia.pynvml.nvmlDeviceGetUUID(device._handle)
+    assert str(torch.cuda.get_device_properties(0).uuid) in uuid
+    work = torch.randn(4096, 4096, device="cuda:0")
+    device.begin()
+    for _ in range(200):
+        work = torch.tanh(work @ work)
+    torch.cuda.synchronize()
+    fields = device.end()
+    assert 100 <= fields["sm_clock_mhz"] <= device.limits["max_sm_clock_mhz"]
+    assert 400 <= fields["memory_clock_mhz"] <= 20_000
+    assert 10 <= fields["temperature_celsius"] <= 100
+    assert 20 <= fields["power_watts"] <= 1.2 * device.limits["power_limit_watts"]
+    assert set(fields["throttle_reasons"]) <= set(nvidia.THROTTLE_REASONS.values())
+    assert all(0 <= seconds < 60 for seconds in fields["throttled_seconds"].values())
+    assert fields["device_memory_used_bytes"] >= work.nbytes
+
+
+@needs_nvml
+def test_another_process_on_the_device_is_noticed() -> None:
+    """By its pid where the driver's pids mean something here; its memory in any case."""
+    device = watched()
+    before = device.end()
+    with stranger_on_the_device() as pid:
+        during = device.end()
+    grown = during["device_memory_used_bytes"] - before["device_memory_used_bytes"]
+    assert grown >= ONE_GIB
+    if during["processes"] is None:
+        pytest.skip("the driver does not list this process under its own pid (a container)")
+    (seen,) = [process for process in during["processes"] if process["pid"] == pid]
+    assert seen["memory_bytes"] is None or seen["memory_bytes"] >= ONE_GIB
+    assert pid not in [process["pid"] for process in before["processes"]]
+
+
+@needs_nvml
+def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(tmp_path: Path) -> None:
+    events = run(on_gpu(), tmp_path / "e.jsonl")
+    before, *samples = of_kind(events, "device")
+    assert "round" not in before and before["sm_clock_mhz"] > 0
+    blocks = of_kind(events, "block")
+    assert [sample["first_step"] for sample in samples] == [b["first_step"] for b in blocks]
+    assert all(sample["power_watts"] > 0 and sample["wall_seconds"] > 0 for sample in samples)
+    device = watched()
+    device.begin()
+    started = time.perf_counter()
+    for _ in range(20):
+        device.begin()
+        device.end()
+    seconds = (time.perf_counter() - started) / 20
+    assert seconds < 0.1
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@needs_nvml
+def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
+    last = torch.cuda.device_count() - 1
+    code = (
+        "import torch; from runner.worker.nvidia import NvidiaDevice, pynvml; "
+        "from runner.worker.processes import Family; "
+        "found = NvidiaDevice(torch.device('cuda:0'), Family('x')); "
+        "print(pynvml.nvmlDeviceGetUUID(found._handle))"
+    )
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": str(last)}
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT_ROOT,
+        env=hidden,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(torch.cuda.get_device_properties(last).uuid) in answer.stdout

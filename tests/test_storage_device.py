@@ -128,9 +128,9 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     # Eleven blocks and the sample before them.
     assert found(
         comparison,
-        "Other processes were on the device: baseline python (pid 4711, 2.00 GiB) in 1 of 12 "
-        "samples, before the first block already, inductor python (pid 4711, 2.00 GiB) in 6 of 12 "
-        "samples, before the first block already. End them",
+        "Other processes were on the device: baseline in 1 of 12 samples, before the first block "
+        "already, inductor in 6 of 12 samples, before the first block already; seen: python "
+        "(pid 4711, 2.00 GiB). End them",
     )
 
 
@@ -164,8 +164,8 @@ def test_other_processes_on_the_cpu_count_over_all_steady_blocks_together(tmp_pa
     comparison = compared(record(tmp_path, CPU, samples))
     assert found(
         comparison,
-        "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs "
-        "(make (pid 12)). End them",
+        "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs; "
+        "seen: make (pid 12). End them",
     )
 
 

@@ -27,7 +27,8 @@ from tests.loop import experiment, of_kind, run
 from tests.waiting import wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
-BUSY = "while True: pass"
+BUSY = "import time; end = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+"""Ends by itself, should a test fail to end it."""
 
 
 @contextmanager

@@ -64,8 +64,8 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
     score = task_scores(results)[0]
     return {
         "speed_verdict": lambda result: _verdict(result.speed_verdict),
-        "speedup": lambda result: _with_interval(speedup_text(result)),
-        "step_seconds": _plain("step_seconds"),
+        "speedup": _doubted(lambda result: _with_interval(speedup_text(result))),
+        "step_seconds": _doubted(_plain("step_seconds")),
         throughput: _plain(throughput),
         "compile_seconds": _plain("compile_seconds"),
         "peak_memory_bytes": _plain("peak_memory_bytes"),
@@ -87,6 +87,19 @@ def _run(result: Result, color: str) -> str:
 
 def _plain(name: str) -> Cell:
     return lambda result: escape(METRICS[name].format(value_of(result, name)))
+
+
+def _doubted(cell: Cell) -> Cell:
+    """The cell, marked where the device gave reason to doubt it; the reason shows on hover."""
+
+    def marked(result: Result) -> str:
+        text = cell(result)
+        if not result.device_doubts or text == DASH:
+            return text
+        reasons = escape("\n".join(result.device_doubts))
+        return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> {text}'
+
+    return marked
 
 
 def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> str:

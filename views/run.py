@@ -10,7 +10,7 @@ from storage.comparison import compare
 from storage.metrics import METRICS
 from storage.queries import RunRecord
 from storage.store import Store
-from views import run_records, run_scores, run_steps, words
+from views import device_panel, run_records, run_scores, run_steps, words
 from views.actions import resume_button
 from views.links import linked
 from views.progress import FAILED
@@ -29,6 +29,7 @@ TABS = {
     "Scores": run_scores.show_scores,
     "Gradients": run_steps.show_gradients,
     "Compiling": run_records.show_compiling,
+    "Device": device_panel.show_run,
     "Checkpoints": run_records.show_checkpoints,
     "Settings": run_records.show_settings,
     "Environment": run_records.show_environment,

@@ -111,7 +111,8 @@ class NvidiaDevice:
             Stranger(
                 pid=process.pid,
                 name=process_name(process.pid),
-                memory_bytes=process.usedGpuMemory,
+                # No process on the device holds nothing: 0 is what some containers answer.
+                memory_bytes=process.usedGpuMemory or None,
             )
             for process in listed
             if not self._family.includes(process.pid)
