@@ -10,18 +10,10 @@ from storage import queries
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.store import Store
-from views import (
-    bars,
-    break_even,
-    charts,
-    compare_predictions,
-    device_panel,
-    run_charts,
-    score_charts,
-)
+from views import bars, break_even, charts, compare_predictions, device_panel, score_charts
 from views.downloads import Draw, chart_card
 from views.leaderboard import task_scores, throughput_metric
-from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from views.marks import mark_resumptions
 
 THROUGHPUT = {
     "samples_per_second": "Samples",
@@ -53,7 +45,7 @@ def show(store: Store, comparison: Comparison) -> None:
     _losses(store, comparison, results, steps)
     left, right = st.columns(2)
     with left:
-        _step_times(steps, _of(queries.compiler_events(store, comparison.experiment_id), results))
+        _step_times(steps)
         _metric(results, "compile_seconds")
         _scores(store, comparison, results, task_scores(results))
     with right:
@@ -81,32 +73,22 @@ def _losses(
 ) -> None:
     losses = _of(queries.losses(store, comparison.experiment_id), results)
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
-    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.loss_band
     draw: dict[str, Draw] = {
-        "Loss": lambda: mark_compiler_events(
-            mark_resumptions(charts.losses(losses, band, steps), resumptions), events
-        ),
+        "Loss": lambda: mark_resumptions(charts.losses(losses, band, steps), resumptions),
         "Difference": partial(charts.loss_differences, losses, band),
     }
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
-    told = [] if events.empty else EVENT_NUMBERS
-    chart_card("Training loss", draw, losses, name="loss",
-               numbers=["parity", "loss_difference", *told],
+    chart_card("Training loss", draw, losses, name="loss", numbers=["parity", "loss_difference"],
                help=smoothed if window > 1 else "")  # fmt: skip
 
 
-def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> None:
+def _step_times(steps: pd.DataFrame) -> None:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
     steady = steps[steps["steady"].astype(bool)]
-    draw: dict[str, Draw] = {
-        "Steady": partial(bars.step_times, steady),
-        "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
-    }
-    told = [] if events.empty else EVENT_NUMBERS
-    chart_card("Step time", draw, steps, name="step-times", numbers=["step_seconds", *told],
-               help=help)  # fmt: skip
+    draw = partial(bars.step_times, steady)
+    chart_card("Step time", draw, steady, name="step-times", numbers=["step_seconds"], help=help)
 
 
 def _throughput(results: Sequence[Result]) -> None:
