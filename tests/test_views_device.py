@@ -1,20 +1,33 @@
 """Run and Compare show how the device fared, and mark the numbers that this casts doubt on."""
 
+import os
 from typing import Any
 
 import pandas as pd
-from test_views_pages import folder, opened, text  # noqa: F401
+from test_views_pages import folder, opened, text, without_links  # noqa: F401
 from test_views_run import INDUCTOR, LOSSES, cards, charts, recording, table
 
+from runner.cpus import CpuAllowance
+from runner.process import ProcessIdentity
 from runner.run_dir import DataDir
-from tests.journals import EXPERIMENT_ID
+from tests.journals import EXPERIMENT_ID, Recording
 from views.device_charts import device_series
+from views.device_now import before_launch
 
 ON_CUDA = {
     "gpu_memory_bytes": 80 * 2**30,
     "cpu_threads": 8,
     "usable_cpus": 16,
     "cpu_threads_reason": "half of 16",
+}
+SAMPLE: dict[str, Any] = {
+    "sm_clock_mhz": 1980,
+    "temperature_celsius": 50,
+    "throttle_reasons": [],
+    "throttled_seconds": {},
+    "processes": [],
+    "device_memory_used_bytes": 2**30,
+    "wall_seconds": 1.0,
 }
 OTHER = {"pid": 4711, "name": "make", "memory_bytes": 3 * 2**30}
 
@@ -26,10 +39,7 @@ def record(data_dir: DataDir, **of_inductor: Any) -> None:
         run.start(environment=ON_CUDA)
         for block in range(4):
             run.block([0.1] * 10, LOSSES[block * 10 : block * 10 + 10])
-            sample = {"sm_clock_mhz": 1980, "temperature_celsius": 50, "throttle_reasons": [],
-                      "throttled_seconds": {}, "processes": [], "device_memory_used_bytes": 2**30,
-                      "wall_seconds": 1.0}  # fmt: skip
-            run.device(**sample | (of_inductor if label == "inductor" else {}))
+            run.device(**SAMPLE | (of_inductor if label == "inductor" else {}))
         run.end()
 
 
@@ -84,3 +94,19 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
     assert list(line.y) == [0.1, 0.5, 0.2]
     assert (list(marks.x), list(marks.text)) == ([10], ["baseline: quota used up"])
     assert figure.layout.yaxis.tickformat == ".0%"
+
+
+def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:  # noqa: F811
+    run = Recording(folder.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
+    run.block([0.1] * 10, LOSSES[:10])
+    run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})
+    said = without_links(text(opened("live", experiment=EXPERIMENT_ID)))
+    assert "1,980 MHz, 50 \N{DEGREE SIGN}C; held back: power cap" in said
+    assert "other processes on the device: make (pid 4711)" in said
+
+
+def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
+    allowance = CpuAllowance(in_machine=8, cpus=frozenset(range(8)), quota=None)
+    assert before_launch(allowance, load=1.9) == ""
+    assert "load average 3.5" in before_launch(allowance, load=3.5)
+    assert "on 8 CPUs" in before_launch(allowance, load=3.5)

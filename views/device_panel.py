@@ -31,7 +31,9 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     """The run page's tab: doubts about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
     results = compare(store, record.experiment_id).results
-    doubts = next(one.device_doubts for one in results if one.run_id == run["run_id"])
+    doubts = [
+        doubt for one in results if one.run_id == run["run_id"] for doubt in one.device_doubts
+    ]
     if doubts:
         st.warning("  \n".join(doubts), icon=":material/info:")
     for sentence in [*threads(record.environment), *record.environment.get("notes", [])]:

@@ -6,11 +6,12 @@ import pandas as pd
 import streamlit as st
 
 from runner.capabilities import Capabilities
+from runner.cpus import cpu_allowance
 from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
 from storage.store import Store
-from views import words
+from views import device_now, words
 from views.actions import check, launch
 from views.links import linked
 from views.own_code import show_command
@@ -49,6 +50,7 @@ def main() -> None:
         st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
         return
     show_plan(store, spec, machine)
+    show_busy(store)
     with st.container(horizontal=True):
         clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
         with st.popover("Command", icon=":material/terminal:", type="tertiary"):
@@ -105,6 +107,13 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         f"{spec.device} ({device}), {order}, {steps} each: "
         f"{_length(spec)}. {time}"
     )
+
+
+def show_busy(store: Store) -> None:
+    """That others use this machine; work of its own waits for its turn, so it does not disturb."""
+    said = device_now.before_launch(cpu_allowance(), device_now.load_average())
+    if said and not (queries.list_experiments(store)["state"] == "running").any():
+        st.caption(f":material/memory: {said}")
 
 
 def _length(spec: ExperimentSpec) -> str:

@@ -9,7 +9,7 @@ from runner.run_dir import RunDir
 from storage import queries
 from storage.metrics import METRICS
 from storage.store import Store
-from views import charts, words
+from views import charts, device_now, words
 from views.actions import resume_button, stop_button
 from views.downloads import CHART_CONFIG
 from views.leaderboard import run_mark
@@ -57,6 +57,7 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     runs = queries.list_runs(store, experiment_id)
     show_summary(experiment, runs)
     show_runs(runs)
+    show_device(store, experiment_id, experiment["state"] in ACTIVE)
     show_failures(store, experiment_id, runs)
     show_stops(store, experiment_id)
     show_race(store, experiment_id, experiment["state"] in ACTIVE)
@@ -106,6 +107,13 @@ def show_runs(runs: pd.DataFrame) -> None:
             step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
             loss = linked("loss", f"loss {METRICS['loss'].format(last_loss)}")
             numbers.caption(f"{loss} · {linked('step_seconds', f'{step_time} / step')}")
+
+
+def show_device(store: Store, experiment_id: str, active: bool) -> None:
+    """How the device is and who else uses it, while there is time to do something about it."""
+    said = device_now.while_running(queries.device_samples(store, experiment_id))
+    if active and said:
+        st.caption(f":material/memory: {said}")
 
 
 def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
