@@ -68,7 +68,9 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     while True:
         ensure_supervisor(data_dir)
-        _print(f"experiment {experiment.experiment_id}, {experiment.spec.num_steps} steps a run")
+        most = "at most " if experiment.spec.scenario == "speed" else ""
+        steps = f"{most}{experiment.spec.num_steps} steps a run"
+        _print(f"experiment {experiment.experiment_id}, {steps}")
         with _interrupt_cancels(experiment):
             watch(experiment)
         repeat = _fallback_of(data_dir, experiment)

@@ -8,6 +8,7 @@ import numpy as np
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.device_doubts import device_cautions, device_notes
+from storage.endings import ending, wide
 from storage.evidence import Evidence
 from storage.formats import format_share
 from storage.resampling import MIN_PAIRS
@@ -25,29 +26,42 @@ WORKLOAD_FIELDS = {
 
 def cautions(
     spec: ExperimentSpec,
+    processes: Sequence[Evidence],
     runs: Sequence[Evidence],
     speedups: Sequence[Ratio | None],
     floor: float | None,
 ) -> tuple[str, ...]:
-    """All warnings of a comparison: what casts doubt on its numbers, the gravest first."""
+    """All warnings of a comparison: what casts doubt on its numbers, the gravest first.
+
+    `processes` are pooled into `runs` where there are repeats, else the same.
+    """
+    too_wide = wide(spec, runs, speedups)
     return (
-        *_about_runs(runs),
-        *_about_unfinished(runs),
-        *_about_lengths(runs),
-        *_about_resumed(runs),
-        *_about_likeness(runs),
+        *_about_runs(processes),
+        *_about_unfinished(processes),
+        *_about_lengths(spec, runs),
+        *_about_resumed(processes),
+        *_about_likeness(processes),
         *_about_schedule(spec),
         *_about_control(spec, runs, floor),
         *_about_rounds(runs, speedups),
+        *((*ending(spec, processes), too_wide) if too_wide else ()),
         *device_cautions(spec, runs),
-        *_notes(runs, of_all=False),
+        *_notes(processes, of_all=False),
     )
 
 
-def notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[str, ...]:
+def notes(
+    spec: ExperimentSpec,
+    processes: Sequence[Evidence],
+    runs: Sequence[Evidence],
+    speedups: Sequence[Ratio | None],
+) -> tuple[str, ...]:
     """What the runs say of the workload that they share, and where all of them stopped early."""
-    stops = () if len(_lengths(runs)) > 1 else _stops(runs)
-    return (*_notes(runs, of_all=True), *stops, *device_notes(spec, runs))
+    stops = () if len(_lengths(runs)) > 1 else tuple(_stops(runs))
+    if spec.scenario == "speed":
+        stops = () if wide(spec, runs, speedups) else ending(spec, processes)
+    return (*_notes(processes, of_all=True), *stops, *device_notes(spec, runs))
 
 
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[str, ...]:
@@ -61,7 +75,7 @@ def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
     if not any(run.role == "baseline" for run in runs):
         yield "The baseline's run folder is missing or unreadable, so nothing can be compared."
     for run in runs:
-        done = f"{len(run.losses)} of {run.num_steps} steps"
+        done = f"{len(run.steps)} of {run.num_steps} steps"
         if run.state.is_final and run.state is not RunState.FINISHED:
             why = f", {run.reason}" if run.reason else ""
             yield f"{run.label} did not finish: {run.state.replace('_', ' ')}{why} ({done})."
@@ -72,7 +86,7 @@ def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
 
 def _about_unfinished(runs: Sequence[Evidence]) -> Iterator[str]:
     going_on = [
-        f"{run.label} ({run.state}, {len(run.losses)} of {run.num_steps} steps)"
+        f"{run.label} ({run.state}, {len(run.steps)} of {run.num_steps} steps)"
         for run in runs
         if not run.state.is_final
     ]
@@ -80,9 +94,9 @@ def _about_unfinished(runs: Sequence[Evidence]) -> Iterator[str]:
         yield f"The numbers of runs that are not over are preliminary: {', '.join(going_on)}."
 
 
-def _about_lengths(runs: Sequence[Evidence]) -> Iterator[str]:
+def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[str]:
     """Runs that stopped by rules of their own after different numbers of steps."""
-    lengths = _lengths(runs)
+    lengths = {} if spec.scenario == "speed" else _lengths(runs)
     if len(lengths) > 1 and any(run.stop for run in runs):
         yield from _stops(runs)
         parts = [f"{length} ({', '.join(labels)})" for length, labels in lengths.items()]
@@ -177,9 +191,14 @@ def _about_control(
     spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
 ) -> Iterator[str]:
     control = next((run for run in runs if run.role == "control"), None)
-    if control is None or control.losses.empty:
+    if control is None or control.steps.empty:
         why = _why_no_control(spec, control)
-        yield f"{why}: neither this machine's noise nor parity can be judged."
+        what = (
+            "this machine's noise cannot"
+            if spec.is_inference
+            else ("neither this machine's noise nor parity can")
+        )
+        yield f"{why}: {what} be judged."
     elif floor is not None and floor > MIN_MARGIN:
         yield (
             f"This machine is noisy: two equal runs differ by up to {format_share(floor)}, and "

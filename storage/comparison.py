@@ -17,6 +17,7 @@ from storage.device_doubts import device_doubts
 from storage.evidence import Evidence, load_evidence
 from storage.inference import break_parity, judge_inference
 from storage.parity import Parity
+from storage.repeats import pool
 from storage.results import Comparison, Result
 from storage.statistics import (
     BreakEven,
@@ -55,11 +56,12 @@ def compare(store: Store, experiment_id: str) -> Comparison:
 
 
 def _compare(store: Store, experiment_id: str) -> Comparison:
-    spec, runs = load_evidence(store, experiment_id)
+    spec, processes = load_evidence(store, experiment_id)
+    runs = pool(spec, processes)
     baseline = _find(runs, "baseline")
     control = _find(runs, "control")
     pairs = [_paired_blocks(baseline, run) for run in runs]
-    speedups = [paired_ratio(pair["baseline"], pair["other"]) for pair in pairs]
+    speedups = [paired_ratio(pair["baseline"], pair["other"], pair["process"]) for pair in pairs]
     floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
     tested = [
         ratio.p_value if ratio is not None and run.role == "backend" else None
@@ -84,8 +86,8 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         spec=spec,
         baseline="baseline",
         results=tuple(results),
-        warnings=cautions(spec, runs, speedups, floor),
-        notes=notes(spec, runs),
+        warnings=cautions(spec, processes, runs, speedups, floor),
+        notes=notes(spec, processes, runs, speedups),
         noise_floor=floor,
         loss_band=_loss_band(spec, baseline, control),
     )
@@ -106,8 +108,9 @@ def _find(runs: Sequence[Evidence], role: str) -> Evidence | None:
 def _paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     """baseline, other: seconds of blocks of equal length that both spent steadily in a round."""
     if baseline is None or run.role == "baseline":
-        return pd.DataFrame({name: [] for name in ("num_steps", "baseline", "other")}, dtype=float)
-    keys = ["round", "num_steps"]
+        columns = ["process", "num_steps", "baseline", "other"]
+        return pd.DataFrame({name: [] for name in columns}, dtype=float)
+    keys = ["process", "round", "num_steps"]
     columns = [*keys, "seconds"]
     pairs = baseline.steady_blocks[columns].merge(run.steady_blocks[columns], on=keys)
     pairs = pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
@@ -170,13 +173,14 @@ def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
     if compile_seconds is None or step_seconds is None:
         return None
     gains = (pairs["baseline"] - pairs["other"]) / pairs["num_steps"]
-    return break_even(compile_seconds, gains, step_seconds, run.workload.get("steps_per_epoch"))
+    steps_per_epoch = run.workload.get("steps_per_epoch")
+    return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"])
 
 
 def _parity(
     spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None, run: Evidence
 ) -> Parity | None:
-    if run.role != "backend":
+    if run.role != "backend" or spec.is_inference:
         return None
     if baseline is None:
         return rules.unknown("there is no baseline to compare with")
@@ -188,7 +192,7 @@ def _parity(
     if control is None or control.losses.empty:
         return rules.judge_without_control(baseline.losses, run.losses)
     parity = rules.judge_losses(
-        baseline.losses, control.losses, run.losses, spec.training.precision, run.num_steps
+        baseline.losses, control.losses, run.losses, spec.training.precision, run.num_planned_steps
     )
     parity = rules.judge_accuracies(
         parity, baseline.evaluations, control.evaluations, run.evaluations

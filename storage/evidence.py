@@ -56,6 +56,11 @@ class Evidence:
     environment: dict[str, Any]
 
     @property
+    def num_planned_steps(self) -> int:
+        """Steps that the run was to do, or did until it stopped by rules of its own."""
+        return self.num_steps if self.stop is None else self.stop.step
+
+    @property
     def steady_blocks(self) -> pd.DataFrame:
         return self.blocks[self.blocks["steady"]]
 
@@ -70,17 +75,19 @@ class Evidence:
 
     @property
     def compile_seconds(self) -> float | None:
-        """Time of the training steps that compiled, minus as many steady steps; at least 0.
+        """Time of the training steps that compiled, minus as many steady steps; at least 0. Of
+        several processes the median.
 
         Of a resumed run its first process counts: what the later ones compiled again, in a cache
         that was filled or not, is no cost of the backend.
         """
         first = self.steps["attempt"] == 1
-        compiled = self.steps.loc[first & self.steps["compiled"], "seconds"]
+        compiled = self.steps[first & self.steps["compiled"]]
         step_seconds = self.step_seconds
         if compiled.empty or step_seconds is None:
             return None
-        return max(0.0, float(compiled.sum()) - len(compiled) * step_seconds)
+        seconds = compiled.groupby("run_id")["seconds"]
+        return max(0.0, float((seconds.sum() - seconds.count() * step_seconds).median()))
 
     def per_second(self, workload_field: str) -> float | None:
         """Throughput of what the workload has so many of per step."""

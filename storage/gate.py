@@ -52,6 +52,8 @@ def _slower(comparison: Comparison, backend: Result, condition: Condition) -> st
 
 def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     parity = backend.parity
+    if comparison.spec.is_inference:
+        return "forward passes have no loss to compare; the scenario accuracy compares answers"
     if parity is None or parity.verdict == "holds":
         return None
     ratio = METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band)

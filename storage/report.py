@@ -14,11 +14,14 @@ Cell = Callable[[Result], str]
 def report(comparison: Comparison) -> str:
     """Title, table, what stands behind break-even and parity, the warnings and notes."""
     spec = comparison.spec
+    work = f"{spec.num_steps} steps"
+    if spec.scenario == "speed":
+        work = f"speed of {spec.speed.part}"
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
-        f"{spec.device}, {spec.num_steps} steps"
+        f"{spec.device}, {work}"
     )
-    lines = [title, "", *_table(comparison.results), ""]
+    lines = [title, "", *_table(comparison), ""]
     if comparison.noise_floor is not None:
         lines.append(f"noise floor: two equal runs differ by up to "
                      f"{format_share(comparison.noise_floor)}")  # fmt: skip
@@ -57,6 +60,8 @@ COLUMNS: dict[str, Cell] = {
 }
 NUM_TEXT_COLUMNS = 2
 """The first columns are words, aligned left; the others to the right."""
+OF_TRAINING = ("final loss", "accuracy", "parity")
+"""Columns that stay away where a scenario that only times steps has nothing to show in them."""
 
 
 def imported_table(imported: Sequence[ImportedRow]) -> str:
@@ -79,8 +84,13 @@ def imported_table(imported: Sequence[ImportedRow]) -> str:
     return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
 
 
-def _table(results: Sequence[Result]) -> list[str]:
-    rows = [list(COLUMNS), *([cell(result) for cell in COLUMNS.values()] for result in results)]
+def _table(comparison: Comparison) -> list[str]:
+    results = comparison.results
+    columns = {title: [cell(result) for result in results] for title, cell in COLUMNS.items()}
+    if comparison.spec.scenario == "speed":
+        empty = [title for title in OF_TRAINING if set(columns[title]) == {DASH}]
+        columns = {title: cells for title, cells in columns.items() if title not in empty}
+    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
     return aligned_table(rows, NUM_TEXT_COLUMNS)
 
 

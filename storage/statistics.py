@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from storage.resampling import MIN_PAIRS, median_interval
+from storage.processes import p_of_processes, typical
+from storage.resampling import MIN_PAIRS
 
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
@@ -30,6 +31,7 @@ BreakEvenVerdict = Literal["reached", "never", "unsure"]
 class Ratio:
     """Baseline time over other time, paired; above 1 the other one is faster.
 
+    `median` is that of all pairs, or of several processes the geometric mean of their medians.
     Interval and p-value are None with fewer than `MIN_PAIRS` pairs: nothing is claimed then.
     """
 
@@ -42,6 +44,11 @@ class Ratio:
     """Matched-pairs rank-biserial correlation, from -1 (slower in every round) to 1."""
 
     @property
+    def width(self) -> float | None:
+        """How wide the interval is, as a share of its lower end. None without one."""
+        return self.high / self.low - 1 if self.low and self.high else None
+
+    @property
     def detectable_effect(self) -> float | None:
         """The smallest change of speed, 0.03 for 3 %, that an experiment which strays like this one
         tells from nothing in 80 % of cases, at 0.05. None without an interval."""
@@ -51,27 +58,38 @@ class Ratio:
         return math.expm1(DETECTABLE_ERRORS * standard_error)
 
 
-def paired_ratio(baseline: ArrayLike, other: ArrayLike) -> Ratio | None:
+def paired_ratio(
+    baseline: ArrayLike, other: ArrayLike, processes: ArrayLike | None = None
+) -> Ratio | None:
     """The ratio of paired times, all above 0 and in the order of time; None without a pair.
 
     Interval: percentile bootstrap of the median, by blocks of neighbours (`storage.resampling`).
     p-value: two-sided Wilcoxon signed-rank test on the logarithms of the ratios, as if rounds were
     independent, so no verdict rests on it alone. Effect size: matched-pairs rank-biserial
-    correlation.
+    correlation. Where `processes` says that the pairs come from several, their logarithms are
+    pooled as in `storage.processes`, and the larger of the p-values of rounds and processes counts.
     """
     ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)
     if not len(ratios):
         return None
-    low, high = median_interval(ratios)
     enough, logs = len(ratios) >= MIN_PAIRS, np.log(ratios)
+    if processes is None or len(np.unique(np.asarray(processes))) == 1:
+        middle, low, high = typical(ratios)
+    else:
+        middle, low, high = typical(logs, processes)
+        middle, low, high = math.exp(middle), _exp(low), _exp(high)
     return Ratio(
-        median=float(np.median(ratios)),
+        median=middle,
         low=low,
         high=high,
-        p_value=_signed_rank_p(logs) if enough else None,
+        p_value=max(_signed_rank_p(logs), p_of_processes(logs, processes)) if enough else None,
         n=len(ratios),
         effect_size=rank_biserial(logs) if enough else None,
     )
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
 
 
 def _signed_rank_p(differences: NDArray[np.float64]) -> float:
@@ -153,14 +171,19 @@ class BreakEven:
 
 
 def break_even(
-    compile_seconds: float, gains: ArrayLike, step_seconds: float, steps_per_epoch: int | None
+    compile_seconds: float,
+    gains: ArrayLike,
+    step_seconds: float,
+    steps_per_epoch: int | None,
+    processes: ArrayLike | None = None,
 ) -> BreakEven | None:
-    """From the seconds saved per step in each paired round; None without a paired round."""
+    """From the seconds saved per step in each paired round, and the process that each round belongs
+    to where there are several; None without a paired round."""
     saved = np.asarray(gains, dtype=float)
     if not len(saved):
         return None
-    least, most = median_interval(saved)
-    steps = _steps_to_earn(compile_seconds, float(np.median(saved)))
+    usual, least, most = typical(saved, processes)
+    steps = _steps_to_earn(compile_seconds, usual)
     never = math.isinf(steps)
     return BreakEven(
         steps=None if never else steps,

@@ -89,10 +89,11 @@ class Recording:
     def block(
         self,
         seconds: Sequence[float],
-        losses: Sequence[float],
+        losses: Sequence[float | None],
         compiled: Sequence[int] = (),
         peak_memory_bytes: int | None = None,
         reserved_memory_bytes: int | None = None,
+        warm_up: bool = False,
     ) -> "Recording":
         """One turn's steps; `compiled` has the indices within the block that compiled."""
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
@@ -113,6 +114,7 @@ class Recording:
             num_steps=len(seconds),
             seconds=sum(seconds),
             compiled=bool(compiled),
+            warm_up=warm_up,
             peak_memory_bytes=peak_memory_bytes,
             reserved_memory_bytes=reserved_memory_bytes,
         )

@@ -14,7 +14,8 @@ from runner.run_dir import RunState
 from runner.spec import ExperimentSpec, ModelSpec
 from storage.comparison import compare
 from storage.errors import NotExportable
-from storage.evidence import Evidence, load_evidence
+from storage.evidence import Evidence
+from storage.repeats import load_compared
 from storage.results import Comparison, Result
 from storage.store import Store
 
@@ -114,7 +115,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
             f"format is for the scenarios {' and '.join(TIMED)}"
         )
-    _, evidence = load_evidence(store, experiment_id)
+    _, evidence = load_compared(store, experiment_id)
     ended = _ended(store, experiment_id)
     return [
         _row(comparison, result, run, ended.get(result.run_id))
@@ -126,7 +127,8 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
 def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
     spec = comparison.spec
     baseline = next((one for one in comparison.results if one.role == "baseline"), None)
-    variant = next(one for one in spec.variants if one.label == result.label)
+    process = spec.processes[result.label][0]
+    variant = next(one for one in spec.variants if one.label == process)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0
     breaks = run.graph_breaks["reason"].nunique() if result.graph_breaks is not None else None

@@ -1,0 +1,227 @@
+"""The scenario `speed` in the store: warm-up, repeats pooled, how measuring ended; by hand."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.repeat_trials import trials
+from runner.conditions import Condition
+from runner.run_dir import DataDir, RunState
+from runner.spec import ExperimentSpec, SpeedSpec
+from storage.__main__ import exit_status
+from storage.comparison import compare
+from storage.exchange.rows import rows
+from storage.gate import reasons
+from storage.processes import p_of_processes, typical
+from storage.report import report
+from storage.results import Comparison, Result
+from storage.statistics import paired_ratio
+from storage.store import Store
+from tests.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+ENOUGH = "every interval is narrower than 2 %"
+NUM_ROUNDS = 8
+
+
+def speed_spec(part: str = "training", **changes: Any) -> ExperimentSpec:
+    """Blocks of 2 steps, one of them warm-up, then 6 to 30 rounds."""
+    fields = {"warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 30, "batches": 2, **changes}
+    return experiment_spec(
+        scenario="speed", backends=("eager",), block_steps=2, num_steps=40,
+        speed=SpeedSpec(part=part, **fields),
+    )  # fmt: skip
+
+
+def record(
+    data_dir: DataDir,
+    label: str,
+    spec: ExperimentSpec,
+    step_seconds: float,
+    *,
+    compile_seconds: float = 0.0,
+    reason: str = ENOUGH,
+    num_rounds: int = NUM_ROUNDS,
+) -> Recording:
+    """A finished run: its warm-up twice as slow as what follows, and losses only in training."""
+    recording = Recording(data_dir.runs, label, spec).claim().start()
+    losses = falling_losses(2 * num_rounds + 2)
+    shown = [None if spec.is_inference else loss for loss in losses]
+    first = [2 * step_seconds + compile_seconds, 2 * step_seconds]
+    compiled = [0] if compile_seconds else []
+    recording.block(first, shown[:2], compiled=compiled, warm_up=True)
+    for number in range(1, num_rounds + 1):
+        recording.block([step_seconds] * 2, shown[2 * number : 2 * number + 2])
+    recording.stop(reason).end()
+    return recording
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+def result(comparison: Comparison, label: str) -> Result:
+    return next(one for one in comparison.results if one.label == label)
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: DataDir) -> None:
+    spec = speed_spec(part)
+    record(data_dir, "baseline", spec, 0.2)
+    record(data_dir, "control", spec, 0.2)
+    record(data_dir, "eager", spec, 0.1, compile_seconds=3.0)
+    comparison = compared(data_dir)
+    eager = result(comparison, "eager")
+    assert eager.speedup is not None
+    assert (eager.speedup.median, eager.speedup.n) == (pytest.approx(2.0), NUM_ROUNDS)
+    assert (eager.step_seconds, eager.speed_verdict) == (pytest.approx(0.1), "faster")
+    # The first step took 2 x 0.1 s + 3 s, one steady step of 0.1 s is taken off.
+    assert eager.compile_seconds == pytest.approx(3.1)
+    assert eager.break_even is not None and eager.break_even.steps == pytest.approx(31)
+    assert comparison.warnings == ()
+    assert f"Measuring ended after 8 rounds: {ENOUGH}." in comparison.notes
+    assert comparison.noise_floor == 0.0
+
+
+def test_training_keeps_the_verdict_on_parity_and_inference_has_none(data_dir: DataDir) -> None:
+    for part, parity in (("training", "holds"), ("inference", None)):
+        folder = DataDir(data_dir.path / part)
+        for label, step_seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
+            record(folder, label, speed_spec(part), step_seconds, num_rounds=20)
+        comparison = compared(folder)
+        found = result(comparison, "eager").parity
+        assert (found and found.verdict) == parity
+        assert exit_status(comparison) == 0
+        judged = reasons(comparison, [Condition(name="parity")])
+        assert bool(judged) is (parity is None)
+        assert not judged or "the scenario accuracy" in judged[0]
+        table = report(comparison)
+        assert ("parity" in table, "final loss" in table) == (parity is not None,) * 2
+        assert "accuracy" not in table.splitlines()[2]
+
+
+def record_repeats(data_dir: DataDir, ratios: tuple[float, ...]) -> None:
+    """Baseline and control take 0.2 s in every repeat, eager is faster by these ratios."""
+    spec = speed_spec(repeats=len(ratios))
+    for repeat, ratio in enumerate(ratios, start=1):
+        record(data_dir, f"baseline-{repeat}", spec, 0.2)
+        record(data_dir, f"control-{repeat}", spec, 0.2)
+        record(data_dir, f"eager-{repeat}", spec, 0.2 / ratio, compile_seconds=float(repeat))
+
+
+def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: DataDir) -> None:
+    record_repeats(data_dir, (2.0, 2.2, 1.8))
+    comparison = compared(data_dir)
+    assert [one.label for one in comparison.results] == ["baseline", "control", "eager"]
+    eager = result(comparison, "eager")
+    assert eager.speedup is not None
+    # Logarithms 0.6931, 0.7885, 0.5878: mean 0.6898, deviation 0.1004, and 4.303 x 0.1004 / sqrt 3
+    # is 0.2494 to both sides.
+    assert eager.speedup.median == pytest.approx(1.9933, abs=1e-4)
+    assert eager.speedup.low == pytest.approx(math.exp(0.6898 - 0.2494), abs=1e-3)
+    assert eager.speedup.high == pytest.approx(math.exp(0.6898 + 0.2494), abs=1e-3)
+    assert eager.speedup.n == 3 * NUM_ROUNDS
+    # Two degrees of freedom: 1 - t / sqrt(2 + t^2), where t = 0.6898 / (0.1004 / sqrt 3) = 11.90.
+    assert eager.speedup.p_value == pytest.approx(0.00698, abs=5e-5)
+    assert eager.speed_verdict == "faster"
+    assert eager.step_seconds == pytest.approx(0.1)
+    assert "Measuring ended after 8, 8 and 8 rounds of the repeats" in " ".join(comparison.warnings)
+
+
+def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
+    data_dir: DataDir,
+) -> None:
+    record_repeats(data_dir, (2.0, 2.2, 1.8))
+    (warning,) = [one for one in compared(data_dir).warnings if "wider" in one]
+    # exp(2 x 0.2494) - 1
+    assert warning == (
+        "Intervals are wider than the 2.0 % asked for: eager 64.7 %; processes of the same run "
+        "differ, and only more repeats tell by how much."
+    )
+
+
+def test_compile_latency_of_repeats_is_that_of_the_middle_process(data_dir: DataDir) -> None:
+    record_repeats(data_dir, (2.0, 2.0, 2.0))
+    # First steps of 0.2 s and 1, 2, 3 s of compiling; a steady step takes 0.1 s.
+    assert result(compared(data_dir), "eager").compile_seconds == pytest.approx(2.1)
+
+
+def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataDir) -> None:
+    record_repeats(data_dir, (2.0, 2.0, 2.0))
+    (folder,) = data_dir.runs.glob("*.eager-2")
+    run = next(one for one in data_dir.run_dirs() if one.path == folder)
+    lines = run.events_file.read_text().splitlines(keepends=True)
+    run.events_file.write_text("".join(lines[:8]))
+    run.write_exit(RunState.FAILED, "it broke", 1)
+    comparison = compared(data_dir)
+    eager = result(comparison, "eager")
+    assert eager.state == "failed"
+    assert any("eager-2 did not finish: failed, it broke" in one for one in comparison.warnings)
+    assert eager.speedup is not None and eager.speedup.n == 2 * NUM_ROUNDS
+
+
+def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: DataDir) -> None:
+    spec = speed_spec()
+    spent = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
+    for label in ("baseline", "control", "eager"):
+        record(data_dir, label, spec, 0.2, reason=spent)
+    notes = compared(data_dir).notes
+    assert "Measuring ended after 8 rounds: the budget of 9 rounds is spent." in notes
+
+
+def test_one_process_has_the_median_and_its_bootstrap() -> None:
+    values = [1.0, 1.2, 1.1, 1.3, 1.0, 1.2, 1.15]
+    assert typical(values) == typical(values, [7] * 7)
+    assert typical(values)[0] == pytest.approx(1.15)
+
+
+def test_processes_that_agree_by_luck_do_not_make_rounds_more_certain() -> None:
+    rounds = np.tile([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], 3)
+    middle, low, high = typical(rounds, np.repeat([1, 2, 3], 9))
+    _, own_low, own_high = typical(rounds[:9])
+    assert own_low is not None and own_high is not None and low is not None and high is not None
+    assert middle == 5.0
+    # Three processes know the middle better than one, by the root of three, and no better.
+    assert high - low == pytest.approx((own_high - own_low) / math.sqrt(3))
+
+
+def test_a_process_of_few_rounds_does_not_count_beside_others() -> None:
+    values = [1.0] * 8 + [3.0] * 8 + [100.0] * 5
+    middle, _, _ = typical(values, [1] * 8 + [2] * 8 + [3] * 5)
+    assert middle == 2.0
+    assert typical([1.0, 2.0, 3.0], [1, 2, 3]) == (2.0, None, None)
+
+
+def test_the_p_value_of_processes_is_that_of_students_t() -> None:
+    # Medians 1, 2, 3: mean 2, error 1 / sqrt 3, t = 3.464; 1 - 3.464 / sqrt(14) with two degrees.
+    values = np.repeat([1.0, 2.0, 3.0], 6)
+    processes = np.repeat([1, 2, 3], 6)
+    assert p_of_processes(values, processes) == pytest.approx(1 - math.sqrt(12 / 14))
+    assert p_of_processes(values, None) == 0.0
+    assert p_of_processes(0 * values, processes) == 1.0
+
+
+def test_a_difference_that_only_some_processes_show_is_not_significant() -> None:
+    other = np.ones(60)
+    baseline = np.repeat([1.10, 0.99, 1.02], 20) * np.tile([0.999, 1.001], 30)
+    alone = paired_ratio(baseline, other)
+    known = paired_ratio(baseline, other, np.repeat([1, 2, 3], 20))
+    assert alone is not None and known is not None
+    assert alone.p_value is not None and alone.p_value < 0.001
+    assert known.p_value is not None and known.p_value > 0.3
+    assert known.low is not None and known.high is not None and known.low < 1 < known.high
+
+
+def test_the_interval_holds_the_truth_where_processes_differ_and_that_of_rounds_does_not() -> None:
+    product, rounds, _ = zip(*trials(150, 3, 0.01), strict=True)
+    assert 0.91 <= np.mean(product) <= 0.99
+    assert np.mean(rounds) < 0.7
+
+
+def test_repeats_leave_as_one_row_of_the_harness(data_dir: DataDir) -> None:
+    record_repeats(data_dir, (2.0, 2.0, 2.0))
+    with Store.in_memory(data_dir) as store:
+        (row,) = rows(store, EXPERIMENT_ID)
+    assert (row.tag, row.speedup, row.abs_latency) == ("eager", pytest.approx(2.0), 100.0)
