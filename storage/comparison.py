@@ -164,6 +164,8 @@ def _result(
         break_even=_break_even(run, pairs),
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,
+        distinct_graph_breaks=run.num_distinct_graph_breaks,
+        guards=run.num_guards,
         device_doubts=doubts,
     )
 

@@ -148,6 +148,18 @@ class Evidence:
             return None
         return int(self.compiled_frames["recompile_reason"].notna().sum())
 
+    @property
+    def num_distinct_graph_breaks(self) -> int | None:
+        """None for a run that compiled nothing."""
+        if not self.has_compiled:
+            return None
+        return len(self.graph_breaks[["location", "reason"]].drop_duplicates())
+
+    @property
+    def num_guards(self) -> int | None:
+        """Over all frames; None if Dynamo reported none."""
+        return whole_number(self.compiled_frames["guards"].sum(min_count=1))
+
 
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """All runs of an experiment, in the order of its variants; raises `NotInStore`."""

@@ -296,6 +296,15 @@ _ALL = (
         definition="Frames compiled again because a guard of the earlier code failed.",
     ),
     Metric(
+        name="distinct_graph_breaks", title="Distinct graph breaks", unit="", better="lower",
+        format=format_count,
+        definition="Different lines and reasons at which Dynamo split the graph.",
+    ),
+    Metric(
+        name="guards", title="Guards", unit="", better="lower", format=format_count,
+        definition="Conditions under which compiled code may be used again.",
+    ),
+    Metric(
         name="pass_rate", title="Pass rate", unit="", better="higher", format=format_share,
         definition="Share of a suite's models, of those that were checked, whose check passes.",
     ),

@@ -118,8 +118,6 @@ _RECORDED = (
     _recorded("total_seconds", "Total", "Time that torch reports for the frame as a whole.",
               format_seconds, "s", "compile_phases"),
     _recorded("graph_ops", "Operations", "Operations in the captured graph.", format_count),
-    _recorded("guards", "Guards", "Conditions under which the compiled code may be used again.",
-              format_count),
     _recorded("count", "Times", "How often Dynamo stopped there.", format_count,
               defined_in="graph_breaks"),
     _recorded("hits", "Hits", "Look-ups that the cache answered.", format_count,

@@ -58,6 +58,8 @@ class Result:
     """None for a run that compiled nothing, or without a paired round."""
     graph_breaks: int | None
     recompiles: int | None
+    distinct_graph_breaks: int | None
+    guards: int | None
     device_doubts: tuple[str, ...] = ()
     """What befell the device while this run was timed; `Comparison.warnings` say it, too."""
 
@@ -154,4 +156,6 @@ def _table_row(result: Result) -> dict[str, Any]:
         "training_loss_check": result.training_loss_check,
         "graph_breaks": result.graph_breaks,
         "recompiles": result.recompiles,
+        "distinct_graph_breaks": result.distinct_graph_breaks,
+        "guards": result.guards,
     }

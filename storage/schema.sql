@@ -85,7 +85,7 @@ CREATE TABLE compile_caches (
 
 CREATE TABLE graph_breaks (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, count BIGINT
+    step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, stopped_at VARCHAR, count BIGINT
 );
 
 CREATE TABLE steps (

@@ -135,13 +135,18 @@ def test_reserved_memory_is_the_most_after_any_steady_block(data_dir: DataDir) -
 def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
     recording = record(data_dir, "inductor")
     recording.block([3.0], [1.0], compiled=[0])
-    for reason in (None, "tensor size changed", None):
-        recording.log.append("compile_metrics", step=0, compile_id="0/0", recompile_reason=reason)
-    recording.log.append("graph_break", step=0, reason="print", location="a.py:1", count=2)
-    recording.log.append("graph_break", step=0, reason="other", location="a.py:9", count=1)
+    for reason, guards in ((None, 7), ("tensor size changed", 5), (None, None)):
+        recording.log.append("compile_metrics", step=0, compile_id="0/0", recompile_reason=reason,
+                             guards=guards)  # fmt: skip
+    for step, reason, location, count in (
+        (0, "print", "a.py:1", 2), (0, "other", "a.py:9", 1), (1, "print", "a.py:1", 1)
+    ):  # fmt: skip
+        recording.log.append("graph_break", step=step, reason=reason, location=location,
+                             count=count)  # fmt: skip
     recording.log.flush()
     found = result(compared(data_dir), "inductor")
-    assert (found.graph_breaks, found.recompiles) == (3, 1)
+    assert (found.graph_breaks, found.recompiles) == (4, 1)
+    assert (found.distinct_graph_breaks, found.guards) == (2, 12)
 
 
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:

@@ -13,7 +13,7 @@ from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import bars, break_even, charts, leaderboard, links, run_charts, score_charts
 from views.downloads import to_csv, to_html, to_png
-from views.marks import mark_resumptions
+from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
 from views.verdicts import doubts, headline, speedup_text
 
@@ -117,6 +117,42 @@ def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
     # The median step takes 0.1 s, so the axis counts milliseconds.
     assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
     assert list(trace(figure, "inductor").y) == pytest.approx([9000, 100, 100])
+
+
+def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
+    figure = charts.losses(series("loss", eager=[2.0, 1.5, 1.0], inductor=[2.0, 1.5, 1.0]))
+    span = figure.layout.yaxis.range
+    rows = [
+        ("inductor", 0, "training", "compiled", 3, "forward"),
+        ("inductor", 2, "training", "recompiled", 1, "0/0: expected <2>, actual 3"),
+        ("eager", 2, "evaluating", "graph break", 2, None),
+    ]
+    columns = ["label", "step", "phase", "kind", "count", "detail"]
+    mark_compiler_events(figure, pd.DataFrame(rows, columns=columns))
+    told = {name: trace(figure, name) for name in ("compiled", "recompiled", "graph break")}
+    assert {name: list(one.x) for name, one in told.items()} == {
+        "compiled": [0], "recompiled": [2], "graph break": [2],
+    }  # fmt: skip
+    assert told["compiled"].text[0] == "inductor, 3 x compiled: forward"
+    assert told["recompiled"].text[0].endswith("expected &lt;2&gt;, actual 3"), "no markup"
+    assert told["graph break"].text[0] == "eager, 2 x graph break while evaluating"
+    assert told["graph break"].marker.color[0] == run_colors(["eager"])["eager"]
+    assert {one.yaxis for one in told.values()} == {"y2"}
+    assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
+
+
+def test_a_run_that_compiled_nothing_has_no_such_marks():
+    figure = charts.losses(series("loss", baseline=[2.0, 1.0]))
+    none = pd.DataFrame(columns=["label", "step", "phase", "kind", "count", "detail"])
+    assert len(mark_compiler_events(figure, none).data) == 1
+    assert "yaxis2" not in figure.layout
+
+
+def test_every_step_of_several_runs_is_a_line_each():
+    frame = series("seconds", baseline=[0.2, 0.2], inductor=[9.0, 0.1])
+    figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
+    assert [one.name for one in figure.data if one.mode == "lines"] == ["baseline", "inductor"]
+    assert list(trace(figure, "compiled during this step").y) == pytest.approx([9000])
 
 
 def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():

@@ -167,6 +167,9 @@ def compile_once(run: Recording) -> None:
     run.log.append("compile_metrics", **when, function="forward", file="model.py", line=7,
                    dynamo_seconds=1.0, aot_seconds=1.5, inductor_seconds=1.0, code_seconds=0.5,
                    total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
+    run.log.append("compile_metrics", step=20, phase="training", compile_id="0/1", guards=12,
+                   function="forward", file="model.py", line=7,
+                   recompile_reason="0/0: size mismatch")  # fmt: skip
     run.log.append("graph_break", step=0, phase="training", reason="print", location="model.py:9",
                    count=2)  # fmt: skip
 
@@ -191,7 +194,9 @@ def test_every_number_of_a_comparison_leads_to_its_definition(everything: DataDi
     check(opened(experiment=EXPERIMENT_ID))
 
 
-@pytest.mark.parametrize("choice", ["break-even=Time saved", "loss=Difference"])
+@pytest.mark.parametrize(
+    "choice", ["break-even=Time saved", "loss=Difference", "step-times=Every step"]
+)
 def test_so_does_every_number_of_a_chart_that_was_chosen(everything: DataDir, choice: str):
     name, _, title = choice.partition("=")
     check(opened(experiment=EXPERIMENT_ID, **{name: title}))

@@ -123,6 +123,34 @@ def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir): 
     assert [title for title in cards(app) if title.startswith("v")] == ["v8"]
 
 
+def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
+    folder: DataDir,  # noqa: F811
+):
+    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES, 3.0)
+    for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
+        run.log.append("graph_break", step=step, phase="training", reason="print",
+                       location=f"mine.py:{line}", stopped_at="torch/x.py:1",
+                       count=count)  # fmt: skip
+    for step, reason in ((0, None), (30, "0/0: size mismatch, expected 2, actual 3")):
+        run.log.append("compile_metrics", step=step, phase="training", compile_id="0/0",
+                       function="forward", file="mine.py", line=3, guards=4,
+                       recompile_reason=reason)  # fmt: skip
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR, tab="Compiling")
+    breaks = table(app, "Location")
+    assert list(breaks["Location"]) == ["mine.py:7", "mine.py:9"]
+    assert (list(breaks["Times"]), list(breaks["Step"])) == ([3, 1], [0, 0])
+    again = table(app, "Failed guard")
+    assert list(again["Failed guard"]) == ["0/0: size mismatch, expected 2, actual 3"]
+    assert list(again["Step"]) == [30] and list(again["File"]) == ["mine.py:3"]
+    assert "Graph breaks 4 · Distinct graph breaks 2" in text(app)
+    assert "Guards 8" in text(app)
+    steps = charts(opened("run", run=INDUCTOR))
+    assert steps.count('"name":"recompiled"') == 2, "in step times and losses"
+    assert "mine.py:7, mine.py:9" in steps
+
+
 def test_gradients_are_charted_by_parameter(folder: DataDir):  # noqa: F811
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
     tensor = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0}

@@ -13,7 +13,7 @@ from storage.store import Store
 from views import bars, break_even, charts, compare_predictions, device_panel, score_charts
 from views.downloads import Draw, chart_card
 from views.leaderboard import task_scores, throughput_metric
-from views.marks import mark_resumptions
+from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 
 THROUGHPUT = {
     "samples_per_second": "Samples",
@@ -45,7 +45,7 @@ def show(store: Store, comparison: Comparison) -> None:
     _losses(store, comparison, results, steps)
     left, right = st.columns(2)
     with left:
-        _step_times(steps)
+        _step_times(steps, _of(queries.compiler_events(store, comparison.experiment_id), results))
         _metric(results, "compile_seconds")
         _scores(store, comparison, results, task_scores(results))
     with right:
@@ -75,20 +75,30 @@ def _losses(
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     band = comparison.loss_band
     draw: dict[str, Draw] = {
-        "Loss": lambda: mark_resumptions(charts.losses(losses, band, steps), resumptions),
+        "Loss": lambda: mark_compiler_events(
+            mark_resumptions(charts.losses(losses, band, steps), resumptions), events
+        ),
         "Difference": partial(charts.loss_differences, losses, band),
     }
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
-    chart_card("Training loss", draw, losses, name="loss", numbers=["parity", "loss_difference"],
+    told = [] if events.empty else EVENT_NUMBERS
+    chart_card("Training loss", draw, losses, name="loss",
+               numbers=["parity", "loss_difference", *told],
+    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
                help=smoothed if window > 1 else "")  # fmt: skip
 
 
-def _step_times(steps: pd.DataFrame) -> None:
+def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> None:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
     steady = steps[steps["steady"].astype(bool)]
-    draw = partial(bars.step_times, steady)
-    chart_card("Step time", draw, steady, name="step-times", numbers=["step_seconds"], help=help)
+    draw: dict[str, Draw] = {
+        "Steady": partial(bars.step_times, steady),
+        "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
+    }
+    told = [] if events.empty else EVENT_NUMBERS
+    chart_card("Step time", draw, steps, name="step-times", numbers=["step_seconds", *told],
+               help=help)  # fmt: skip
 
 
 def _throughput(results: Sequence[Result]) -> None:

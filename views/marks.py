@@ -1,14 +1,56 @@
-"""Where a training went on from a checkpoint: a line across a figure over steps."""
+"""What happened at a step, marked on figures over steps: resumptions, and the compiler's work."""
 
 from collections.abc import Sequence
+from html import escape
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.palette import NEUTRAL
+from views.palette import NEUTRAL, run_colors
 
 FEW = 2
 """Runs that a mark calls by name."""
+EVENTS = {"compiled": "triangle-up", "recompiled": "diamond", "graph break": "x"}
+"""Kinds of compiler events and their symbols, from the axis upwards."""
+EVENT_NUMBERS = ("graph_breaks", "recompiles")
+"""What a figure with such marks tells beside its own numbers."""
+ROW = 0.035
+"""Height of a row of marks, as a share of the figure."""
+MAX_DETAIL = 160
+
+
+def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
+    """Marks compilations, recompilations and graph breaks at their steps, above the axis of steps.
+
+    `events`: label, step, kind, count, detail; each run in its colour, which says what on hover.
+    They stand on an axis of their own, so that the figure keeps its range.
+    """
+    if events.empty:
+        return figure
+    colors = run_colors(events["label"])
+    for row, (kind, symbol) in enumerate(EVENTS.items()):
+        mine = events[events["kind"] == kind]
+        if mine.empty:
+            continue
+        figure.add_scatter(
+            x=mine["step"], y=[ROW * (row + 0.6)] * len(mine), yaxis="y2", name=kind,
+            mode="markers", text=[_event_text(event) for event in mine.to_dict("records")],
+            hovertemplate="%{text}<extra></extra>", legendgroup=kind,
+            marker={"symbol": symbol, "size": 8,
+                    "color": [colors[label] for label in mine["label"]]},
+        )  # fmt: skip
+    above = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    return figure.update_layout(yaxis2=above, showlegend=True, margin_t=36)
+
+
+def _event_text(event: dict[Any, Any]) -> str:
+    """`inductor, 2 x recompiled: 0/0: tensor 'x' size mismatch`."""
+    often = f"{event['count']:.0f} x " if event["count"] > 1 else ""
+    when = " while evaluating" if event["phase"] == "evaluating" else ""
+    what = f"{event['label']}, {often}{event['kind']}{when}"
+    detail = "" if pd.isna(event["detail"]) else escape(event["detail"])
+    return f"{what}: {detail[:MAX_DETAIL]}" if detail else what
 
 
 def mark_resumptions(

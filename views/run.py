@@ -21,7 +21,8 @@ from views.tables import of_run
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (
     "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "peak_memory_bytes",
-    "compile_peak_memory_bytes", "reserved_memory_bytes", "graph_breaks", "recompiles",
+    "compile_peak_memory_bytes", "reserved_memory_bytes", "graph_breaks",
+    "distinct_graph_breaks", "recompiles", "guards",
     "inference_gap",
 )  # fmt: skip
 TABS = {

@@ -23,24 +23,27 @@ COLOR_BAR = {"thickness": 8, "outlinewidth": 0, "xpad": 4}
 
 
 def step_series(frame: pd.DataFrame) -> go.Figure:
-    """Time of every step of one run; steps that compiled stand out as markers.
+    """Time of every step, a line for each run; steps that compiled stand out as markers.
 
-    `frame`: step, seconds, compiled.
+    `frame`: label, role, step, seconds, compiled.
     """
     figure = go.Figure()
-    label, _role, color, run = next(by_run(frame))
-    factor, title = axis_unit("step_seconds", run["seconds"])
-    run = run.assign(seconds=run["seconds"] * factor)
-    compiled = run[run["compiled"].astype(bool)]
-    line = line_style("backend", color)
-    figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
-    if len(compiled):
-        figure.add_scatter(
-            x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
-            mode="markers", marker={"color": color, "size": 9, "symbol": "diamond"},
-        )  # fmt: skip
+    factor, title = axis_unit("step_seconds", frame["seconds"])
+    frame = frame.assign(seconds=frame["seconds"] * factor)
+    legend = {"showlegend": True}
+    for label, role, color, run in by_run(frame):
+        line = line_style(role, color)
+        figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
+        compiled = run[run["compiled"].astype(bool)]
+        if len(compiled):
+            figure.add_scatter(
+                x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
+                mode="markers", marker={"color": color, "size": 9, "symbol": "circle-open"},
+                **legend,
+            )  # fmt: skip
+            legend = {"showlegend": False}  # said once for all runs
     over_steps(figure, links.axis("step_seconds", title))
-    if run["seconds"].max() > LOG_FROM_RATIO * run["seconds"].min() > 0:
+    if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
         figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure
 

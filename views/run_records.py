@@ -27,15 +27,34 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     if record.variant.backend is None:
         st.caption("This run does not compile: it is what the backends are compared with.")
         return
-    breaks = of_run(queries.graph_breaks(store, experiment_id), run)
+    breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
     show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
+    metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
+    again = metrics[metrics["recompile_reason"].notna()]
+    again = again.rename(columns={"recompile_reason": "failed_guard"})
+    show_table("Recompilations", again[["step", "phase", "function", "file", "failed_guard"]],
+               "recompilations", "None: every guard held.")  # fmt: skip
     compiles = of_run(queries.compiles(store, experiment_id), run)
     compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
-    metrics = of_run(queries.compile_metrics(store, experiment_id), run)
-    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
-    metrics = metrics.assign(file=places).drop(columns="line")
+    metrics = metrics.drop(columns="recompile_reason")
     show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+
+
+def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
+    """Graph breaks of one run, a row for each line and reason: how often, and when first."""
+    keys = ["location", "reason", "phase"]
+    counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
+    found = counted.agg(
+        count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
+    )
+    return found.reset_index()[["count", "step", "location", "reason", "stopped_at", "phase"]]
+
+
+def frames(metrics: pd.DataFrame) -> pd.DataFrame:
+    """What torch says of one run's frames, the line of each beside its file."""
+    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
+    return metrics.assign(file=places).drop(columns="line")
 
 
 def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:

@@ -12,7 +12,7 @@ from storage.store import Store
 from views import charts, run_charts
 from views.downloads import Draw, chart_card
 from views.links import axis
-from views.marks import mark_resumptions
+from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from views.tables import of_run
 
 MANY_VALUES = 6
@@ -34,13 +34,20 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
         return
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
 
+    events = of_run(queries.compiler_events(store, record.experiment_id), run)
+
     def marked(draw: Draw) -> Draw:
         return lambda: mark_resumptions(draw(), resumptions, named=False)
 
-    times = marked(partial(run_charts.step_series, steps))
-    chart_card("Time of every step", times, steps, name="run-steps", numbers=["step_seconds"])
-    loss = marked(partial(charts.losses, losses, every_step=steps))
-    chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss"])
+    def with_events(draw: Draw) -> Draw:
+        return marked(lambda: mark_compiler_events(draw(), events))
+
+    told = [] if events.empty else EVENT_NUMBERS
+    times = with_events(partial(run_charts.step_series, steps))
+    chart_card("Time of every step", times, steps, name="run-steps",
+               numbers=["step_seconds", *told])  # fmt: skip
+    loss = with_events(partial(charts.losses, losses, every_step=steps))
+    chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss", *told])
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)

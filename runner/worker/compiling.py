@@ -17,10 +17,12 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from runner.errors import WorkloadError
 from runner.events import EventLog
-from runner.queue import PROJECT_ROOT
 from runner.variants import Variant
+from runner.worker.source_lines import innermost_line, short_path, users_line
 
 MAX_REASON_CHARACTERS = 2000
+MAX_FRAMES = 10_000
+"""Compiled frames whose metrics are kept until they are reported."""
 CACHE_COUNTERS = {
     "fx_graph": ("inductor", "fxgraph_cache"),
     "aot_autograd": ("aot_autograd", "autograd_cache"),
@@ -107,7 +109,11 @@ class CompileObserver:
         self._begun: dict[str, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
+        self._breaks_when: list[tuple[int, str]] = []
+        """Step and phase of each graph break that is not reported yet."""
         self._caches_seen: dict[str, dict[str, int]] = {}
+        # Torch keeps the metrics of 64 frames by default; one block may compile more.
+        dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
 
@@ -125,18 +131,36 @@ class CompileObserver:
             self._log.append("compile_metrics", **when, **_summary(metrics))
         dynamo_utils.clear_compilation_metrics()
         self._report_caches()
-        reasons = dynamo_utils.graph_break_reasons[self._breaks_seen :]
-        self._breaks_seen += len(reasons)
-        counts = Counter((reason.reason, _location(reason.user_stack)) for reason in reasons)
-        for (reason, location), count in counts.items():
+        self._report_breaks()
+
+    def _report_breaks(self) -> None:
+        """Writes the graph breaks since the last report, equal ones of a step as one."""
+        self._date_breaks()
+        counts = Counter(
+            (*when, found.reason, users_line(found.user_stack), innermost_line(found.user_stack))
+            for when, found in zip(
+                self._breaks_when, dynamo_utils.graph_break_reasons[self._breaks_seen :],
+                strict=True,
+            )
+        )  # fmt: skip
+        self._breaks_seen += len(self._breaks_when)
+        self._breaks_when.clear()
+        for (step, phase, reason, location, stopped_at), count in counts.items():
             self._log.append(
                 "graph_break",
-                step=self.step,
-                phase=self.phase,
+                step=step,
+                phase=phase,
                 reason=reason[:MAX_REASON_CHARACTERS],
                 location=location,
+                stopped_at=stopped_at,
                 count=count,
             )
+
+    def _date_breaks(self) -> None:
+        """Takes down the step of the graph breaks that have no step yet."""
+        known = self._breaks_seen + len(self._breaks_when)
+        fresh = len(dynamo_utils.graph_break_reasons) - known
+        self._breaks_when += [(self.step, self.phase)] * fresh
 
     def _report_caches(self) -> None:
         """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
@@ -160,6 +184,7 @@ class CompileObserver:
         self._log.flush()
 
     def _on_end(self, args: CallbackArgs) -> None:
+        self._date_breaks()
         if self._pending is None:
             return
         seconds = time.perf_counter() - self._pending.since
@@ -181,7 +206,7 @@ def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
     return {
         "compile_id": metrics.compile_id,
         "function": metrics.co_name,
-        "file": _short_path(metrics.co_filename),
+        "file": metrics.co_filename and short_path(metrics.co_filename),
         "line": metrics.co_firstlineno,
         "dynamo_seconds": _seconds(metrics.dynamo_cumulative_compile_time_us),
         "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
@@ -197,12 +222,3 @@ def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
 
 def _seconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else microseconds / 1e6
-
-
-def _location(stack: list[Any]) -> str | None:
-    return f"{_short_path(stack[-1].filename)}:{stack[-1].lineno}" if stack else None
-
-
-def _short_path(path: str | None) -> str | None:
-    """A file of this project relative to its root: run folders travel between machines."""
-    return path and path.removeprefix(f"{PROJECT_ROOT}/")

@@ -5,7 +5,13 @@ None). A loss in a result is never missing: there NaN means that the loss itself
 """
 
 from storage.queries.accuracy import accuracy_statuses, accuracy_tensors
-from storage.queries.compiler import compile_caches, compile_metrics, compiles, graph_breaks
+from storage.queries.compiler import (
+    compile_caches,
+    compile_metrics,
+    compiler_events,
+    compiles,
+    graph_breaks,
+)
 from storage.queries.course import checkpoints, resumptions, stops
 from storage.queries.device import device_samples
 from storage.queries.experiments import (
@@ -35,7 +41,12 @@ from storage.queries.series import (
     step_settings,
     step_times,
 )
-from storage.queries.suites import OPEN_STATES, list_suite_runs, suite_experiments
+from storage.queries.suites import (
+    OPEN_STATES,
+    experiment_spec,
+    list_suite_runs,
+    suite_experiments,
+)
 
 __all__ = [
     "MAX_POINTS", "OPEN_STATES", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",

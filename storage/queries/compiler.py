@@ -23,9 +23,33 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
-    """Where and why Dynamo split the graph, and how often, in which phase and attempt."""
-    columns = "step, phase, attempt, reason, location, count"
+    """Where and why Dynamo split the graph, and how often, in which phase and attempt.
+
+    location: the line of the person's own code; stopped_at: the innermost line, whoever wrote it.
+    """
+    columns = "step, phase, attempt, reason, location, stopped_at, count"
     return rows(store, experiment_id, "judged_graph_breaks", columns, "seq")
+
+
+def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
+    """What the compiler did at which step: step, phase, kind, count, detail.
+
+    kind: compiled (detail: the functions), recompiled (the guards that failed), graph break (the
+    lines); count: how many at that step.
+    """
+    table = """(
+        SELECT run_id, step, phase, 'compiled' AS kind, count(DISTINCT compile_id) AS count,
+            string_agg(DISTINCT function, ', ' ORDER BY function) AS detail
+        FROM judged_frames WHERE recompile_reason IS NULL GROUP BY run_id, step, phase
+        UNION ALL
+        SELECT run_id, step, phase, 'recompiled', count(*),
+            string_agg(DISTINCT recompile_reason, '; ' ORDER BY recompile_reason)
+        FROM judged_frames WHERE recompile_reason IS NOT NULL GROUP BY run_id, step, phase
+        UNION ALL
+        SELECT run_id, step, phase, 'graph break', sum(coalesce(count, 1)),
+            string_agg(DISTINCT location, ', ' ORDER BY location)
+        FROM judged_graph_breaks GROUP BY run_id, step, phase)"""
+    return rows(store, experiment_id, table, "step, phase, kind, count, detail", "step, kind")
 
 
 def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -1,0 +1,106 @@
+"""What the compiler did, at which step and in whose line, as the journal has it."""
+
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import FrameSummary
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo import callback
+
+from runner.events import EventLog, read_events
+from runner.queue import PROJECT_ROOT
+from runner.worker.compiling import CompileObserver
+from runner.worker.source_lines import PACKAGES, TORCH, innermost_line, users_line
+from tests.loop import of_kind
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+MINE = FrameSummary("/home/me/model.py", 12, "forward")
+LIBRARY = FrameSummary(f"{PACKAGES}transformers/modeling.py", 30, "forward")
+TORCHS = FrameSummary(f"{TORCH}nn/functional.py", 7, "linear")
+RUNNERS = FrameSummary(f"{PROJECT_ROOT}/runner/worker/stepping.py", 90, "iterate")
+PYTHONS = FrameSummary(f"{sysconfig.get_path('stdlib')}/json/encoder.py", 5, "encode")
+
+
+@pytest.mark.parametrize(
+    ("stack", "line"),
+    [
+        ([RUNNERS, MINE, LIBRARY, TORCHS], "/home/me/model.py:12"),
+        ([RUNNERS, MINE, FrameSummary("/home/me/layer.py", 3, "f"), TORCHS], "/home/me/layer.py:3"),
+        ([RUNNERS, LIBRARY, TORCHS], "transformers/modeling.py:30"),
+        ([MINE, PYTHONS], "/home/me/model.py:12"),
+        ([RUNNERS], "runner/worker/stepping.py:90"),
+        ([TORCHS], "torch/nn/functional.py:7"),
+    ],
+)
+def test_a_line_is_the_persons_own_where_they_have_one_else_the_librarys(
+    stack: list[FrameSummary], line: str
+) -> None:
+    assert users_line(stack) == line
+
+
+def test_the_innermost_line_is_known_beside_it_and_nothing_is_said_of_an_empty_stack() -> None:
+    assert innermost_line([MINE, TORCHS]) == "torch/nn/functional.py:7"
+    assert users_line([]) is None and innermost_line([]) is None
+
+
+@pytest.fixture
+def observed(
+    tmp_path: Path,
+) -> Iterator[tuple[CompileObserver, Callable[[], list[dict[str, Any]]]]]:
+    """An observer, and what reads the events that it reported."""
+    log = EventLog(tmp_path / "events.jsonl")
+    observer = CompileObserver(log)
+
+    def events() -> list[dict[str, Any]]:
+        observer.report()
+        log.flush()
+        return read_events(tmp_path / "events.jsonl")[0]
+
+    yield observer, events
+    callback.callback_handler.remove_start_callback(observer._on_start)
+    callback.callback_handler.remove_end_callback(observer._on_end)
+    log.close()
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    doubled = x * 2
+    print("a line that Dynamo cannot trace")  # noqa: T201
+    return doubled + 1
+
+
+def test_a_graph_break_carries_its_step_though_it_is_reported_later(observed: Any) -> None:
+    observer, events = observed
+    compiled = torch.compile(noisy, backend="eager", dynamic=False)
+    for step, size in enumerate((2, 2, 3)):
+        observer.step = step
+        compiled(torch.zeros(size))
+    breaks = of_kind(events(), "graph_break")
+    line = noisy.__code__.co_firstlineno + 2
+    assert {event["location"] for event in breaks} == {f"tests/{Path(__file__).name}:{line}"}
+    assert [event["step"] for event in breaks] == [0, 2], "the third step recompiles"
+    assert all("print" in event["reason"] for event in breaks)
+
+
+def test_a_recompilation_names_the_guard_that_failed_and_its_step(observed: Any) -> None:
+    observer, events = observed
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    for step, size in enumerate((2, 2, 3)):
+        observer.step = step
+        compiled(torch.zeros(size))
+    first, again = of_kind(events(), "compile_metrics")
+    assert (first["step"], first["recompile_reason"]) == (0, None)
+    assert again["step"] == 2
+    assert "size mismatch at index 0. expected 2, actual 3" in again["recompile_reason"]
+    assert first["guards"] > 0
+
+
+def test_no_frame_of_a_block_is_lost_however_many_were_compiled(observed: Any) -> None:
+    _, events = observed
+    names: dict[str, Any] = {}
+    for number in range(70):  # torch keeps 64 unless told otherwise
+        exec(f"def f{number}(x): return x + {number}", names)
+        torch.compile(names[f"f{number}"], backend="eager")(torch.zeros(1))
+    assert len(of_kind(events(), "compile_metrics")) == 70
