@@ -14,6 +14,7 @@ pages = [
     st.Page(VIEWS / "live.py", title="Live", icon=":material/monitor_heart:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "run.py", title="Run", icon=":material/troubleshoot:"),
+    st.Page(VIEWS / "suites.py", title="Suites", icon=":material/view_list:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]
 st.navigation(pages, position="top").run()

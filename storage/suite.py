@@ -45,6 +45,8 @@ class Outcome:
     warm_seconds: float | None = None
     speed_failure: str | None = None
     """Why there is no speed, though one was asked for."""
+    doubts: tuple[str, ...] = ()
+    """What befell the device while the cell was timed."""
 
     @property
     def failure(self) -> str | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from runner.accuracy_spec import Part
+from runner.spec import ExperimentSpec
 from storage import queries
 from storage.comparison import compare
 from storage.correctness import PASS, checks
@@ -51,7 +52,7 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
     told = {
         name: value
         for name, value in vars(other).items()
-        if value not in (None, "") and name not in ("cell", "experiments", "is_over")
+        if value not in (None, "", ()) and name not in ("cell", "experiments", "is_over")
     }
     return replace(
         one,
@@ -67,72 +68,70 @@ def _of_experiment(store: Store, experiment_id: str) -> _Kept:
     revision = queries.revision(store, experiment_id)
     known = kept.get(experiment_id)
     if known is None or known.revision != revision:
-        comparison = compare(store, experiment_id)
-        scenario = comparison.spec.scenario
-        read = {"accuracy": _checked, "cache": _cached}.get(scenario, _timed)
-        known = _Kept(revision, scenario, tuple(read(store, comparison)))
+        spec = queries.experiment_spec(store, experiment_id)
+        read = {"accuracy": _checked, "cache": _cached}.get(spec.scenario, _timed)
+        known = _Kept(revision, spec.scenario, tuple(read(store, experiment_id, spec)))
         kept[experiment_id] = known
     return known
 
 
-def _outcome(comparison: Comparison, part: Part, backend: str, is_over: bool) -> Outcome:
-    spec = comparison.spec
+def _outcome(
+    experiment_id: str, spec: ExperimentSpec, part: Part, backend: str, *, is_over: bool
+) -> Outcome:
     model = spec.model.source.partition(":")[2] or spec.model.source
     return Outcome(
         cell=Cell(model, spec.training.precision, part, backend),
-        experiments={spec.scenario: comparison.experiment_id},
+        experiments={spec.scenario: experiment_id},
         is_over=is_over,
     )
 
 
-def _checked(store: Store, comparison: Comparison) -> Iterator[Outcome]:
-    backends = _labels(comparison)
-    for check in checks(store, comparison.experiment_id, comparison.spec):
+def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    for check in checks(store, experiment_id, spec):
         if check.label in backends:
             is_over = check.status is not None or check.state not in queries.OPEN_STATES
-            plain = _outcome(comparison, check.part, check.label, is_over)
-            passed = check.status == PASS
-            yield replace(plain, status=check.status,
-                          explanation="" if passed else check.explanation)  # fmt: skip
+            plain = _outcome(experiment_id, spec, check.part, check.label, is_over=is_over)
+            why = "" if check.status == PASS else check.explanation
+            yield replace(plain, status=check.status, explanation=why)
 
 
-def _timed(store: Store, comparison: Comparison) -> Iterator[Outcome]:
+def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    comparison = compare(store, experiment_id)
     baseline = next((one for one in comparison.results if one.role == "baseline"), None)
-    part: Part = "training" if comparison.spec.trains else "inference"
+    part: Part = "training" if spec.trains else "inference"
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = not any(state in queries.OPEN_STATES for state in states)
         failure = _why_no_speed(baseline, result) if is_over else None
         yield replace(
-            _outcome(comparison, part, result.label, is_over),
+            _outcome(experiment_id, spec, part, result.label, is_over=is_over),
             speedup=None if failure else result.speedup,
             speed_verdict=None if failure else result.speed_verdict,
             compile_seconds=result.compile_seconds,
             memory_ratio=_memory_ratio(baseline, result),
             speed_failure=failure,
+            doubts=result.device_doubts,
         )
 
 
-def _cached(store: Store, comparison: Comparison) -> Iterator[Outcome]:
-    known = {one.backend: one for one in cold_and_warm(store, comparison.experiment_id)}
-    is_over = not any(result.state in queries.OPEN_STATES for result in comparison.results)
-    for backend in comparison.spec.backends:
+def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
+    known = {one.backend: one for one in cold_and_warm(store, experiment_id)}
+    is_over = not any(state in queries.OPEN_STATES for state in states.values())
+    ends = ", ".join(f"{label} {state}".replace("_", " ") for label, state in states.items())
+    for backend in spec.backends:
         found = known.get(backend)
-        plain = _outcome(comparison, "training", backend, is_over)
+        plain = _outcome(experiment_id, spec, "training", backend, is_over=is_over)
         if found is not None:
             yield replace(plain, cold_seconds=found.cold_median, warm_seconds=found.warm_median)
         else:
-            failed = [f"{one.label}: {one.state}" for one in comparison.results]
-            why = f"no cold and warm process both ended well: {', '.join(failed)}"
-            yield replace(plain, speed_failure=why if is_over else None)
+            failure = f"no cold process and its warm one both have a compile latency: {ends}"
+            yield replace(plain, speed_failure=failure if is_over else None)
 
 
 def _backends(comparison: Comparison) -> Iterable[Result]:
     return (result for result in comparison.results if result.role == "backend")
-
-
-def _labels(comparison: Comparison) -> set[str]:
-    return {result.label for result in _backends(comparison)}
 
 
 def _memory_ratio(baseline: Result | None, result: Result) -> float | None:

@@ -77,6 +77,13 @@ class SuiteRecorder:
                 recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
             recording.end(state if label == "inductor" else RunState.FINISHED)
 
+    def queued(self, model: str) -> None:
+        """Nobody has begun it."""
+        self.count += 1
+        waiting = spec("accuracy", model, accuracy={"parts": ("training",)})
+        for label in ("baseline", "inductor"):
+            Recording(self.data_dir.runs, label, waiting, f"20261121-1000{self.count:02d}-000000-a")
+
     def accuracy(self, model: str, status: str | None, suite_run: str = "now") -> None:
         self.count += 1
         one = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
@@ -169,9 +176,7 @@ def test_a_suite_run_that_goes_on_tells_what_is_known(
     data_dir: DataDir, record: SuiteRecorder
 ) -> None:
     record.speed("Model", 0.1)
-    waiting = spec("accuracy", "Model", accuracy={"parts": ("training",)})
-    for label in ("baseline", "inductor"):
-        Recording(data_dir.runs, label, waiting, "20261121-110000-000000-bbbb")
+    record.queued("Model")
     (outcome,) = read(data_dir)
     assert not outcome.is_over and outcome.status is None
     assert groups([outcome])[0].num_open == 1
@@ -289,9 +294,7 @@ def test_the_exit_status_says_what_a_suite_run_comes_to(
     exit_status: int,
 ) -> None:
     if status is None:
-        waiting = spec("accuracy", "Model", accuracy={"parts": ("training",)})
-        for label in ("baseline", "inductor"):
-            Recording(data_dir.runs, label, waiting)
+        record.queued("Model")
     else:
         record.accuracy("Model", status)
     assert printed(data_dir, capsys, "now")[0] == exit_status

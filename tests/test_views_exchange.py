@@ -89,5 +89,5 @@ def test_every_format_has_a_button_whose_file_is_made_on_demand(
     assert {f"{title} ({suffix.upper()})" for title, suffix in exchange.TITLES.values()} <= labels
     assert exchange.TITLES.keys() == exchange.FORMATS.keys()
     with Store.in_memory(data_dir) as store:
-        records = json.loads(exchange._written(store, EXPERIMENT_ID, "hud-json"))
+        records = json.loads(exchange._written(exchange.FORMATS["hud-json"], store, EXPERIMENT_ID))
     assert {record["model"]["backend"] for record in records} == {"inductor"}

@@ -1,5 +1,6 @@
 """The formats of PyTorch's own benchmarks, on Compare: downloads, and rows that were imported."""
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pandas as pd
@@ -8,7 +9,7 @@ import streamlit as st
 from storage.errors import ImportUnusable
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.imports import imported
-from storage.exchange.rows import MILLISECONDS, rows
+from storage.exchange.rows import MILLISECONDS, Row, rows
 from storage.metrics import DASH, METRICS
 from storage.store import Store
 from views.downloads import download
@@ -28,17 +29,21 @@ SHARED = (
 """Columns in which own rows and imported ones can be compared."""
 
 
-def buttons(store: Store, experiment_id: str) -> None:
-    """A download for each format; its file is made when somebody asks for it."""
+def buttons(
+    store: Store, key: str, formats: Mapping[str, Callable[[Store, str], str]] = FORMATS
+) -> None:
+    """A download for each format; its file is made when somebody asks for it. `key` is the id of
+    an experiment, or of what else the formats write."""
     with st.popover("PyTorch formats", type="tertiary"):
         for name, (title, suffix) in TITLES.items():
-            write = partial(_written, store, experiment_id, name)
+            write = partial(_written, formats[name], store, key)
             download(f"{title} ({suffix.upper()})", write, f"{name}.{suffix}", "text/plain",
                      help=NOTES.get(name))  # fmt: skip
 
 
-def show_imported(store: Store, experiment_id: str) -> None:
-    """Rows of the Dynamo harness beside those of this experiment, if any were imported."""
+def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]] = rows) -> None:
+    """Rows of the Dynamo harness beside those of this experiment, or of what else `read` reads, if
+    any were imported."""
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:
@@ -46,7 +51,7 @@ def show_imported(store: Store, experiment_id: str) -> None:
         return
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, beside this experiment",
-                   table(_own(store, experiment_id), theirs), "imported", "")  # fmt: skip
+                   table(_own(read(store, key)), theirs), "imported", "")  # fmt: skip
 
 
 def table(own: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
@@ -69,19 +74,19 @@ def table(own: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _own(store: Store, experiment_id: str) -> pd.DataFrame:
+def _own(found: Iterable[Row]) -> pd.DataFrame:
     measured = [
         {
             **{name: getattr(row, name) for name in SHARED if name != "outcome"},
             "outcome": row.accuracy,
         }
-        for row in rows(store, experiment_id)
+        for row in found
     ]
     return pd.DataFrame(measured, columns=list(SHARED))
 
 
-def _written(store: Store, experiment_id: str, name: str) -> bytes:
-    return FORMATS[name](store, experiment_id).encode()
+def _written(write: Callable[[Store, str], str], store: Store, key: str) -> bytes:
+    return write(store, key).encode()
 
 
 def _or_dash(value: float | None, template: str) -> str:

@@ -64,7 +64,7 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
     score = task_scores(results)[0]
     return {
         "speed_verdict": lambda result: _verdict(result.speed_verdict),
-        "speedup": _doubted(lambda result: _with_interval(speedup_text(result))),
+        "speedup": _doubted(lambda result: with_interval(speedup_text(result))),
         "step_seconds": _doubted(_plain("step_seconds")),
         throughput: _plain(throughput),
         "compile_seconds": _plain("compile_seconds"),
@@ -94,12 +94,15 @@ def _doubted(cell: Cell) -> Cell:
 
     def marked(result: Result) -> str:
         text = cell(result)
-        if not result.device_doubts or text == DASH:
-            return text
-        reasons = escape("\n".join(result.device_doubts))
-        return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> {text}'
+        return text if text == DASH else doubt_mark(result.device_doubts) + text
 
     return marked
+
+
+def doubt_mark(doubts: Sequence[str]) -> str:
+    """What stands before a number that is in doubt, and says why on hover; else nothing."""
+    reasons = escape("\n".join(doubts))
+    return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
 
 
 def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> str:
@@ -119,10 +122,10 @@ def _parity(result: Result) -> str:
 def _break_even(result: Result) -> str:
     if result.break_even_verdict == "unsure":
         return _verdict("unsure", reason=break_even_doubt(result))
-    return _with_interval(break_even_text(result))
+    return with_interval(break_even_text(result))
 
 
-def _with_interval(text: str) -> str:
+def with_interval(text: str) -> str:
     """What stands in parentheses is set smaller."""
     value, bracket, rest = escape(text).partition(" (")
     return f"{value} <small>({rest}</small>" if bracket else value

@@ -12,6 +12,9 @@ import streamlit as st
 
 from views import words
 
+NO_RUN = "no other run"
+"""What stands for no suite run to compare with."""
+
 
 def choose_experiment(
     page: str, experiments: pd.DataFrame, preferred: Sequence[str] = ()
@@ -33,6 +36,19 @@ def choose_run(page: str, runs: pd.DataFrame) -> pd.Series:
     rows = runs.set_index("run_id", drop=False)
     chosen = _choose(page, "run", list(rows.index), lambda key: str(rows.loc[key, "label"]), ())
     return rows.loc[chosen]
+
+
+def choose_suite_run(runs: pd.DataFrame) -> pd.Series:
+    """The suite run to show, as a row of `storage.queries.list_suite_runs`, and its selector."""
+    rows = runs.set_index("suite_run", drop=False)
+    return rows.loc[_choose("suites", "suite_run", list(rows.index), str, ())]
+
+
+def choose_earlier(runs: pd.DataFrame, suite_run: str) -> str:
+    """The id of the suite run to compare with, and its selector; empty for none."""
+    others = runs.loc[runs["suite_run"] != suite_run, "suite_run"]
+    chosen = _choose("suites", "against", [NO_RUN, *others], "against {}".format, (NO_RUN,))
+    return "" if chosen == NO_RUN else chosen
 
 
 def _titles(experiments: pd.DataFrame) -> dict[str, str]:
@@ -60,8 +76,9 @@ def _choose(
     chosen = next(option for option in candidates if option in options)
     key = f"{page}_{what}"
     st.session_state[key] = chosen
+    label = what.replace("_", " ").capitalize()
     st.selectbox(
-        what.capitalize(), options, key=key, format_func=text, on_change=_write_to_address,
+        label, options, key=key, format_func=text, on_change=_write_to_address,
         args=(what, key), label_visibility="collapsed", width=480,
     )  # fmt: skip
     if asked != chosen:

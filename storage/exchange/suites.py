@@ -6,9 +6,10 @@ The harness has a file for each precision and part; here `tag` tells them apart.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from storage import queries
 from storage.errors import NotExportable
 from storage.exchange import cachebench, harness, hud
-from storage.exchange.rows import TIMED, Row, harness_name, load_spec, rows
+from storage.exchange.rows import TIMED, Row, harness_name, rows
 from storage.store import Store
 from storage.suite import Cell, Outcome
 from storage.suite_cells import outcomes
@@ -16,7 +17,7 @@ from storage.suite_cells import outcomes
 
 def performance_csv(store: Store, suite_run: str) -> str:
     """Columns of the harness; raises `NotInStore`, or `NotExportable` without a timed cell."""
-    return harness.write_performance(_timed_rows(store, suite_run))
+    return harness.write_performance(_exportable(store, suite_run))
 
 
 def accuracy_csv(store: Store, suite_run: str) -> str:
@@ -29,7 +30,7 @@ def accuracy_csv(store: Store, suite_run: str) -> str:
 
 def hud_json(store: Store, suite_run: str) -> str:
     """Benchmark records of the timed cells, with the statuses of their checks."""
-    return hud.write_records(_timed_rows(store, suite_run))
+    return hud.write_records(_exportable(store, suite_run))
 
 
 def cachebench_json(store: Store, suite_run: str) -> str:
@@ -48,8 +49,13 @@ SUITE_FORMATS: dict[str, Callable[[Store, str], str]] = {
 """As `storage.exchange.FORMATS`, given the id of a suite run."""
 
 
-def _timed_rows(store: Store, suite_run: str) -> list[Row]:
-    found = [row for one in outcomes(store, suite_run) for row in _rows(store, one)]
+def suite_rows(store: Store, suite_run: str) -> list[Row]:
+    """The rows of all cells that were timed, with the statuses of their accuracy checks."""
+    return [row for one in outcomes(store, suite_run) for row in _rows(store, one)]
+
+
+def _exportable(store: Store, suite_run: str) -> list[Row]:
+    found = suite_rows(store, suite_run)
     if not found:
         raise NotExportable(f"suite run {suite_run!r} times no steps; this format is for such")
     return found
@@ -64,7 +70,7 @@ def _rows(store: Store, outcome: Outcome) -> Iterator[Row]:
 
 
 def _status_cells(store: Store, outcome: Outcome) -> dict[str, str]:
-    spec = load_spec(store, outcome.experiments["accuracy"])
+    spec = queries.experiment_spec(store, outcome.experiments["accuracy"])
     return {
         "dev": spec.device.partition(":")[0],
         "name": harness_name(spec.model),

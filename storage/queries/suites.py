@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from runner.spec import ExperimentSpec, RunSpec
+from storage.errors import NotInStore
 from storage.queries.experiments import list_experiments
 from storage.store import Store
 
@@ -35,3 +37,11 @@ def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFram
     if suite_run is not None:
         known = known[known["suite_run"] == suite_run]
     return list_experiments(store).merge(known, on="experiment_id").iloc[::-1]
+
+
+def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
+    """What an experiment was to do; raises `NotInStore`."""
+    found = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])
+    if found.empty:
+        raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
+    return RunSpec.from_json(found["spec"].iloc[0]).experiment

@@ -1,0 +1,119 @@
+"""Every cell of a suite run as a table, each leading to its experiments on Compare."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+import pandas as pd
+
+from storage.correctness import PASS
+from storage.metrics import DASH, METRICS
+from storage.suite import Outcome
+from storage.suite_report import speedup_text
+from views.leaderboard import doubt_mark, run_mark, with_interval
+from views.links import anchor_html
+from views.palette import BAD, GOOD, run_colors
+from views.verdicts import VERDICT_COLORS
+
+Cell = Callable[[Outcome], str]
+STATUS = "num_tensors"
+"""The number that is defined where statuses are."""
+PLAIN = ("compile_seconds", "memory_ratio")
+CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_seconds"}
+"""Name of a metric to that of the outcome's field."""
+
+
+def html(found: Sequence[Outcome]) -> str:
+    """The whole table; text from specifications is escaped."""
+    columns = _columns(found)
+    head = "".join(f"<th>{title}</th>" for title in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{cell(one)}</td>" for cell in columns.values()) + "</tr>"
+        for one in found
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="leaderboard">{table}</div>'
+
+
+def frame(found: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per cell, in numbers."""
+    return pd.DataFrame(
+        [
+            {
+                **one.cell._asdict(),
+                "status": one.status,
+                "speedup": one.speedup and one.speedup.median,
+                "speedup_low": one.speedup and one.speedup.low,
+                "speedup_high": one.speedup and one.speedup.high,
+                "speed_verdict": one.speed_verdict,
+                "compile_seconds": one.compile_seconds,
+                "memory_ratio": one.memory_ratio,
+                "cold_compile_seconds": one.cold_seconds,
+                "warm_compile_seconds": one.warm_seconds,
+                "failure": one.failure,
+                **{f"{name}_experiment": key for name, key in one.experiments.items()},
+            }
+            for one in found
+        ]
+    )
+
+
+def _columns(found: Sequence[Outcome]) -> dict[str, Cell]:
+    """By the title's HTML; columns that say nothing of any cell are left out."""
+    colors = run_colors(one.cell.backend for one in found)
+    columns: dict[str, Cell] = {
+        "Model": lambda one: escape(one.cell.model),
+        "Backend": lambda one: run_mark(one.cell.backend, "backend", colors[one.cell.backend]),
+        "Precision": lambda one: escape(one.cell.precision),
+        "Part": lambda one: escape(one.cell.part),
+    }
+    if any("accuracy" in one.experiments for one in found):
+        columns[anchor_html(STATUS, "Accuracy check")] = _status
+    if any("speed" in one.experiments for one in found):
+        columns[_title("speedup")] = _speedup
+        columns[_title("speed_verdict")] = _verdict
+        for name in PLAIN:
+            columns[_title(name)] = _plain(name, name)
+    if any("cache" in one.experiments for one in found):
+        for name, field in CACHES.items():
+            columns[_title(name)] = _plain(name, field)
+    return columns
+
+
+def _title(name: str) -> str:
+    return anchor_html(name, METRICS[name].title, METRICS[name].definition)
+
+
+def _plain(name: str, field: str) -> Cell:
+    return lambda one: escape(METRICS[name].format(getattr(one, field)))
+
+
+def _status(one: Outcome) -> str:
+    if one.status is None:
+        return _to_experiment(one, "accuracy", DASH)
+    color = GOOD if one.status == PASS else BAD
+    word = _colored(escape(one.status), color, one.explanation)
+    return _to_experiment(one, "accuracy", word)
+
+
+def _speedup(one: Outcome) -> str:
+    if one.speed_failure:
+        return _to_experiment(one, "speed", _colored("failed", BAD, one.speed_failure))
+    text = with_interval(speedup_text(one))
+    return doubt_mark(one.doubts) + _to_experiment(one, "speed", text)
+
+
+def _verdict(one: Outcome) -> str:
+    if one.speed_verdict is None:
+        return DASH
+    return _colored(one.speed_verdict, VERDICT_COLORS[one.speed_verdict], one.failure or "")
+
+
+def _colored(text: str, color: str, reason: str) -> str:
+    style = f"color: {color}; font-weight: 500"
+    return f'<span style="{style}" title="{escape(reason)}">{text}</span>'
+
+
+def _to_experiment(one: Outcome, scenario: str, text: str) -> str:
+    """The text, leading to the experiment on Compare, which is the page at the root."""
+    key = one.experiments.get(scenario)
+    return f'<a class="quiet" target="_self" href="./?experiment={key}">{text}</a>' if key else text
