@@ -10,7 +10,15 @@ from storage import queries
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
 from storage.store import Store
-from views import bars, break_even, charts, compare_predictions, device_panel, score_charts
+from views import (
+    bars,
+    break_even,
+    charts,
+    compare_predictions,
+    device_panel,
+    run_charts,
+    score_charts,
+)
 from views.downloads import Draw, chart_card
 from views.leaderboard import task_scores, throughput_metric
 from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
