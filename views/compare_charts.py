@@ -81,6 +81,7 @@ def _losses(
 ) -> None:
     losses = _of(queries.losses(store, comparison.experiment_id), results)
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
+    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.loss_band
     draw: dict[str, Draw] = {
         "Loss": lambda: mark_compiler_events(
@@ -93,7 +94,6 @@ def _losses(
     told = [] if events.empty else EVENT_NUMBERS
     chart_card("Training loss", draw, losses, name="loss",
                numbers=["parity", "loss_difference", *told],
-    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
                help=smoothed if window > 1 else "")  # fmt: skip
 
 
