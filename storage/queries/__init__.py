@@ -50,10 +50,10 @@ from storage.queries.suites import (
 
 __all__ = [
     "MAX_POINTS", "OPEN_STATES", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
-    "checkpoints", "compile_caches", "compile_metrics", "compiles", "cumulative_times",
-    "device_samples", "environments", "evaluation_metrics", "evaluations", "experiment_spec",
-    "experiment_state", "fields_of", "gradient_statistics", "graph_breaks", "list_experiments",
-    "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values", "predictions", "resumptions",
-    "revision", "run_record", "sources", "step_settings", "step_times", "stops",
-    "suite_experiments", "unreadable", "workloads",
+    "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles",
+    "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
+    "experiment_spec", "experiment_state", "fields_of", "gradient_statistics", "graph_breaks",
+    "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
+    "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
+    "step_times", "stops", "suite_experiments", "unreadable", "workloads",
 ]  # fmt: skip
