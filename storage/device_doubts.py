@@ -27,6 +27,10 @@ FREQUENCY_DIFFERENCE = 0.05
 """The same of a CPU, whose frequency is only read once the block is over."""
 WARMING_CELSIUS = 10.0
 MAX_NAMED = 3
+STRANGERS_UNKNOWN = (
+    "Whether other processes were on the device is not known: the driver does not list the runs' "
+    "own under their numbers, as in many containers."
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[
 def device_notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[str, ...]:
     """What was not recorded and why, and what turns make harmless."""
     told = [note for run in runs for note in run.environment.get("notes") or []]
+    told += [STRANGERS_UNKNOWN for run in runs if _cannot_tell_strangers(run)]
     warming = () if spec.schedule == "sequential" else _about_warming(runs)
     return (*dict.fromkeys(told), *warming)
 
@@ -169,6 +174,12 @@ def _about_warming(runs: Sequence[Evidence]) -> Iterator[str]:
             "blocks ran: step times of later blocks are those of a warmer device. Runs that take "
             "turns share this; a longer warm-up avoids it."
         )
+
+
+def _cannot_tell_strangers(run: Evidence) -> bool:
+    """Of a device that tells its clock; one that tells nothing has a note of its own."""
+    asked = run.device[run.device["sm_clock_mhz"].notna()]
+    return len(asked) > 0 and bool(asked["processes"].isna().all())
 
 
 def _steady(run: Evidence) -> pd.DataFrame:

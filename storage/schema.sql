@@ -203,9 +203,11 @@ LEFT JOIN judged_blocks b
 -- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
 CREATE VIEW judged_device_samples AS
 SELECT d.*, coalesce(b.steady, false) AS steady,
-    list_sort(list_distinct(throttle_reasons || coalesce(list_filter(
-        map_keys(throttled_seconds),
-        lambda name: throttled_seconds[name] > 0.1 * wall_seconds), []))) AS throttled_by,
+    CASE WHEN throttle_reasons IS NOT NULL OR throttled_seconds IS NOT NULL THEN
+        list_sort(list_distinct(coalesce(throttle_reasons, []) || coalesce(list_filter(
+            map_keys(throttled_seconds),
+            lambda name: throttled_seconds[name] > 0.1 * wall_seconds), [])))
+    END AS throttled_by,
     CASE WHEN processes IS NOT NULL AND device_memory_used_bytes IS NOT NULL THEN coalesce(
         list_sum(list_transform(processes, lambda one: one.memory_bytes)), 0)
     END AS others_memory_bytes,

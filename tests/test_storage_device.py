@@ -107,6 +107,27 @@ def test_throttling_is_told_from_what_holds_at_the_end_and_from_what_held_meanwh
     assert inductor.device_doubts == (seen.replace("inductor in", "in"),)
 
 
+@pytest.mark.parametrize(
+    ("fields", "throttled_by"),
+    [
+        ({"throttle_reasons": None, "throttled_seconds": None}, None),
+        ({"throttle_reasons": [], "throttled_seconds": None}, []),
+        ({"throttle_reasons": None, "throttled_seconds": {"power cap": 0.5}}, ["power cap"]),
+        (
+            {"throttle_reasons": ["power cap"], "throttled_seconds": {"power cap": 0.5}},
+            ["power cap"],
+        ),
+    ],
+)
+def test_a_device_may_tell_only_some_of_why_it_throttles(
+    tmp_path: Path, fields: dict[str, Any], throttled_by: list[str] | None
+) -> None:
+    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | fields))
+    with Store.in_memory(record(tmp_path, CUDA, samples)) as store:
+        found = queries.device_samples(store, EXPERIMENT_ID)["throttled_by"]
+    assert list(found) == [throttled_by] * 22
+
+
 def test_throttling_of_the_first_block_alone_is_not_mentioned(tmp_path: Path) -> None:
     """It is not steady, so no number rests on it."""
     throttled = CALM_GPU | {"throttle_reasons": ["power cap"]}
@@ -137,7 +158,10 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
 def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | {"processes": None}))
     data_dir = record(tmp_path, CUDA, samples)
-    assert not found(compared(data_dir), "Other processes")
+    comparison = compared(data_dir)
+    assert not found(comparison, "Other processes")
+    (note,) = comparison.notes
+    assert note.startswith("Whether other processes were on the device is not known")
     with Store.in_memory(data_dir) as store:
         assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
 

@@ -92,8 +92,10 @@ class NvidiaDevice:
             "utilization": None if utilization is None else utilization.gpu / 100,
             "throttle_reasons": None if reasons is None else named_reasons(reasons),
             "throttled_seconds": {
-                name: counted[name] - self._counted[name] for name in counted.keys() & self._counted
-            },
+                name: seconds - self._counted.get(name, seconds)
+                for name, seconds in counted.items()
+            }
+            or None,
             "device_memory_used_bytes": None if memory is None else memory.used,
             "processes": self.strangers(),
         }
