@@ -74,10 +74,22 @@ def test_own_work_is_not_that_of_others() -> None:
     assert fields["busy_cpu_seconds"] <= fields["wall_seconds"] * fields["cpus"] + 0.1
 
 
+def test_where_the_system_tells_nothing_the_rest_is_measured() -> None:
+    """As of CPUs that no file of /proc mentions."""
+    nowhere = CpuAllowance(in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
+    fields = CpuMonitor(nowhere, threads=1).end()
+    assert fields["wall_seconds"] > 0 and fields["cpus"] == 2
+    assert not {"busy_cpu_seconds", "stolen_cpu_seconds"} & fields.keys()
+    assert fields["cpu_frequency_mhz"] is None
+
+
 @needs_proc
 def test_a_frequency_is_plausible_where_the_system_tells_one() -> None:
     frequency = cpu_frequency(cpu_allowance().cpus, threads=1)
     assert frequency is None or 100 < frequency < 10_000
+    monitor = CpuMonitor(cpu_allowance(), threads=1)
+    assert "cpu_frequency_mhz" in monitor.end()
+    assert "cpu_frequency_mhz" not in monitor.end(), "asking again within a second costs time"
 
 
 def test_a_quota_is_the_strictest_of_all_groups_around_the_process(tmp_path: Path) -> None:

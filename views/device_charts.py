@@ -21,7 +21,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     for label, role, color, run in by_run(frame):
         figure.add_scatter(
             x=run["step"], y=run[name].astype(float), name=label, mode="lines",
-            line=line_style(role, color), legendgroup=label,
+            line=line_style(role, color), legendgroup=label, connectgaps=True,
         )  # fmt: skip
     held_back = frame[frame["held_back"].notna()]
     if len(held_back):

@@ -18,6 +18,9 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 """Places of the kinds of time in a line of /proc/stat, proc_stat(5). User time includes guests'."""
 
+FREQUENCY_EVERY_SECONDS = 1.0
+"""To be asked for its frequency, a CPU may be woken up, and older kernels then sleep for 10 ms."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MachineTime:
@@ -36,6 +39,7 @@ class CpuMonitor:
         self._cpus = allowance.cpus
         self._threads = threads
         self._groups = cpu_groups()
+        self._frequency_next = 0.0
         self.begin()
 
     def begin(self) -> None:
@@ -60,10 +64,10 @@ class CpuMonitor:
             fields["stolen_cpu_seconds"] = machine.stolen - before.stolen
         if throttled is not None and throttled_before is not None:
             fields["throttled_periods"] = throttled - throttled_before
-        return fields | {
-            "cpu_frequency_mhz": cpu_frequency(self._cpus, self._threads),
-            "load_average": load_average(),
-        }
+        if self._time >= self._frequency_next:
+            self._frequency_next = self._time + FREQUENCY_EVERY_SECONDS
+            fields["cpu_frequency_mhz"] = cpu_frequency(self._cpus, self._threads)
+        return fields | {"load_average": load_average()}
 
 
 def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None:
@@ -86,7 +90,7 @@ def cpu_frequency(cpus: Collection[int], threads: int) -> float | None:
 
     The slower ones idle. None where the system does not tell.
     """
-    found = sorted(_scaled_frequencies(cpus) or _listed_frequencies(cpus), reverse=True)
+    found = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
     fastest = found[: max(1, threads)]
     return sum(fastest) / len(fastest) if fastest else None
 
@@ -100,6 +104,7 @@ def load_average() -> float | None:
 
 
 def _scaled_frequencies(cpus: Collection[int]) -> list[float]:
+    """Where /proc/cpuinfo has none (Arm). With it, all CPUs are asked at once."""
     try:
         return [
             int((SYSTEM_CPUS / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()) / 1000
