@@ -30,6 +30,8 @@ class Change:
     is_worse: bool
     before: str
     now: str
+    doubts: tuple[str, ...]
+    """What befell the device in either run, and may be the cause instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,9 @@ def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:
         found = judge(now, before)
         if found is not None:
             is_worse, was, is_now = found
-            yield Change(cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now)
+            doubts = () if kind == "accuracy" else (*now.doubts, *before.doubts)
+            yield Change(cell=now.cell, kind=kind, is_worse=is_worse, before=was, now=is_now,
+                         doubts=doubts)  # fmt: skip
 
 
 Found = tuple[bool, str, str] | None

@@ -9,6 +9,7 @@ from storage.suite import Group, Outcome, groups
 from storage.suite_regressions import Against
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
+DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"
 NUM_TEXT_COLUMNS = 4
 """The first columns are words, aligned left; the others to the right."""
 
@@ -34,7 +35,7 @@ def against_report(earlier: str, found: Against) -> str:
         lines.append(f"speedups are {change} the earlier ones, over {found.num_paired} cells")
     lines += [
         f"{'WORSE' if change.is_worse else 'better'}  {', '.join(change.cell)}: {change.kind}: "
-        f"{change.before} before, {change.now} now"
+        f"{change.before} before, {change.now} now{DOUBTFUL if change.doubts else ''}"
         for change in found.changes
     ]
     if not found.changes:

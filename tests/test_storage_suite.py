@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from storage import queries
 from storage.__main__ import main
 from storage.errors import NotInStore
 from storage.store import Store
-from storage.suite import Group, Outcome, groups
+from storage.suite import Cell, Group, Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
 from tests.journals import Recording, falling_losses
@@ -250,6 +251,15 @@ def test_improvements_come_after_what_got_worse(data_dir: DataDir, record: Suite
     found = changed(data_dir)
     assert kinds(found) == [("Worse", "accuracy", True), ("Better", "speed", False)]
     assert [one.cell.model for one in found.regressions] == ["Worse"]
+
+
+def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    calm = Outcome(cell=cell, experiments={}, is_over=True, status="pass", compile_seconds=4.0)
+    busy = replace(calm, status="fail_accuracy", compile_seconds=9.0, doubts=("it was hot",))
+    for now, before in ((busy, calm), (calm, busy)):
+        doubts = {change.kind: change.doubts for change in against([now], [before]).changes}
+        assert doubts == {"compile": ("it was hot",), "accuracy": ()}
 
 
 def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecorder) -> None:

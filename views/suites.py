@@ -139,10 +139,13 @@ def show_changes(earlier: str, compared: Against) -> None:
                 "change": "worse" if change.is_worse else "better",
                 "before": change.before,
                 "now": change.now,
+                "doubt": " ".join(change.doubts),
             }
             for change in compared.changes
         ]
     )
+    if not any(change.doubts for change in compared.changes):
+        table = table.drop(columns="doubt", errors="ignore")
     show_table(f"Worse or better than {earlier}", table, "suite-changes",
                "No cell is clearly better or worse.")  # fmt: skip
     notes = []
