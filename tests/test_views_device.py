@@ -10,7 +10,8 @@ from test_views_run import INDUCTOR, LOSSES, cards, charts, recording, table
 from runner.cpus import CpuAllowance
 from runner.process import ProcessIdentity
 from runner.run_dir import DataDir
-from tests.journals import EXPERIMENT_ID, Recording
+from runner.spec import SpeedSpec
+from tests.journals import EXPERIMENT_ID, Recording, experiment_spec
 from views.device_charts import device_series
 from views.device_now import before_launch
 
@@ -110,3 +111,22 @@ def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
     assert before_launch(allowance, load=1.9) == ""
     assert "load average 3.5" in before_launch(allowance, load=3.5)
     assert "on 8 CPUs" in before_launch(allowance, load=3.5)
+
+
+def test_repeats_of_a_run_are_shown_with_what_is_compared_of_them(
+    folder: DataDir,  # noqa: F811
+) -> None:
+    spec = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=2, batches=4))
+    for variant in spec.variants:
+        run = Recording(folder.runs, variant.label, spec).claim().start(environment=ON_CUDA)
+        reasons = ["power cap"] if variant.label.startswith("inductor") else []
+        for _ in range(8):
+            run.block([0.1] * 10, LOSSES[:10]).device(**SAMPLE | {"throttle_reasons": reasons})
+        run.end()
+    said = "The device held its clocks back: "
+    compared = opened(experiment=EXPERIMENT_ID)
+    assert f"{said}inductor in 14 of 14 steady blocks" in compared.warning[0].value
+    assert '"name":"inductor-2"' in charts(compared)
+    for label in ("inductor-1", "inductor-2"):
+        app = opened("run", run=f"{EXPERIMENT_ID}.{label}", tab="Device")
+        assert any(said in warning.value for warning in app.warning)

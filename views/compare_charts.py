@@ -60,9 +60,7 @@ def show(store: Store, comparison: Comparison) -> None:
         _throughput(results)
         _memory(results)
         _scores(store, comparison, results, ["loss"])
-    device_panel.show_chart(
-        _of(queries.device_samples(store, comparison.experiment_id), results), name="device"
-    )
+    device_panel.show_compared(store, comparison, results)
     compare_predictions.show(store, comparison, results)
 
 

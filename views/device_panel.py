@@ -12,6 +12,7 @@ from storage import queries
 from storage.comparison import compare
 from storage.numbers import NUMBERS
 from storage.queries import RunRecord
+from storage.results import Comparison, Result
 from storage.store import Store
 from views.device_charts import device_series
 from views.downloads import chart_card
@@ -30,11 +31,7 @@ QUOTA = "quota used up"
 def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     """The run page's tab: doubts about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
-    results = compare(store, record.experiment_id).results
-    doubts = [
-        doubt for one in results if one.run_id == run["run_id"] for doubt in one.device_doubts
-    ]
-    if doubts:
+    if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
         st.warning("  \n".join(doubts), icon=":material/info:")
     for sentence in [*threads(record.environment), *record.environment.get("notes", [])]:
         st.caption(sentence)
@@ -46,6 +43,14 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     if not strangers.empty:
         show_table("Other processes", strangers, "other-processes", "",
                    numbers={"memory": "others_memory_bytes"})  # fmt: skip
+
+
+def show_compared(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+    """Compare's chart: every process of the runs that are shown."""
+    members = comparison.spec.processes
+    labels = [label for result in results for label in members[result.label]]
+    samples = queries.device_samples(store, comparison.experiment_id)
+    show_chart(samples[samples["label"].isin(labels)], name="device")
 
 
 def threads(environment: dict[str, Any]) -> list[str]:

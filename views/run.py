@@ -105,11 +105,12 @@ def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[str]:
 
 
 def measured(store: Store, run: pd.Series, record: RunRecord) -> list[str]:
-    """What the run's own steps came to, as far as it is known: `Step time 12.3 ms`."""
-    results = compare(store, record.experiment_id).results
-    result = next(one for one in results if one.run_id == run["run_id"])
+    """What the run's steps came to, as far as it is known: `Step time 12.3 ms`; where there are
+    repeats, those of all of them."""
+    result = compare(store, record.experiment_id).result_of(run["label"])
     values = {name: getattr(result, name) for name in NUMBERS}
-    return [
+    repeats = len(record.spec.processes[result.label])
+    return [f"all {repeats} repeats together"] * (repeats > 1) + [
         linked(name, f"{METRICS[name].title} {METRICS[name].format(value)}")
         for name, value in values.items()
         if value is not None
