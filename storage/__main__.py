@@ -79,10 +79,12 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
         store.ingest_all()
         found = outcomes(store, options.suite_run)
         earlier = options.against and outcomes(store, options.against)
+        runs = queries.list_suite_runs(store)
     print(suite_report.suite_report(options.suite_run, found))  # noqa: T201
     compared = against(found, earlier) if earlier else None
     if compared is not None:
-        print(f"\n{suite_report.against_report(options.against, compared)}")  # noqa: T201
+        conditions = suite_report.other_conditions(runs, options.suite_run, options.against)
+        print(f"\n{suite_report.against_report(options.against, compared, conditions)}")  # noqa: T201
     return suite_report.exit_status(found, compared)
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import pandas as pd
+
 from storage.correctness import PASS
 from storage.formats import DASH, aligned_table
 from storage.metrics import METRICS
@@ -27,9 +29,12 @@ def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
     return "\n".join([*lines, *aligned_table(cells, NUM_TEXT_COLUMNS), "", *reasons]).rstrip()
 
 
-def against_report(earlier: str, found: Against) -> str:
-    """What got worse, what got better, and what only one of the runs has."""
+def against_report(earlier: str, found: Against, conditions: str = "") -> str:
+    """What got worse, what got better, and what only one of the runs has; `conditions` are what
+    differed beside."""
     lines = [f"against {earlier}:"]
+    if conditions:
+        lines.append(f"warning: made under other conditions: {conditions}")
     if found.geomean_change is not None:
         change = METRICS["speedup"].format(found.geomean_change)
         lines.append(f"speedups are {change} the earlier ones, over {found.num_paired} cells")
@@ -43,6 +48,19 @@ def against_report(earlier: str, found: Against) -> str:
     for title, cells in (("earlier", found.only_before), ("later", found.only_now)):
         lines += [f"only in the {title} run: {', '.join(cell)}" for cell in cells]
     return "\n".join(lines)
+
+
+def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
+    """What differed where the two suite runs were made, which may be the cause of every change;
+    empty for nothing. `runs` as `storage.queries.list_suite_runs` has them."""
+    known = runs.set_index("suite_run")[["device_name", "torch_version"]].astype(object)
+    now, then = known.loc[suite_run], known.loc[earlier]
+    said = [
+        f"{name} {then[column]} before, {now[column]} now"
+        for column, name in (("device_name", "device"), ("torch_version", "torch"))
+        if pd.notna(then[column]) and pd.notna(now[column]) and then[column] != now[column]
+    ]
+    return "; ".join(said)
 
 
 def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:

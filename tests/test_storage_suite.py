@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from runner.run_dir import DataDir, RunState
@@ -18,6 +19,7 @@ from storage.store import Store
 from storage.suite import Cell, Group, Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
+from storage.suite_report import other_conditions
 from tests.journals import Recording, falling_losses
 
 NUM_BLOCKS = 8
@@ -293,6 +295,16 @@ def test_the_terminal_shows_summary_cells_and_changes(
     assert status == 5
     assert "WORSE  Model, float32, training, inductor: speed: 4.00x" in text
     assert "speedups are 0.50x the earlier ones, over 1 cells" in text
+
+
+def test_runs_of_other_devices_and_torches_are_compared_with_a_warning() -> None:
+    runs = pd.DataFrame(
+        [("now", "H100", "2.13"), ("before", "H100", "2.11"), ("other", "CPU", "2.13")],
+        columns=["suite_run", "device_name", "torch_version"],
+    )
+    assert other_conditions(runs, "now", "now") == ""
+    assert other_conditions(runs, "now", "before") == "torch 2.11 before, 2.13 now"
+    assert other_conditions(runs, "now", "other") == "device CPU before, H100 now"
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [("fail_accuracy", 3), (None, 1)])

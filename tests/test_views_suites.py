@@ -40,7 +40,7 @@ def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None
     record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
     app = opened("suites", suite_run="now")
     said = text(app)
-    assert "**inductor** comes to 2.00x over 1 of 3 models (float32, training)." in said
+    assert "**inductor** comes to 2.00x in training (float32, 1 of 3 models)." in said
     assert "1 accuracy check did not pass." in said
     assert "Huge (inductor, float32, training): it did not finish: out of memory" in said
     shown = tables(app)
