@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 from runner.cli_options import add_field_options, read_fields
 from runner.options import split_at_commas
-from runner.spec import ExperimentSpec, Scenario
+from runner.spec import ExperimentSpec
 from runner.suite_queue import check_suite_run, new_suite_run
-from runner.suite_spec import PARTS, Matrix, check_choice
+from runner.suite_spec import PARTS, SCENARIOS, Matrix, check_choice
 from runner.suites import SUITES
 from runner.training_spec import Precision
 
@@ -27,7 +27,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         "models": "models of the suite, by name (default: all that the Dynamo harness runs)",
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
         "parts": f"one or both of {', '.join(PARTS)} (default: those of the suite)",
-        "scenarios": "accuracy for the pass rate, speed, cache (default: those of the suite)",
+        "scenarios": f"one or more of {', '.join(SCENARIOS)} (default: those of the suite)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")
     for name, text in lists.items():
@@ -55,7 +55,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         models=suite.choose(tuple(options.models or ())),
         precisions=_chosen("precision", options.precision, get_args(Precision), ("float32",)),
         parts=_chosen("parts", options.parts, PARTS, suite.parts),
-        scenarios=_chosen("scenarios", options.scenarios, get_args(Scenario), suite.scenarios),
+        scenarios=_chosen("scenarios", options.scenarios, SCENARIOS, suite.scenarios),
         shrink=options.shrink,
     )
     asked: dict[str, Any] = {}

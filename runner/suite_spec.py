@@ -19,6 +19,8 @@ from runner.workload_spec import RANDOM_DATA, SUITE_TASK
 Values = Mapping[str, Any]
 """Fields of a specification by name; those of its sections in a mapping of their own."""
 PARTS: tuple[Part, ...] = ("training", "inference")
+SCENARIOS: tuple[Scenario, ...] = ("accuracy", "speed", "cache")
+"""Random samples teach nothing, so nothing is trained on them for its own sake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +148,13 @@ class Matrix:
 
 
 def _num_batches(scenario: Scenario, asked: Values) -> int:
-    """How many different batches the steps of a cell need."""
-    if scenario != "speed":
+    """How many different batches the steps of a cell need; where they go on by epochs, one has as
+    many as a turn has steps, so that no turn is cut short."""
+    if scenario == "accuracy":
         return 1
+    if scenario != "speed":
+        block_steps: int = asked.get("block_steps", ExperimentSpec.block_steps)
+        return block_steps
     accumulation: int = asked.get("training", {}).get("gradient_accumulation", 1)
     batches: int = asked.get("speed", {}).get("batches", SpeedSpec.batches)
     return batches * accumulation

@@ -102,6 +102,7 @@ def test_without_names_all_models_take_part_that_the_harness_runs() -> None:
 def test_cachebench_times_compiling_cold_and_warm() -> None:
     found = cells(suite="cachebench")
     assert {cell.scenario for cell in found} == {"cache"}
+    assert {cell.steps_per_epoch for cell in found} == {10}, "no turn is cut short by an epoch"
     names = [cell.model.source.partition(":")[2] for cell in found]
     assert names == [
         "nanogpt", "BERT_pytorch", "resnet50", "moco",
@@ -117,6 +118,7 @@ def test_cachebench_times_compiling_cold_and_warm() -> None:
         (["--precision=fp8"], r"precision = \('fp8',\): must name at least one of float32"),
         (["--parts=training,training"], "none of them twice"),
         (["--scenarios=cache"], "must be 'training' in scenario 'cache'"),
+        (["--scenarios=train"], "must name at least one of accuracy, speed, cache"),
         (["--run=a b"], "must be letters"),
         (["--shrink=0"], "must read such as huggingface:Bert"),
     ],

@@ -3,6 +3,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 from test_storage_suite import SuiteRecorder
+from test_views_launch import launched
 from test_views_pages import folder, opened, text  # noqa: F401
 
 from runner.run_dir import DataDir, RunState
@@ -96,3 +97,14 @@ def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
     }  # fmt: skip
     assert list(earlier.y) == ["Model"]
     assert list(earlier.x) == [pytest.approx(1.0)]
+
+
+def test_a_model_of_a_suite_can_be_launched_alone(folder: DataDir) -> None:  # noqa: F811
+    app = opened("launch")
+    app.selectbox(key="quick.task").set_value("suite").run()
+    model = app.selectbox(key="quick.suite.model")
+    assert {"huggingface:BertForMaskedLM", "timm:inception_v3"} <= set(model.options)
+    model.set_value("huggingface:T5Small").run()
+    spec = launched(app, folder)
+    assert (spec.task, spec.model.source) == ("suite", "huggingface:T5Small")
+    assert spec.data.source == "builtin:random"
