@@ -36,8 +36,9 @@ def outcomes(store: Store, suite_run: str) -> list[Outcome]:
         raise NotInStore(f"no suite run {suite_run!r} in {store.data_dir.runs}")
     # By cell and scenario, so that what was queued again replaces what it repeats.
     latest: dict[tuple[Cell, str], Outcome] = {}
-    for experiment_id in experiments["experiment_id"]:
-        experiment = _of_experiment(store, experiment_id)
+    for row in experiments.itertuples():
+        revision = (int(row.revision), int(row.num_runs))
+        experiment = _of_experiment(store, row.experiment_id, revision)
         for outcome in experiment.outcomes:
             latest[outcome.cell, experiment.scenario] = outcome
     together: dict[Cell, Outcome] = {}
@@ -62,10 +63,9 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
     )
 
 
-def _of_experiment(store: Store, experiment_id: str) -> _Kept:
+def _of_experiment(store: Store, experiment_id: str, revision: tuple[int, int]) -> _Kept:
     """Kept until the store takes in something new of the experiment."""
     kept = _kept.setdefault(store, {})
-    revision = queries.revision(store, experiment_id)
     known = kept.get(experiment_id)
     if known is None or known.revision != revision:
         spec = queries.experiment_spec(store, experiment_id)

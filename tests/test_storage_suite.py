@@ -185,6 +185,18 @@ def test_a_suite_run_that_goes_on_tells_what_is_known(
     assert groups([outcome])[0].num_open == 1
 
 
+def test_what_is_kept_of_a_cell_gives_way_to_what_comes_in(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.queued("Model")
+    with Store.in_memory(data_dir) as store:
+        assert [one.is_over for one in outcomes(store, "now")] == [False]
+        for run in data_dir.run_dirs():
+            run.write_exit(RunState.FAILED, "as the test says", 1)
+        store.ingest_all()
+        assert [one.status for one in outcomes(store, "now")] == ["model_fail_to_load"]
+
+
 def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteRecorder) -> None:
     one = spec("cache", "Model", cache={"repeats": 1, "steps": 20})
     record.count += 1

@@ -30,10 +30,12 @@ def list_suite_runs(store: Store) -> pd.DataFrame:
 
 def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
     """The experiments of a suite run, or of all of them, the oldest first: as `list_experiments`
-    has them, and `suite_run`."""
+    has them, and `suite_run`, and `revision`, which with `num_runs` changes with any of its runs.
+    """
     known = store.query("""
-        SELECT experiment_id, any_value(spec::JSON->'experiment'->>'suite_run') AS suite_run
-        FROM runs GROUP BY experiment_id""").dropna()
+        SELECT experiment_id, any_value(spec::JSON->'experiment'->>'suite_run') AS suite_run,
+            max(revision) AS revision
+        FROM runs JOIN progress USING (run_id) GROUP BY experiment_id""").dropna()
     if suite_run is not None:
         known = known[known["suite_run"] == suite_run]
     return list_experiments(store).merge(known, on="experiment_id").iloc[::-1]
