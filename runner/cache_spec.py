@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from runner.accuracy_spec import Part
 from runner.validation import Spec, require
 
 MAX_REPEATS = 9
@@ -11,11 +12,13 @@ MAX_REPEATS = 9
 class CacheSpec(Spec):
     """Cold and warm processes of each backend."""
 
+    part: Part = "training"
+    """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
     repeats: int = 1
     """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
     steps: int = 20
-    """Optimizer steps of each process. The first block compiles; the others tell what a step takes
-    without compiling, and are as many blocks as it takes."""
+    """Optimizer steps, or forward passes, of each process. The first block compiles; the others
+    tell what a step takes without compiling, and are as many blocks as it takes."""
 
     def check_rules(self) -> None:
         repeats, steps = self.repeats, self.steps

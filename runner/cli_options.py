@@ -40,6 +40,7 @@ FLAGS = {
     "speed.part": "--speed-part",
     "speed.batches": "--speed-batches",
     "speed.repeats": "--speed-repeats",
+    "cache.part": "--cache-part",
     "accuracy.iterations": "--accuracy-iterations",
     "accuracy.tolerance": "--accuracy-tolerance",
     "accuracy.parts": "--accuracy-parts",

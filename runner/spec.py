@@ -50,7 +50,7 @@ class ExperimentSpec(Spec):
     """What each run does. `train`: trains, timed and evaluated. `speed`: repeats steps of training
     or inference on a few batches until their times are known well enough. `accuracy`: compares
     outputs, loss, gradients and weights of one batch with a reference in double precision. `cache`:
-    trains a few steps to time compiling, with empty compile caches and with those that this left.
+    makes a few steps to time compiling, with empty compile caches and with those that this left.
     """
     task: str = "text_classification"
     """What the model learns: a module in `runner/worker/tasks/`."""
@@ -175,9 +175,15 @@ class ExperimentSpec(Spec):
         return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
 
     @property
+    def num_fixed_batches(self) -> int:
+        """Batches that steps cycle through where they do not go over the data by epochs."""
+        return min(self.speed.batches, self._num_full_windows)
+
+    @property
     def is_inference(self) -> bool:
         """Whether a step is a forward pass, which learns nothing and has no loss."""
-        return self.scenario == "speed" and self.speed.part == "inference"
+        parts = {"speed": self.speed.part, "cache": self.cache.part}
+        return parts.get(self.scenario) == "inference"
 
     @property
     def trains(self) -> bool:

@@ -4,14 +4,15 @@ Each repeat of the scenario `cache` pairs a process that began with empty caches
 with the caches it left behind.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from storage.evidence import load_evidence
+from storage.evidence import Evidence, load_evidence, number
 from storage.metrics import METRICS
-from storage.statistics import Ratio, paired_ratio
+from storage.statistics import BreakEven, Ratio, break_even, paired_ratio
 from storage.store import Store
 
 
@@ -23,6 +24,12 @@ class ColdWarm:
     """The backend as the experiment names it."""
     cold_seconds: tuple[float, ...]
     warm_seconds: tuple[float, ...]
+    gains: tuple[float, ...] = ()
+    """Seconds that a steady step of each repeat's processes saves against the baseline's; empty
+    where a process has no steady step."""
+    step_seconds: float | None = None
+    """Median over the repeats of what a steady step takes."""
+    steps_per_epoch: int | None = None
 
     @property
     def cold_median(self) -> float:
@@ -39,6 +46,21 @@ class ColdWarm:
         return 1 - sum(self.warm_seconds) / total if total else None
 
     @property
+    def cold_break_even(self) -> BreakEven | None:
+        """None without steady steps to compare."""
+        return self._break_even(self.cold_median)
+
+    @property
+    def warm_break_even(self) -> BreakEven | None:
+        """The same for a process that finds the caches filled."""
+        return self._break_even(self.warm_median)
+
+    def _break_even(self, compile_seconds: float) -> BreakEven | None:
+        if self.step_seconds is None:
+            return None
+        return break_even(compile_seconds, self.gains, self.step_seconds, self.steps_per_epoch)
+
+    @property
     def ratio(self) -> Ratio | None:
         """Cold over warm, paired by repeat; None if a warm process did not compile at all."""
         if min(self.warm_seconds) <= 0:
@@ -52,23 +74,40 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     A repeat of which one process has no compile latency (yet) is left out, and so is a backend
     without a repeat that is complete.
     """
-    spec, runs = load_evidence(store, experiment_id)
-    seconds = {run.label: run.compile_seconds for run in runs}
+    spec, found = load_evidence(store, experiment_id)
+    runs = {run.label: run for run in found}
+    seconds = {run.label: run.compile_seconds for run in found}
     known = pd.DataFrame(
         [
-            {"backend": text, "cold": seconds.get(cold.label), "warm": seconds.get(warm.label)}
+            {
+                "backend": text,
+                "cold": seconds.get(cold.label),
+                "warm": seconds.get(warm.label),
+                "step": _step_seconds([runs.get(cold.label), runs.get(warm.label)]),
+            }
             for text, cold, warm in spec.cold_and_warm
         ],
-        columns=["backend", "cold", "warm"],
-    ).dropna()
+        columns=["backend", "cold", "warm", "step"],
+    ).dropna(subset=["cold", "warm"])
+    baseline = _step_seconds([runs.get("baseline")])
     return [
         ColdWarm(
             backend=str(backend),
             cold_seconds=tuple(map(float, mine["cold"])),
             warm_seconds=tuple(map(float, mine["warm"])),
+            gains=() if baseline is None else tuple(baseline - mine["step"].dropna().astype(float)),
+            step_seconds=number(mine["step"].astype(float).median()),
+            steps_per_epoch=spec.steps_per_epoch,
         )
         for backend, mine in known.groupby("backend", sort=False)
     ]
+
+
+def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
+    """Mean of what a steady step took in each process; None if one of them has none."""
+    found = [None if process is None else process.step_seconds for process in processes]
+    known = [seconds for seconds in found if seconds is not None]
+    return float(np.mean(known)) if len(known) == len(found) else None
 
 
 def summary(found: list[ColdWarm]) -> str:

@@ -175,6 +175,16 @@ _ALL = (
         definition="Cold compile latency over the warm one, median over the repeats.",
     ),
     Metric(
+        name="cold_break_even_steps", title="Break-even, cold", unit="steps", better="lower",
+        format=format_count,
+        definition="Steps after which the time saved has paid for compiling with empty caches.",
+    ),
+    Metric(
+        name="warm_break_even_steps", title="Break-even, warm", unit="steps", better="lower",
+        format=format_count,
+        definition="Steps after which the time saved has paid for compiling on filled caches.",
+    ),
+    Metric(
         name="peak_memory_bytes", title="Peak memory", unit="bytes", better="lower",
         format=format_bytes,
         definition="Highest memory in use during any steady block.",

@@ -73,8 +73,8 @@ CREATE TABLE compile_metrics (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
     dynamo_seconds DOUBLE, aot_seconds DOUBLE, inductor_seconds DOUBLE, code_seconds DOUBLE,
-    total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT, recompile_reason VARCHAR,
-    failure VARCHAR
+    kernel_seconds DOUBLE, total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT,
+    recompile_reason VARCHAR, failure VARCHAR
 );
 
 CREATE TABLE compile_caches (

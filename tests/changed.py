@@ -73,6 +73,7 @@ CHANGED: dict[str, Any] = {
     "accuracy.iterations": 4,
     "accuracy.tolerance": 0.005,
     "accuracy.parts": ("inference",),
+    "cache.part": "inference",
     "cache.repeats": 3,
     "cache.steps": 30,
 }

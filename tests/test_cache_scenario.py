@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from runner.supervisor import supervise
 from storage import queries
 from storage.latency import cold_and_warm
 from storage.store import Store
+from tests.loop import of_kind, run
 
 
 def experiment(**changes: object) -> ExperimentSpec:
@@ -43,6 +46,22 @@ def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> 
 def test_repeats_beyond_one_to_nine_are_refused(repeats: int) -> None:
     with pytest.raises(InvalidSpec, match="must be 1 to 9"):
         CacheSpec(repeats=repeats)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_forward_passes_are_compiled_and_timed_where_inference_is_asked_for(tmp_path: Path) -> None:
+    spec = experiment(backends=("eager",), cache=CacheSpec(part="inference", steps=12))
+    assert spec.is_inference and not spec.trains
+    events = run(spec, tmp_path / "events.jsonl", "eager-cold-1")
+    steps = of_kind(events, "step")
+    assert [step["compiled"] for step in steps] == [True] + [False] * 11
+    assert all(step.get("loss") is None for step in steps), "nothing is learned"
+    assert {event["step"] for event in of_kind(events, "compile_metrics")} == {0}
+
+
+def test_a_data_set_of_few_batches_is_gone_over_again() -> None:
+    few = replace(experiment().data, num_train_samples=8)
+    assert replace(experiment(), data=few).num_fixed_batches == 2  # of 4 samples each
 
 
 @pytest.fixture

@@ -28,11 +28,17 @@ def spec(repeats: int = 2) -> ExperimentSpec:
     )
 
 
-def record(store: Store, label: str, compile_seconds: float, experiment: ExperimentSpec) -> None:
+def record(
+    store: Store,
+    label: str,
+    compile_seconds: float,
+    experiment: ExperimentSpec,
+    step: float = STEP,
+) -> None:
     """A process whose first step compiled for so long; every step takes half a second."""
     recording = Recording(store.data_dir.runs, label, experiment).start()
-    recording.block([STEP + compile_seconds] + [STEP] * 9, [1.0] * 10, compiled=[0])
-    recording.block([STEP] * 10, [1.0] * 10).end()
+    recording.block([step + compile_seconds] + [step] * 9, [1.0] * 10, compiled=[0])
+    recording.block([step] * 10, [1.0] * 10).end()
 
 
 def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store) -> None:
@@ -66,6 +72,45 @@ def test_time_saved_is_of_the_sums_and_the_ratio_the_median_of_pairs() -> None:
 def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
     found = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
     assert found.ratio is None and found.time_saved == 1.0
+
+
+def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
+    """Every pair compiles for 8 s cold and 2 s warm."""
+    experiment = spec(repeats=num_repeats)
+    record(store, "baseline", 0.0, experiment, baseline_step)
+    for repeat in range(1, num_repeats + 1):
+        record(store, f"inductor-cold-{repeat}", 8.0, experiment)
+        record(store, f"inductor-warm-{repeat}", 2.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    return found
+
+
+def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store) -> None:
+    # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
+    found = recorded(store, num_repeats=1, baseline_step=0.75)
+    cold, warm = found.cold_break_even, found.warm_break_even
+    assert cold is not None and warm is not None
+    assert (cold.steps, warm.steps) == (32.0, 8.0)
+    assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
+    assert (cold.epochs, warm.epochs) == (1.6, 0.4)
+    assert cold.low is None and cold.high is None, "no interval from one repeat"
+
+
+def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Store) -> None:
+    found = recorded(store, num_repeats=1, baseline_step=STEP)
+    assert found.cold_break_even is not None and found.cold_break_even.never
+    assert found.warm_break_even is not None and found.warm_break_even.never
+
+
+def test_six_repeats_give_an_interval_and_without_a_baseline_nothing_is_earned(
+    store: Store,
+) -> None:
+    found = recorded(store, num_repeats=6, baseline_step=0.75)
+    assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (4.0, 4.0)
+    assert found.cold_break_even is not None and found.cold_break_even.high == 32.0
+    alone = ColdWarm(backend="x", cold_seconds=(8.0,), warm_seconds=(2.0,))
+    assert alone.cold_break_even is None
 
 
 def test_the_terminal_says_what_filled_caches_save(

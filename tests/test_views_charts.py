@@ -11,7 +11,16 @@ from test_views_pages import without_links
 from storage.parity import Parity, unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
-from views import bars, break_even, charts, leaderboard, links, run_charts, score_charts
+from views import (
+    bars,
+    break_even,
+    cache_charts,
+    charts,
+    leaderboard,
+    links,
+    run_charts,
+    score_charts,
+)
 from views.downloads import to_csv, to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
@@ -509,3 +518,15 @@ def test_a_doubt_that_several_runs_share_is_said_once():
     found = doubts([result("eager", parity=unknown("no control")),
                     result("inductor", parity=unknown("no control"))])  # fmt: skip
     assert found == ["**eager, inductor**, [parity](definitions#parity): no control"]
+
+
+def test_phases_of_compiling_are_stacked_cold_and_warm():
+    rows = [("inductor", cache, phase, seconds) for cache, seconds in (("cold", 4.0), ("warm", 1.0))
+            for phase in ("Dynamo", "Triton and C++")]  # fmt: skip
+    figure = cache_charts.phases(
+        pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
+    )
+    assert figure.layout.barmode == "stack"
+    assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
+    assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]
+    assert figure.layout.xaxis.title.text == links.axis("compile_phases")

@@ -45,6 +45,8 @@ def are_numbers(values: Any) -> bool:
     if isinstance(values, dict) or not len(values):  # Plotly's packed arrays
         return bool(values)
     column = pd.Series(list(values)).dropna()
+    if column.empty:
+        return False
     if column.map(lambda value: isinstance(value, str)).all():
         return bool(column.str.match(r"^[<~]?[\d.,]+( ?[a-zA-Z%/]+)?( \(.*\))?$").any())
     return pd.api.types.is_numeric_dtype(column) and column.dtype != bool
@@ -166,7 +168,7 @@ def compile_once(run: Recording) -> None:
     run.log.append("compile_ended", trigger="DYNAMO", seconds=3.0, **when)
     run.log.append("compile_metrics", **when, function="forward", file="model.py", line=7,
                    dynamo_seconds=1.0, aot_seconds=1.5, inductor_seconds=1.0, code_seconds=0.5,
-                   total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
+                   kernel_seconds=0.2, total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
     run.log.append("compile_metrics", step=20, phase="training", compile_id="0/1", guards=12,
                    function="forward", file="model.py", line=7,
                    recompile_reason="0/0: size mismatch")  # fmt: skip
@@ -176,8 +178,10 @@ def compile_once(run: Recording) -> None:
 
 def cold_and_warm(folder: DataDir) -> None:  # noqa: F811
     spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
+    Recording(folder.runs, "baseline", spec).start().blocks([0.7] * 2, [1.0] * 20).end()
     for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
         run = Recording(folder.runs, label, spec).start()
+        compile_once(run)
         run.block([0.5 + seconds] + [0.5] * 9, [1.0] * 10, compiled=[0])
         layers = {"fx_graph": {"hit": 3, "miss": 1, "bypass": 0}}
         run.log.append("compile_cache", step=10, phase="training", layers=layers)

@@ -429,6 +429,7 @@ def test_a_workload_is_called_by_the_ends_of_its_paths(model: str, data: str, sa
 
 def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
     spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
+    Recording(folder.runs, "baseline", spec).start().blocks([0.7] * 2, [1.0] * 20).end()
     for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
         recording = Recording(folder.runs, label, spec).start()
         recording.block([0.5 + seconds] + [0.5] * 9, [1.0] * 10, compiled=[0])
@@ -437,7 +438,12 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
         recording.block([0.5] * 10, [1.0] * 10).end()
     app = opened(experiment=EXPERIMENT_ID)
     assert "save 75.0 % of the compile time of **inductor**: 2 s instead of 8 s" in text(app)
-    table, caches = (entry.value for entry in app.dataframe)
+    assert "No interval is claimed from 1 repeat: it takes 6 (`--repeats 6`)." in text(app)
+    table, pays_off, caches = (entry.value for entry in app.dataframe)
+    # 0.2 s saved per step: 8 s are earned in 40 steps of 0.5 s, 2 s in 10; an epoch has 20.
+    assert pays_off["Break-even, cold"].tolist() == ["40 steps (28 s, 2.0 epochs)"]
+    assert pays_off["Break-even, warm"].tolist() == ["10 steps (7 s, 0.5 epochs)"]
+    assert table[["Compiled", "Shapes"]].values.tolist() == [["iteration", "automatic"]]
     assert table["Compile time saved"].tolist() == ["75.0 %"]
     assert table["Cold over warm"].tolist() == ["4.00x"]
     assert caches["Hits"].tolist() == [3, 3]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo import callback
+from torch._dynamo import utils as dynamo_utils
 
 from runner.events import EventLog, read_events
 from runner.queue import PROJECT_ROOT
@@ -95,6 +96,22 @@ def test_a_recompilation_names_the_guard_that_failed_and_its_step(observed: Any)
     assert again["step"] == 2
     assert "size mismatch at index 0. expected 2, actual 3" in again["recompile_reason"]
     assert first["guards"] > 0
+
+
+def test_only_layers_of_the_cache_of_which_something_was_counted_are_reported(
+    observed: Any,
+) -> None:
+    _, events = observed
+    dynamo_utils.counters.clear()
+    assert of_kind(events(), "compile_cache") == []
+    dynamo_utils.counters["inductor"]["triton_bundler_save_kernel"] = 3
+    dynamo_utils.counters["inductor"]["triton_bundler_read_and_emit_kernel"] = 2
+    dynamo_utils.counters["inductor"]["fxgraph_cache_miss"] = 1
+    (event,) = of_kind(events(), "compile_cache")
+    assert event["layers"] == {
+        "fx_graph": {"hit": 0, "miss": 1, "bypass": 0},
+        "triton": {"hit": 2, "miss": 3, "bypass": 0},
+    }
 
 
 def test_no_frame_of_a_block_is_lost_however_many_were_compiled(observed: Any) -> None:

@@ -4,29 +4,30 @@ from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
+from runner.spec import ExperimentSpec
+from runner.variants import Variant, parse_backend
 from storage import queries
+from storage.compile_phases import phases_by_run
 from storage.latency import ColdWarm, cold_and_warm
 from storage.metrics import DASH, METRICS
+from storage.resampling import MIN_PAIRS
 from storage.results import Comparison
+from storage.statistics import BreakEven, Ratio
 from storage.store import Store
-from views import words
-from views.charts import layout
+from views import cache_charts, words
 from views.downloads import chart_card
-from views.links import axis, linked
-from views.palette import FAINT, run_colors
+from views.links import linked
 from views.progress import FAILED
 from views.tables import show_table
 
-ROW_HEIGHT = 56
 _seconds = METRICS["compile_seconds"].format
 
 
 def show(store: Store, comparison: Comparison) -> None:
-    """The answer in a sentence, a table, every process as a bar, and the caches' own counts."""
-    experiment_id = comparison.experiment_id
+    """The answer in a sentence, a table, every process as a bar, the phases, the caches' counts."""
+    experiment_id, spec = comparison.experiment_id, comparison.spec
     found = cold_and_warm(store, experiment_id)
     st.markdown(f"### {headline(found)}")
     ended = [result for result in comparison.results if result.state in FAILED]
@@ -35,11 +36,18 @@ def show(store: Store, comparison: Comparison) -> None:
         st.warning(f"Did not finish: {listed}.", icon=":material/info:")
     if not found:
         return
-    show_table("Compile latency with empty and with filled caches", table(found), "cold-warm", "")
+    title = f"Compile latency of {spec.cache.part} with empty and with filled caches"
+    show_table(title, table(found), "cold-warm", "")
+    show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "")
+    st.caption(certainty(found))
     data = processes(found)
-    draw = partial(latencies, data)
-    chart_card("Compile latency of every process", draw, data, name="cold-warm-processes",
-               numbers=["compile_seconds"])  # fmt: skip
+    chart_card("Compile latency of every process", partial(cache_charts.latencies, data), data,
+               name="cold-warm-processes", numbers=["compile_seconds"])  # fmt: skip
+    times = phases(spec, phases_by_run(store, experiment_id))
+    if not times.empty:
+        chart_card("Where compiling spends its time", partial(cache_charts.phases, times), times,
+                   name="compile-phases", numbers=["compile_phases"],
+                   help="Median over the repeats, as torch reports it.")  # fmt: skip
     counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
     show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
                "compile-caches", "None recorded yet.")  # fmt: skip
@@ -56,26 +64,79 @@ def headline(found: Sequence[ColdWarm]) -> str:
     return f"Filled caches save {saved} of **{best.backend}**: {times}."
 
 
+def certainty(found: Sequence[ColdWarm]) -> str:
+    """How sure the numbers are: how many repeats an interval takes, and how steps were timed."""
+    fewest = min(len(one.cold_seconds) for one in found)
+    order = (
+        "Baseline and backends ran one after another, so break-even is as good as the machine was "
+        "steady; the scenario `train` measures it by turns."
+    )
+    if fewest >= MIN_PAIRS:
+        return order
+    repeats = linked("repeats", words.plural(fewest, "repeat"))
+    return (
+        f"No interval is claimed from {repeats}: it takes {MIN_PAIRS} (`--repeats {MIN_PAIRS}`). "
+        f"{order}"
+    )
+
+
 def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
-    """One row per backend, written for people."""
+    """One row per backend, written for people; regional and dynamic variants among them."""
     return pd.DataFrame([_row(one) for one in found])
 
 
 def _row(one: ColdWarm) -> dict[str, str]:
-    ratio = one.ratio
-    written = DASH
-    if ratio is not None:
-        written = METRICS["cold_over_warm"].format(ratio.median)
-        if ratio.low is not None and ratio.high is not None:
-            written += f" ({ratio.low:.2f} to {ratio.high:.2f})"
+    variant = parse_backend(one.backend)
     return {
         "backend": one.backend,
+        "compiled": variant.scope.replace("_", " and "),
+        "shapes": _shapes(variant),
         "repeats": words.plural(len(one.cold_seconds), "pair"),
         "cold_compile_seconds": _seconds(one.cold_median),
         "warm_compile_seconds": _seconds(one.warm_median),
         "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
-        "cold_over_warm": written,
+        "cold_over_warm": _ratio_text(one.ratio),
     }
+
+
+def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend: after how many steps cold compiling has paid for itself, and warm."""
+    rows = [
+        {
+            "backend": one.backend,
+            "cold_break_even_steps": break_even_text(one.cold_break_even),
+            "warm_break_even_steps": break_even_text(one.warm_break_even),
+        }
+        for one in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shapes(variant: Variant) -> str:
+    return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
+
+
+def _ratio_text(ratio: Ratio | None) -> str:
+    """`4.00x (3.80 to 4.10)`; without an interval where none is claimed."""
+    if ratio is None:
+        return DASH
+    written = METRICS["cold_over_warm"].format(ratio.median)
+    if ratio.low is None or ratio.high is None:
+        return written
+    return f"{written} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def break_even_text(found: BreakEven | None) -> str:
+    """`80 steps (70 to 95, 24 s, 1.3 epochs)`, `never`, or a dash."""
+    if found is None:
+        return DASH
+    if found.never:
+        return "never"
+    count = METRICS["break_even_steps"].format
+    told = [] if found.low is None else [f"{count(found.low)} to {count(found.high)}"]
+    told.append(METRICS["break_even_seconds"].format(found.seconds))
+    told.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
+    return f"{count(found.steps)} steps ({', '.join(told)})"
 
 
 def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
@@ -89,26 +150,17 @@ def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
 
 
-def latencies(data: pd.DataFrame) -> go.Figure:
-    """A filled bar for each cold process, a hollow one for each warm process."""
-    figure = go.Figure()
-    colors = run_colors(data["backend"])
-    for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
-        color = colors[str(backend)]
-        figure.add_bar(
-            x=mine["seconds"],
-            y=[f"{backend}, {repeat}" for repeat in mine["repeat"]],
-            orientation="h",
-            name=f"{backend}, {cache}",
-            text=[_seconds(value) for value in mine["seconds"]],
-            textposition="outside",
-            cliponaxis=False,
-            marker={
-                "color": color if cache == "cold" else "rgba(0,0,0,0)",
-                "line": {"color": color, "width": 1.6},
-            },
-        )
-    rows = data.groupby(["backend", "repeat"]).ngroups
-    figure.update_layout(layout() | {"height": 110 + ROW_HEIGHT * rows, "barmode": "group"})
-    figure.update_xaxes(title_text=axis("compile_seconds"), gridcolor=FAINT)
-    return figure.update_yaxes(autorange="reversed")
+def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
+    """backend, cache, phase, seconds: the median over the repeats of what each phase took."""
+    places = {
+        variant.label: (backend, cache)
+        for backend, cold, warm in spec.cold_and_warm
+        for cache, variant in (("cold", cold), ("warm", warm))
+    }
+    mine = by_run[by_run["label"].isin(places)]
+    mine = mine.assign(
+        backend=[places[label][0] for label in mine["label"]],
+        cache=[places[label][1] for label in mine["label"]],
+    )
+    keys = ["backend", "cache", "phase"]
+    return mine.groupby(keys, sort=False, as_index=False)["seconds"].median()

@@ -66,7 +66,9 @@ def _ask_accuracy(fields: Fields) -> None:
 
 
 def _ask_cache(fields: Fields) -> None:
-    repeats, steps = st.columns(2)
+    part, repeats, steps = st.columns(3)
+    with part:
+        fields.ask("cache.part", "What is compiled")
     with repeats:
         fields.ask("cache.repeats", "Cold and warm pairs")
     with steps:

@@ -102,7 +102,7 @@ class FixedBatches:
         """`split` is on the device of the steps."""
         training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
         first_epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
-        self._windows = [first_epoch.window(index) for index in range(experiment.speed.batches)]
+        self._windows = [first_epoch.window(index) for index in range(experiment.num_fixed_batches)]
 
     def window(self, index: int) -> list[MicroBatch]:
         return self._windows[index % len(self._windows)]

@@ -24,10 +24,17 @@ MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics are kept until they are reported."""
 CACHE_COUNTERS = {
-    "fx_graph": ("inductor", "fxgraph_cache"),
-    "aot_autograd": ("aot_autograd", "autograd_cache"),
-}
-"""Layer of the compile cache to the group and prefix of torch's counters of it."""
+    "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
+    "aot_autograd": (
+        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
+    ),
+    # Kernels that came with a graph from its cache, and such as Triton compiled and left there.
+    "triton": (
+        "inductor", "triton_bundler_read_and_emit_kernel", "triton_bundler_save_kernel", None
+    ),
+}  # fmt: skip
+"""Layer of the compile cache to the group and names of torch's counters of hits, misses, bypasses.
+"""
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
 
@@ -166,12 +173,13 @@ class CompileObserver:
         """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
         found = {
             layer: {
-                outcome: dynamo_utils.counters[group][f"{prefix}_{outcome}"]
-                for outcome in ("hit", "miss", "bypass")
+                outcome: dynamo_utils.counters[group][name] if name else 0
+                for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
             }
-            for layer, (group, prefix) in CACHE_COUNTERS.items()
+            for layer, (group, *names) in CACHE_COUNTERS.items()
         }
-        if found != self._caches_seen and any(any(of.values()) for of in found.values()):
+        found = {layer: counts for layer, counts in found.items() if any(counts.values())}
+        if found != self._caches_seen:
             self._caches_seen = found
             self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)
 
@@ -212,6 +220,8 @@ def _summary(metrics: dynamo_utils.CompilationMetrics) -> dict[str, Any]:
         "aot_seconds": _seconds(metrics.aot_autograd_cumulative_compile_time_us),
         "inductor_seconds": _seconds(metrics.inductor_cumulative_compile_time_us),
         "code_seconds": _seconds(metrics.inductor_code_gen_cumulative_compile_time_us),
+        # Of Triton's kernels and of C++; torch calls it Triton's alone.
+        "kernel_seconds": _seconds(metrics.triton_compile_time_us),
         "total_seconds": _seconds(metrics.duration_us),
         "graph_ops": metrics.graph_op_count,
         "guards": metrics.guard_count,

@@ -1,4 +1,6 @@
-"""The scenario `speed`, part `inference`: forward passes over a few batches, timed by blocks."""
+"""Part `inference` of the scenarios `speed` and `cache`: forward passes over a few batches, timed
+by blocks.
+"""
 
 import torch
 

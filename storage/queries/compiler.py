@@ -16,8 +16,8 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     """What Dynamo reports of every frame that it compiled, in which phase and attempt."""
     columns = (
         "step, phase, attempt, compile_id, function, file, line, dynamo_seconds, aot_seconds, "
-        "inductor_seconds, code_seconds, total_seconds, graph_ops, guards, recompile_reason, "
-        "failure"
+        "inductor_seconds, code_seconds, kernel_seconds, total_seconds, graph_ops, guards, "
+        "recompile_reason, failure"
     )
     return rows(store, experiment_id, "judged_frames", columns, "seq")
 

@@ -1,0 +1,71 @@
+"""Figures of compile latency with empty and with filled caches."""
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.compile_phases import PHASES
+from storage.metrics import METRICS
+from views.charts import layout
+from views.links import axis
+from views.palette import FAINT, OTHERS, run_colors
+
+ROW_HEIGHT = 56
+NARROW_ROW = 38
+PHASE_COLORS = dict(zip(PHASES, OTHERS[1:], strict=False))
+_seconds = METRICS["compile_seconds"].format
+
+
+def latencies(data: pd.DataFrame) -> go.Figure:
+    """A filled bar for each cold process, a hollow one for each warm process.
+
+    `data`: backend, repeat, cache, seconds.
+    """
+    figure = go.Figure()
+    colors = run_colors(data["backend"])
+    for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
+        color = colors[str(backend)]
+        figure.add_bar(
+            x=mine["seconds"],
+            y=[f"{backend}, {repeat}" for repeat in mine["repeat"]],
+            orientation="h",
+            name=f"{backend}, {cache}",
+            text=[_seconds(value) for value in mine["seconds"]],
+            textposition="outside",
+            cliponaxis=False,
+            marker={
+                "color": color if cache == "cold" else "rgba(0,0,0,0)",
+                "line": {"color": color, "width": 1.6},
+            },
+        )
+    rows = data.groupby(["backend", "repeat"]).ngroups
+    return _lying(figure, rows * ROW_HEIGHT, "group", axis("compile_seconds"))
+
+
+def phases(data: pd.DataFrame) -> go.Figure:
+    """A bar for each backend, cold and warm, of what each phase of compiling took alone.
+
+    `data`: backend, cache, phase, seconds.
+    """
+    figure = go.Figure()
+    for phase, color in PHASE_COLORS.items():
+        mine = data[data["phase"] == phase]
+        figure.add_bar(
+            x=mine["seconds"],
+            y=[f"{row.backend}, {row.cache}" for row in mine.itertuples()],
+            orientation="h",
+            name=phase,
+            marker={"color": color},
+            hovertemplate=[f"%{{y}}: {phase} {_seconds(value)}<extra></extra>"
+                           for value in mine["seconds"]],
+        )  # fmt: skip
+    rows = data.groupby(["backend", "cache"]).ngroups
+    return _lying(figure, rows * NARROW_ROW, "stack", axis("compile_phases"))
+
+
+def _lying(figure: go.Figure, height: int, mode: str, title: str) -> go.Figure:
+    shared: dict[str, Any] = layout() | {"height": 110 + height, "barmode": mode}
+    figure.update_layout(shared)
+    figure.update_xaxes(title_text=title, gridcolor=FAINT)
+    return figure.update_yaxes(autorange="reversed")
