@@ -1,11 +1,11 @@
 """How often the verdicts of speed are right, on trials whose truth is known.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.aa_trials FOLDER [COUNT]`
+Run from the project's root: `.venv/bin/python -m benchmarks.aa_trials FOLDER [FAKE [TRAININGS]]`
 
-Records 200 trials (`aa_recording`) in FOLDER and has the product's own comparison judge each twice:
-the baseline's work once more, and 3 % more work, each as if it were a backend beside baseline and
-control. Prints the counts in Markdown. Trials that are in FOLDER already are judged anew and not
-measured again.
+Records 200 trials of fake steps and 50 of tiny trainings (`aa_recording`) in FOLDER and has the
+product's own comparison judge each twice: the baseline's work once more, and 3 % more of it, each
+as if it were a backend beside baseline and control. Prints the counts in Markdown. Trials that are
+in FOLDER already are judged anew and not measured again.
 """
 
 import os
@@ -17,7 +17,7 @@ import platform  # noqa: E402  (numpy and torch read the number of threads when 
 import shutil  # noqa: E402
 import sys  # noqa: E402
 from collections import Counter  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -27,7 +27,8 @@ from benchmarks.aa_recording import (  # noqa: E402
     BLOCK_STEPS,
     NUM_ROUNDS,
     SLOWDOWN,
-    record_trial,
+    record_fake,
+    record_training,
 )
 from runner.run_dir import DataDir, RunState  # noqa: E402
 from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
@@ -36,40 +37,45 @@ from storage.results import Comparison  # noqa: E402
 from storage.statistics import SIGNIFICANCE  # noqa: E402
 from storage.store import Store  # noqa: E402
 
-USUAL_COUNT = 200
+KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
+    "fake steps": (record_fake, 200),
+    "tiny trainings": (record_training, 50),
+}
+"""What records one trial, and how many are usual."""
 TRUTHS = {"same": 1.0, "slower": 1 / (1 + SLOWDOWN)}
 """The speedup that the trial's third run has."""
 
 
-def experiment_spec() -> ExperimentSpec:
+def experiment_spec(kind: str) -> ExperimentSpec:
     """What the journals of a trial pretend to be: so many steps, one sample each."""
     return ExperimentSpec(
         name="aa",
         backends=("eager",),
-        data=DataSpec(num_train_samples=NUM_ROUNDS * BLOCK_STEPS),
+        data=DataSpec(num_train_samples=NUM_ROUNDS * BLOCK_STEPS[kind]),
         training=TrainingSpec(batch_size=1),
-        block_steps=BLOCK_STEPS,
+        block_steps=BLOCK_STEPS[kind],
     )
 
 
-def record(folder: Path, count: int) -> list[Path]:
+def record(folder: Path, kind: str, count: int) -> list[Path]:
     """The trials' folders; those that are not complete are recorded."""
+    take, _ = KINDS[kind]
     trials = [folder / f"{number:03d}" for number in range(count)]
     for seed, trial in enumerate(trials):
         if not (trial / "complete").exists():
             shutil.rmtree(trial, ignore_errors=True)
             trial.mkdir(parents=True)
-            record_trial(trial, seed)
+            take(trial, seed)
             (trial / "complete").touch()
     return trials
 
 
-def judge(trials: Sequence[Path], third: str, folder: Path) -> list[Comparison]:
+def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[Comparison]:
     """Each trial as an experiment of baseline, control and a backend whose journal is `third`'s."""
     shutil.rmtree(folder, ignore_errors=True)
     data_dir = DataDir(folder)
     for trial in trials:
-        spec = experiment_spec()
+        spec = experiment_spec(kind)
         for variant in spec.variants:
             run_spec = RunSpec(experiment_id=trial.name, experiment=spec, variant=variant)
             run = data_dir.run_dir(run_spec.run_id)
@@ -81,7 +87,7 @@ def judge(trials: Sequence[Path], third: str, folder: Path) -> list[Comparison]:
         return [compare(store, trial.name) for trial in trials]
 
 
-def row(third: str, comparisons: Sequence[Comparison]) -> dict[str, object]:
+def row(kind: str, third: str, comparisons: Sequence[Comparison]) -> dict[str, object]:
     """Counts of verdicts, and how well interval and p-value keep their promises."""
     backends = [comparison.results[-1] for comparison in comparisons]
     verdicts = Counter(result.speed_verdict for result in backends)
@@ -90,6 +96,7 @@ def row(third: str, comparisons: Sequence[Comparison]) -> dict[str, object]:
     low_p = [one.p_value < SIGNIFICANCE for one in speedups if one.p_value is not None]
     floors = [one.noise_floor for one in comparisons if one.noise_floor is not None]
     return {
+        "trials": kind,
         "truth": "equal" if third == "same" else f"{SLOWDOWN:.0%} slower",
         "n": len(backends),
         **{verdict: verdicts[verdict] for verdict in ("faster", "slower", "same", "unsure")},
@@ -108,8 +115,14 @@ def markdown(rows: Sequence[dict[str, object]]) -> str:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    trials = record(folder, int(sys.argv[2]) if len(sys.argv) > 2 else USUAL_COUNT)
-    rows = [row(third, judge(trials, third, folder / "judged")) for third in TRUTHS]
+    usual = {kind: count for kind, (_, count) in KINDS.items()}
+    counts = {**usual, **dict(zip(KINDS, map(int, sys.argv[2:]), strict=False))}
+    rows = []
+    for kind, count in counts.items():
+        trials = record(folder / kind, kind, count)
+        for third in TRUTHS:
+            comparisons = judge(trials, kind, third, folder / "judged")
+            rows.append(row(kind, third, comparisons))
     load = os.getloadavg()[2]
     sys.stdout.write(
         f"{markdown(rows)}\n\nPython {platform.python_version()}, numpy {np.__version__}, "

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import wilcoxon
 
 from benchmarks.aa_trials import markdown
 from runner.spec import SpeedSpec
 from runner.stopping_rule import LOOK_GROWTH, StoppingRule
-from storage.statistics import SIGNIFICANCE, Ratio, paired_ratio
+from storage.statistics import SIGNIFICANCE, Ratio, paired_ratio, sign_test_p
 
 USUAL_COUNT = 1000
 SPEED = SpeedSpec(max_rounds=400, target_width=0.02)
@@ -48,7 +47,7 @@ class Trial:
 
     def is_significant(self, num_rounds: int) -> bool:
         logs = np.log(self.baseline[:num_rounds] / self.other[:num_rounds])
-        return bool(wilcoxon(logs).pvalue < SIGNIFICANCE)
+        return sign_test_p(logs) < SIGNIFICANCE
 
     def is_significant_at_some_look(self) -> bool:
         """What the naive rule would report, with the same looks."""

@@ -130,7 +130,7 @@ _ALL = (
     ),
     Metric(
         name="p_holm", title="p-value", unit="", better=None, format=format_p_value,
-        definition="Wilcoxon signed-rank p-value of the speedup, Holm-corrected over backends.",
+        definition="Sign test's p-value of the speedup, Holm-corrected over backends.",
     ),
     Metric(
         name="effect_size", title="Effect size", unit="", better="higher", format=format_number,

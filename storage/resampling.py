@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_PAIRS = 6
-"""With fewer pairs no two-sided rank test can reach p < 0.05 (5 pairs: 2 / 2^5 = 0.0625)."""
+"""With fewer pairs no two-sided sign test can reach p < 0.05 (5 pairs: 2 / 2^5 = 0.0625)."""
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 MAX_CORRELATION = 0.9

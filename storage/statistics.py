@@ -64,10 +64,10 @@ def paired_ratio(
     """The ratio of paired times, all above 0 and in the order of time; None without a pair.
 
     Interval: percentile bootstrap of the median, by blocks of neighbours (`storage.resampling`).
-    p-value: two-sided Wilcoxon signed-rank test on the logarithms of the ratios, as if rounds were
-    independent, so no verdict rests on it alone. Effect size: matched-pairs rank-biserial
-    correlation. Where `processes` says that the pairs come from several, their logarithms are
-    pooled as in `storage.processes`, and the larger of the p-values of rounds and processes counts.
+    p-value: `sign_test_p` on the logarithms of the ratios, as if rounds were independent, so no
+    verdict rests on it alone. Effect size: matched-pairs rank-biserial correlation. Where
+    `processes` says that the pairs come from several, their logarithms are pooled as in
+    `storage.processes`, and the larger of the p-values of rounds and processes counts.
     """
     ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)
     if not len(ratios):
@@ -82,7 +82,7 @@ def paired_ratio(
         median=middle,
         low=low,
         high=high,
-        p_value=max(_signed_rank_p(logs), p_of_processes(logs, processes)) if enough else None,
+        p_value=max(sign_test_p(logs), p_of_processes(logs, processes)) if enough else None,
         n=len(ratios),
         effect_size=rank_biserial(logs) if enough else None,
     )
@@ -92,12 +92,14 @@ def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
 
 
-def _signed_rank_p(differences: NDArray[np.float64]) -> float:
-    from scipy.stats import wilcoxon  # here, because it takes a second that no list of runs needs
+def sign_test_p(differences: NDArray[np.float64]) -> float:
+    """Two-sided p-value of the sign test (Dixon and Mood 1946): how often as one-sided a split into
+    above and below 0, or a more one-sided one, comes out of tossing a coin. Zeros are left out; 1
+    if nothing else is left."""
+    from scipy.stats import binomtest  # here, because it takes a second that no list of runs needs
 
-    if not np.any(differences):
-        return 1.0
-    return float(wilcoxon(differences).pvalue)
+    above, below = int((differences > 0).sum()), int((differences < 0).sum())
+    return float(binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
 def rank_biserial(differences: NDArray[np.float64]) -> float:

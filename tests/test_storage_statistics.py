@@ -39,6 +39,14 @@ def test_pairing_removes_what_both_runs_share() -> None:
     assert (found.median, found.low, found.high) == (2.0, 2.0, 2.0)
 
 
+def test_a_round_in_which_something_else_had_the_processor_weighs_no_more_than_another() -> None:
+    # Nine rounds at 3 % and one at a tenth of the speed: splits of 9 to 1 or worse are
+    # (1 + 10 + 10 + 1) / 2^10 of all. By size the one weighs 10 of 55 ranks, p = 0.08.
+    found = paired_ratio([1.03] * 9 + [1.0], [1.0] * 9 + [10.0])
+    assert found is not None
+    assert found.p_value == pytest.approx(22 / 1024)
+
+
 def test_equal_times_have_a_p_value_of_one() -> None:
     found = paired_ratio([1.0] * 8, [1.0] * 8)
     assert found is not None
