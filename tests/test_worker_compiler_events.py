@@ -1,5 +1,7 @@
 """What the compiler did, at which step and in whose line, as the journal has it."""
 
+import subprocess
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +15,11 @@ from torch._dynamo import utils as dynamo_utils
 
 from runner.events import EventLog, read_events
 from runner.queue import PROJECT_ROOT
+from runner.run_dir import RunDir
+from runner.spec import RunSpec
 from runner.worker.compiling import CompileObserver
 from runner.worker.source_lines import PACKAGES, TORCH, innermost_line, users_line
-from tests.loop import of_kind
+from tests.loop import experiment, of_kind
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 MINE = FrameSummary("/home/me/model.py", 12, "forward")
@@ -121,3 +125,15 @@ def test_no_frame_of_a_block_is_lost_however_many_were_compiled(observed: Any) -
         exec(f"def f{number}(x): return x + {number}", names)
         torch.compile(names[f"f{number}"], backend="eager")(torch.zeros(1))
     assert len(of_kind(events(), "compile_metrics")) == 70
+
+
+def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(tmp_path: Path) -> None:
+    """In a process of its own, because it used to wait for ever."""
+    spec = experiment(backends=("aot_eager",), block_steps=2)
+    (variant,) = (one for one in spec.variants if one.role == "backend")
+    run = RunDir(tmp_path / "x.aot_eager")
+    run.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=120)
+    ends = of_kind(read_events(run.events_file)[0], "compile_ended")
+    assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}

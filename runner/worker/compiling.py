@@ -35,6 +35,7 @@ CACHE_COUNTERS = {
 }  # fmt: skip
 """Layer of the compile cache to the group and names of torch's counters of hits, misses, bypasses.
 """
+OnCompiling = Callable[[CallbackArgs], None]
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
 
@@ -121,8 +122,11 @@ class CompileObserver:
         self._caches_seen: dict[str, dict[str, int]] = {}
         # Torch keeps the metrics of 64 frames by default; one block may compile more.
         dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
-        callback_handler.register_start_callback(self._on_start)
-        callback_handler.register_end_callback(self._on_end)
+        # Dynamo must not compile these: a backward that compiles calls them within compiled code,
+        # where compiling them would wait for ever for the lock under which they are called.
+        disable = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
+        callback_handler.register_start_callback(disable(self._on_start))
+        callback_handler.register_end_callback(disable(self._on_end))
 
     def compiled_since_last_asked(self) -> bool:
         """Whether a compilation began since the last call."""
