@@ -35,9 +35,13 @@ CACHE_COUNTERS = {
 }  # fmt: skip
 """Layer of the compile cache to the group and names of torch's counters of hits, misses, bypasses.
 """
-OnCompiling = Callable[[CallbackArgs], None]
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
+
+OnCompiling = Callable[["CompileObserver", CallbackArgs], None]
+not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
+"""A backward that compiles calls its observers within compiled code. Dynamo would compile them as
+well, and wait for ever for the lock under which they are called."""
 
 
 def make_compiler(variant: Variant) -> Compile:
@@ -122,11 +126,8 @@ class CompileObserver:
         self._caches_seen: dict[str, dict[str, int]] = {}
         # Torch keeps the metrics of 64 frames by default; one block may compile more.
         dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
-        # Dynamo must not compile these: a backward that compiles calls them within compiled code,
-        # where compiling them would wait for ever for the lock under which they are called.
-        disable = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
-        callback_handler.register_start_callback(disable(self._on_start))
-        callback_handler.register_end_callback(disable(self._on_end))
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
 
     def compiled_since_last_asked(self) -> bool:
         """Whether a compilation began since the last call."""
@@ -187,6 +188,7 @@ class CompileObserver:
             self._caches_seen = found
             self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)
 
+    @not_compiled
     def _on_start(self, args: CallbackArgs) -> None:
         self._num_started += 1
         self._begun.setdefault(args.compile_id, {"step": self.step, "phase": self.phase})
@@ -195,6 +197,7 @@ class CompileObserver:
         # The dashboard shows the elapsed time of a compilation while it lasts.
         self._log.flush()
 
+    @not_compiled
     def _on_end(self, args: CallbackArgs) -> None:
         self._date_breaks()
         if self._pending is None:
