@@ -19,6 +19,7 @@ from storage.inference import break_parity, judge_inference
 from storage.parity import Parity
 from storage.repeats import pool
 from storage.results import Comparison, Result
+from storage.rounds import paired_blocks
 from storage.statistics import (
     BreakEven,
     Ratio,
@@ -60,7 +61,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     runs = pool(spec, processes)
     baseline = _find(runs, "baseline")
     control = _find(runs, "control")
-    pairs = [_paired_blocks(baseline, run) for run in runs]
+    pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [paired_ratio(pair["baseline"], pair["other"], pair["process"]) for pair in pairs]
     floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
     tested = [
@@ -103,18 +104,6 @@ def _loss_band(
 
 def _find(runs: Sequence[Evidence], role: str) -> Evidence | None:
     return next((run for run in runs if run.role == role), None)
-
-
-def _paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
-    """baseline, other: seconds of blocks of equal length that both spent steadily in a round."""
-    if baseline is None or run.role == "baseline":
-        columns = ["process", "num_steps", "baseline", "other"]
-        return pd.DataFrame({name: [] for name in columns}, dtype=float)
-    keys = ["process", "round", "num_steps"]
-    columns = [*keys, "seconds"]
-    pairs = baseline.steady_blocks[columns].merge(run.steady_blocks[columns], on=keys)
-    pairs = pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
-    return pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
 
 
 def _result(

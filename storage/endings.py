@@ -18,7 +18,8 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[str, ..
         if spec.scenario == "speed" and any(run.state is RunState.FINISHED for run in runs):
             rounds.setdefault(_reason(runs), []).append(_num_rounds(runs))
     return tuple(
-        f"Measuring ended after {_listed(counts)}: {reason}." for reason, counts in rounds.items()
+        f"Measuring ended after {_listed(counts, spec.speed.repeats)}: {reason}."
+        for reason, counts in rounds.items()
     )
 
 
@@ -52,7 +53,7 @@ def _num_rounds(runs: Sequence[Evidence]) -> int:
     return len({number for run in runs for number in run.steady_blocks["round"]})
 
 
-def _listed(counts: Sequence[int]) -> str:
-    if len(counts) == 1:
-        return f"{counts[0]} rounds"
-    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]} rounds of the repeats"
+def _listed(counts: Sequence[int], repeats: int) -> str:
+    *first, last = map(str, counts)
+    rounds = f"{', '.join(first)} and {last} rounds" if first else f"{last} rounds"
+    return rounds if repeats == 1 else f"{rounds} in {len(counts)} of {repeats} repeats"

@@ -1,7 +1,6 @@
 """The scenario `speed` in the store: warm-up, repeats pooled, how measuring ended; by hand."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from benchmarks.repeat_trials import trials
 from runner.conditions import Condition
 from runner.run_dir import DataDir, RunState
-from runner.spec import ExperimentSpec, SpeedSpec
 from storage.__main__ import exit_status
 from storage.comparison import compare
 from storage.exchange.rows import rows
@@ -19,42 +17,8 @@ from storage.report import report
 from storage.results import Comparison, Result
 from storage.statistics import paired_ratio
 from storage.store import Store
-from tests.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-
-ENOUGH = "every interval is narrower than 2 %"
-NUM_ROUNDS = 8
-
-
-def speed_spec(part: str = "training", **changes: Any) -> ExperimentSpec:
-    """Blocks of 2 steps, one of them warm-up, then 6 to 30 rounds."""
-    fields = {"warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 30, "batches": 2, **changes}
-    return experiment_spec(
-        scenario="speed", backends=("eager",), block_steps=2, num_steps=40,
-        speed=SpeedSpec(part=part, **fields),
-    )  # fmt: skip
-
-
-def record(
-    data_dir: DataDir,
-    label: str,
-    spec: ExperimentSpec,
-    step_seconds: float,
-    *,
-    compile_seconds: float = 0.0,
-    reason: str = ENOUGH,
-    num_rounds: int = NUM_ROUNDS,
-) -> Recording:
-    """A finished run: its warm-up twice as slow as what follows, and losses only in training."""
-    recording = Recording(data_dir.runs, label, spec).claim().start()
-    losses = falling_losses(2 * num_rounds + 2)
-    shown = [None if spec.is_inference else loss for loss in losses]
-    first = [2 * step_seconds + compile_seconds, 2 * step_seconds]
-    compiled = [0] if compile_seconds else []
-    recording.block(first, shown[:2], compiled=compiled, warm_up=True)
-    for number in range(1, num_rounds + 1):
-        recording.block([step_seconds] * 2, shown[2 * number : 2 * number + 2])
-    recording.stop(reason).end()
-    return recording
+from tests.journals import EXPERIMENT_ID
+from tests.speed_journals import ENOUGH, NUM_ROUNDS, record_repeats, record_speed, speed_spec
 
 
 def compared(data_dir: DataDir) -> Comparison:
@@ -69,9 +33,9 @@ def result(comparison: Comparison, label: str) -> Result:
 @pytest.mark.parametrize("part", ["training", "inference"])
 def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: DataDir) -> None:
     spec = speed_spec(part)
-    record(data_dir, "baseline", spec, 0.2)
-    record(data_dir, "control", spec, 0.2)
-    record(data_dir, "eager", spec, 0.1, compile_seconds=3.0)
+    record_speed(data_dir, "baseline", spec, 0.2)
+    record_speed(data_dir, "control", spec, 0.2)
+    record_speed(data_dir, "eager", spec, 0.1, compile_seconds=3.0)
     comparison = compared(data_dir)
     eager = result(comparison, "eager")
     assert eager.speedup is not None
@@ -89,7 +53,7 @@ def test_training_keeps_the_verdict_on_parity_and_inference_has_none(data_dir: D
     for part, parity in (("training", "holds"), ("inference", None)):
         folder = DataDir(data_dir.path / part)
         for label, step_seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
-            record(folder, label, speed_spec(part), step_seconds, num_rounds=20)
+            record_speed(folder, label, speed_spec(part), step_seconds, num_rounds=20)
         comparison = compared(folder)
         found = result(comparison, "eager").parity
         assert (found and found.verdict) == parity
@@ -100,15 +64,6 @@ def test_training_keeps_the_verdict_on_parity_and_inference_has_none(data_dir: D
         table = report(comparison)
         assert ("parity" in table, "final loss" in table) == (parity is not None,) * 2
         assert "accuracy" not in table.splitlines()[2]
-
-
-def record_repeats(data_dir: DataDir, ratios: tuple[float, ...]) -> None:
-    """Baseline and control take 0.2 s in every repeat, eager is faster by these ratios."""
-    spec = speed_spec(repeats=len(ratios))
-    for repeat, ratio in enumerate(ratios, start=1):
-        record(data_dir, f"baseline-{repeat}", spec, 0.2)
-        record(data_dir, f"control-{repeat}", spec, 0.2)
-        record(data_dir, f"eager-{repeat}", spec, 0.2 / ratio, compile_seconds=float(repeat))
 
 
 def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: DataDir) -> None:
@@ -127,7 +82,9 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     assert eager.speedup.p_value == pytest.approx(0.00698, abs=5e-5)
     assert eager.speed_verdict == "faster"
     assert eager.step_seconds == pytest.approx(0.1)
-    assert "Measuring ended after 8, 8 and 8 rounds of the repeats" in " ".join(comparison.warnings)
+    assert "Measuring ended after 8, 8 and 8 rounds in 3 of 3 repeats" in " ".join(
+        comparison.warnings
+    )
 
 
 def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
@@ -166,7 +123,7 @@ def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: Data
     spec = speed_spec()
     spent = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
     for label in ("baseline", "control", "eager"):
-        record(data_dir, label, spec, 0.2, reason=spent)
+        record_speed(data_dir, label, spec, 0.2, reason=spent)
     notes = compared(data_dir).notes
     assert "Measuring ended after 8 rounds: the budget of 9 rounds is spent." in notes
 

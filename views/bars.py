@@ -44,7 +44,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
             upperfence=[high], orientation="h", name=str(label), showlegend=False,
             line={"color": colors[str(label)], "width": 1.6}, width=0.5,
         )  # fmt: skip
-    return _per_run(figure, list(colors), title)
+    return per_run(figure, list(colors), title)
 
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:
@@ -119,10 +119,10 @@ def _bars(
     )  # fmt: skip
     room = 1.25 + 0.008 * max((len(text) for text in texts), default=0)
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
-    return _per_run(figure, list(colors), "").update_xaxes(range=[0.0, highest * room])
+    return per_run(figure, list(colors), "").update_xaxes(range=[0.0, highest * room])
 
 
-def _per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
+def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
     figure.update_layout(**{**layout(), "height": 84 + ROW_HEIGHT * len(labels)}, bargap=0.4)
     figure.update_layout(margin_t=8)
     figure.update_xaxes(title_text=x_title, zeroline=False)

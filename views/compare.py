@@ -71,7 +71,7 @@ def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
 def show_leaderboard(comparison: Comparison) -> None:
     """All runs in numbers, and everything that a reader of the numbers must know."""
     with st.container(border=True):
-        st.html(leaderboard.html(comparison.results))
+        st.html(leaderboard.html(comparison.results, comparison.spec.scenario))
         with st.container(horizontal=True, vertical_alignment="center"):
             known = [verdicts.noise_text(comparison), " ".join(comparison.notes)]
             st.caption("  \n".join(known), width="stretch")

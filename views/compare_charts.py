@@ -9,6 +9,7 @@ import streamlit as st
 from storage import queries
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
+from storage.rounds import round_speedups
 from storage.store import Store
 from views import (
     bars,
@@ -18,6 +19,7 @@ from views import (
     device_panel,
     run_charts,
     score_charts,
+    speed_charts,
 )
 from views.downloads import Draw, chart_card
 from views.leaderboard import task_scores, throughput_metric
@@ -49,19 +51,44 @@ def show(store: Store, comparison: Comparison) -> None:
         st.caption("Pick at least one run above to see its charts.")
         return
     steps = _of(steps, results)
+    spec = comparison.spec
+    if spec.scenario == "speed":
+        _speedups(store, comparison, results)
     _break_even(store, comparison.experiment_id, results)
-    _losses(store, comparison, results, steps)
+    if not spec.is_inference:
+        _losses(store, comparison, results, steps)
     left, right = st.columns(2)
     with left:
         _step_times(steps, _of(queries.compiler_events(store, comparison.experiment_id), results))
         _metric(results, "compile_seconds")
-        _scores(store, comparison, results, task_scores(results))
     with right:
         _throughput(results)
         _memory(results)
-        _scores(store, comparison, results, ["loss"])
+    if spec.scenario != "speed":
+        with left:
+            _scores(store, comparison, results, task_scores(results))
+        with right:
+            _scores(store, comparison, results, ["loss"])
     device_panel.show_compared(store, comparison, results)
-    compare_predictions.show(store, comparison, results)
+    if spec.scenario != "speed":
+        compare_predictions.show(store, comparison, results)
+
+
+def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+    ratios = round_speedups(store, comparison.experiment_id)
+    ratios = ratios[ratios["label"].isin([result.label for result in results])]
+    if ratios.empty:
+        return
+    draw: dict[str, Draw] = {
+        "Interval": partial(speed_charts.speedups, results, ratios, comparison.noise_floor),
+        "Round by round": partial(speed_charts.round_by_round, ratios),
+    }
+    help = "Behind the dots: the noise floor. Lines over rounds are the medians so far."
+    if comparison.spec.speed.repeats > 1:
+        help += " Rings: the processes, each of which is one observation; all other charts over "
+        help += "steps show one process of each run."
+    chart_card("Speedup", draw, ratios, name="speedup", numbers=["speedup", "noise_floor"],
+               help=help)  # fmt: skip
 
 
 def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
@@ -160,7 +187,10 @@ def _scores(
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
-    return frame[frame["label"].isin([result.label for result in results])]
+    """The rows of the processes that the results stand for, under the labels of the results."""
+    labels = {result.run_id: result.label for result in results}
+    mine = frame[frame["run_id"].isin(list(labels))]
+    return mine.assign(label=mine["run_id"].map(labels))
 
 
 def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:

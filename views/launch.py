@@ -10,6 +10,7 @@ from runner.cpus import cpu_allowance
 from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
+from storage.formats import format_share
 from storage.store import Store
 from views import device_now, words
 from views.actions import check, launch
@@ -94,17 +95,19 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     labels = ", ".join(f"`{variant.label}`" for variant in spec.variants)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
+    at_most = "at most " if spec.scenario == "speed" else ""
     expected = estimate(spec, finished(store))
     if expected is None:
         time = "How long it takes, the first run of this model on this device will tell."
     else:
         took = words.duration(expected.seconds)
-        about = linked("expected_seconds", f"About **{took}**")
+        most = "At most about" if spec.scenario == "speed" else "About"
+        about = linked("expected_seconds", f"{most} **{took}**")
         time = f"{about}, going by “{expected.based_on}” with the same model and device."
     steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
-        f"{spec.device} ({device}), {order}, {steps} each: "
+        f"{spec.device} ({device}), {order}, {at_most}{steps} each: "
         f"{_length(spec)}. {time}"
     )
 
@@ -119,6 +122,8 @@ def show_busy(store: Store) -> None:
 def _length(spec: ExperimentSpec) -> str:
     """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
     training = spec.training
+    if spec.scenario == "speed":
+        return _length_of_speed(spec)
     what = f"batches of {training.batch_size}"
     if training.gradient_accumulation > 1:
         what = f"steps of {training.gradient_accumulation} x {training.batch_size} samples"
@@ -128,6 +133,17 @@ def _length(spec: ExperimentSpec) -> str:
     num_epochs = f"{spec.num_steps / spec.steps_per_epoch:.3g}"
     epochs = "epoch" if num_epochs == "1" else "epochs"
     return f"{linked('epoch', f'{num_epochs} {epochs}')} of {spec.steps_per_epoch:,} {what}"
+
+
+def _length_of_speed(spec: ExperimentSpec) -> str:
+    speed = spec.speed
+    what = "forward passes" if spec.is_inference else "steps"
+    return (
+        f"{speed.warm_up_blocks} warm-up turns, then {speed.min_rounds} to {speed.max_rounds} "
+        f"{linked('round', 'rounds')} of {spec.block_steps} {what} on the same "
+        f"{words.plural(speed.batches, 'batch')}. It ends by itself once every speedup is known to "
+        f"within {format_share(speed.target_width)}"
+    )
 
 
 def finished(store: Store) -> Iterator[tuple[pd.Series, pd.DataFrame]]:

@@ -7,6 +7,7 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 from collections.abc import Callable, Sequence
 from html import escape
 
+from runner.spec import Scenario
 from storage.metrics import DASH, METRICS
 from storage.results import SCORES, Result
 from views import words
@@ -24,9 +25,9 @@ from views.verdicts import (
 Cell = Callable[[Result], str]
 
 
-def html(results: Sequence[Result]) -> str:
+def html(results: Sequence[Result], scenario: Scenario = "train") -> str:
     """The whole table; text from specifications is escaped."""
-    columns = _columns(results)
+    columns = _columns(results, scenario)
     colors = run_colors(result.label for result in results)
     head = "".join(_header(name) for name in columns)
     body = "".join(
@@ -59,10 +60,10 @@ def task_scores(results: Sequence[Result]) -> list[str]:
     return [name for name in ("accuracy", *SCORES) if name in told]
 
 
-def _columns(results: Sequence[Result]) -> dict[str, Cell]:
+def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, Cell]:
     throughput = throughput_metric(results)
     score = task_scores(results)[0]
-    return {
+    columns = {
         "speed_verdict": lambda result: _verdict(result.speed_verdict),
         "speedup": _doubted(lambda result: with_interval(speedup_text(result))),
         "step_seconds": _doubted(_plain("step_seconds")),
@@ -73,6 +74,11 @@ def _columns(results: Sequence[Result]) -> dict[str, Cell]:
         "parity": _parity,
         "break_even_steps": _break_even,
     }
+    if scenario == "speed":  # which evaluates nothing, and of forward passes judges no parity
+        for name in (score, "parity"):
+            if {columns[name](result) for result in results} == {DASH}:
+                del columns[name]
+    return columns
 
 
 def _header(name: str) -> str:

@@ -9,7 +9,7 @@ from runner.run_dir import RunDir
 from storage import queries
 from storage.metrics import METRICS
 from storage.store import Store
-from views import charts, device_now, words
+from views import charts, device_now, run_charts, words
 from views.actions import resume_button, stop_button
 from views.downloads import CHART_CONFIG
 from views.leaderboard import run_mark
@@ -100,13 +100,16 @@ def show_runs(runs: pd.DataFrame) -> None:
             name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
             name.html(run_mark(run.label, run.role, colors[run.label]))
             doing.caption(words.activity(run, now))
-            share = min(1.0, run.steps_done / run.num_steps) if run.num_steps else 0.0
+            # A run that ended by rules of its own is through, however many steps it did.
+            through = run.state == "finished" or not run.num_steps
+            share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
             done = f"{run.steps_done:,} / {run.num_steps:,} steps"
             bar.progress(share, text=linked("num_steps", done))
-            last_loss = run.last_loss if run.steps_done else None
             step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
-            loss = linked("loss", f"loss {METRICS['loss'].format(last_loss)}")
-            numbers.caption(f"{loss} · {linked('step_seconds', f'{step_time} / step')}")
+            told = [linked("step_seconds", f"{step_time} / step")]
+            if run.last_loss is not None:
+                told.insert(0, linked("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
+            numbers.caption(" · ".join(told))
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
@@ -131,20 +134,24 @@ def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
 
 def show_stops(store: Store, experiment_id: str) -> None:
     """Which runs ended by rules of their own before their last step, and why."""
-    for stop in queries.stops(store, experiment_id).itertuples():
-        st.caption(f":material/front_hand: **{stop.label}** stopped early after "
-                   f"{linked('num_steps', words.plural(stop.step, 'step'))}: "
-                   f"{stop.reason}")  # fmt: skip
+    stops = queries.stops(store, experiment_id)
+    for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
+        st.caption(f":material/front_hand: **{', '.join(group['label'])}** stopped early after "
+                   f"{linked('num_steps', words.plural(step, 'step'))}: {reason}")  # fmt: skip
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:
+    """The losses so far; of forward passes, which have none, the times of the steps."""
     losses = queries.losses(store, experiment_id)
-    if losses.empty:
+    steps = queries.step_times(store, experiment_id) if losses.empty else losses
+    if steps.empty:
         if active:
             st.caption("The losses appear here as soon as the first block of steps is done.")
         return
-    figure = mark_resumptions(charts.losses(losses), queries.resumptions(store, experiment_id))
-    st.plotly_chart(figure, key="race", config=CHART_CONFIG, alt="Losses so far")
+    figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
+    figure = mark_resumptions(figure, queries.resumptions(store, experiment_id))
+    alt = "Step times so far" if losses.empty else "Losses so far"
+    st.plotly_chart(figure, key="race", config=CHART_CONFIG, alt=alt)
 
 
 def show_queue(active: pd.DataFrame, experiment_id: str) -> None:

@@ -4,6 +4,7 @@ Every colour has a contrast of at least 3 : 1 (WCAG 2.2, non-text) on both the l
 background, so a figure need not know the theme.
 """
 
+import re
 from collections.abc import Iterable
 from zlib import crc32
 
@@ -33,6 +34,10 @@ OTHERS = ("#df20df", *(color for color in KNOWN.values() if color != NEUTRAL))
 SPLITS = {"train": KNOWN["cudagraphs"], "validation": KNOWN["inductor"], "test": KNOWN["eager"]}
 
 
+REPEAT = re.compile(r"-\d+$")
+"""Ends the label of a repeat, which has the colour of what it repeats."""
+
+
 def run_colors(labels: Iterable[str]) -> dict[str, str]:
     """Colour of each run; up to ten runs beside baseline and control all differ.
 
@@ -40,7 +45,8 @@ def run_colors(labels: Iterable[str]) -> dict[str, str]:
     hardly any colour changes when other runs come or go.
     """
     ordered = list(dict.fromkeys(labels))
-    colors = {label: KNOWN[label] for label in ordered if label in KNOWN}
+    known = {label: KNOWN.get(REPEAT.sub("", label)) for label in ordered}
+    colors = {label: color for label, color in known.items() if color is not None}
     for label in ordered:
         if label not in colors:
             first = crc32(label.encode()) % len(OTHERS)

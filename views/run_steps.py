@@ -46,8 +46,9 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
     times = with_events(partial(run_charts.step_series, steps))
     chart_card("Time of every step", times, steps, name="run-steps",
                numbers=["step_seconds", *told])  # fmt: skip
-    loss = with_events(partial(charts.losses, losses, every_step=steps))
-    chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss", *told])
+    if not losses.empty:  # forward passes have none
+        loss = with_events(partial(charts.losses, losses, every_step=steps))
+        chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss", *told])
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)

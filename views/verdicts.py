@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from runner.spec import ExperimentSpec
 from storage.metrics import DASH, METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven
@@ -39,7 +40,7 @@ def headline(comparison: Comparison) -> str:
         return f"No backend can be trusted: {found}, but {_breach(best)}."
     faster = [result for result in sound if result.speed_verdict == "faster"]
     if faster:
-        return _winner(max(faster, key=_median))
+        return _winner(max(faster, key=_median), comparison.spec)
     best = max(sound, key=_median)
     if best.speed_verdict == "unsure":
         found = f"the best, **{best.label}**, came out at {_speed(best)}"
@@ -124,12 +125,16 @@ def provenance(experiment: pd.Series) -> str:
     return " · ".join([", ".join(parts), *what])
 
 
-def _winner(best: Result) -> str:
-    text = f"**{best.label}** trains at {_speed(best)} the speed of no compile"
+def _winner(best: Result, spec: ExperimentSpec) -> str:
+    does = "answers" if spec.is_inference else "trains"
+    text = f"**{best.label}** {does} at {_speed(best)} the speed of no compile"
     if best.break_even_verdict == "reached" and best.break_even and best.break_even.steps:
-        pays = "has paid" if best.break_even.steps <= best.num_steps else "pays"
+        paid = spec.scenario != "speed" and best.break_even.steps <= best.num_steps
+        pays = "has paid" if paid else "pays"
         after = linked("break_even_steps", break_even_text(best))
         text += f" and {pays} for its compiling after {after}"
+    if spec.is_inference:
+        return f"{text}. Whether it gives the same answers, the scenario `accuracy` checks."
     ends = {
         "holds": "It learns the same thing.",
         "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",

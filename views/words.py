@@ -107,8 +107,8 @@ def day(time: pd.Timestamp | None) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """`1 run`, `2 runs`, `1,000 steps`, `3 processes`."""
-    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    """`1 run`, `2 runs`, `1,000 steps`, `3 processes`, `8 batches`."""
+    ending = "" if count == 1 else "es" if word.endswith(("s", "tch")) else "s"
     return f"{count:,} {word}{ending}"
 
 

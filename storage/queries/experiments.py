@@ -63,7 +63,8 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
     `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
-    `last_loss` is None before the first step; NaN is a loss that is not a number. `reason` is, of
+    `last_loss` is None before the first step and of forward passes, which have none; NaN is a loss
+    that is not a number. `reason` is, of
     a run that failed with an error, the first line of its message.
     """
     frame = store.query(
@@ -83,6 +84,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             GROUP BY run_id),
         done AS (
             SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
+                count(loss) AS num_losses,
                 median(seconds) FILTER (steady) AS steady_step_seconds
             FROM judged_steps WHERE {MINE} GROUP BY run_id),
         said AS (
@@ -92,7 +94,8 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             CASE WHEN state = 'failed' THEN coalesce(message, reason) ELSE reason END AS reason,
             CASE WHEN state = 'running' THEN since END AS compiling_since,
             CASE WHEN state = 'running' THEN trigger END AS compile_trigger,
-            coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, steady_step_seconds,
+            coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, num_losses,
+            steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
@@ -100,7 +103,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         WHERE {MINE} ORDER BY position""",
         [prefix(experiment_id)],
     )
-    has_loss = frame["steps_done"] > 0
+    has_loss = frame.pop("num_losses") > 0
     frame["last_loss"] = frame["last_loss"].astype(object).where(has_loss, None)
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = timestamp(frame[column])
