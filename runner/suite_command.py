@@ -14,7 +14,7 @@ from runner.training_spec import Precision
 
 ROWS = (
     "name", "scenario", "task", "model.source", "data.source", "training.precision",
-    "speed.part", "accuracy.parts",
+    "speed.part", "cache.part", "accuracy.parts",
 )  # fmt: skip
 """Fields that the matrix itself settles."""
 
@@ -26,7 +26,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     lists = {
         "models": "models of the suite, by name (default: all that the Dynamo harness runs)",
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
-        "parts": f"one or both of {', '.join(PARTS)} (default: those of the suite)",
+        "parts": f"one or both of {', '.join(PARTS)} (default: both)",
         "scenarios": f"one or more of {', '.join(SCENARIOS)} (default: those of the suite)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")
@@ -54,7 +54,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         suite=suite,
         models=suite.choose(tuple(options.models or ())),
         precisions=_chosen("precision", options.precision, get_args(Precision), ("float32",)),
-        parts=_chosen("parts", options.parts, PARTS, suite.parts),
+        parts=_chosen("parts", options.parts, PARTS, PARTS),
         scenarios=_chosen("scenarios", options.scenarios, SCENARIOS, suite.scenarios),
         shrink=options.shrink,
     )

@@ -86,6 +86,10 @@ def _outcome(
     )
 
 
+def _part(spec: ExperimentSpec) -> Part:
+    return "training" if spec.trains else "inference"
+
+
 def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     backends = {variant.label for variant in spec.variants if variant.role == "backend"}
     for check in checks(store, experiment_id, spec):
@@ -99,13 +103,12 @@ def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator
 def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     comparison = compare(store, experiment_id)
     baseline = next((one for one in comparison.results if one.role == "baseline"), None)
-    part: Part = "training" if spec.trains else "inference"
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = not any(state in queries.OPEN_STATES for state in states)
         failure = _why_no_speed(baseline, result) if is_over else None
         yield replace(
-            _outcome(experiment_id, spec, part, result.label, is_over=is_over),
+            _outcome(experiment_id, spec, _part(spec), result.label, is_over=is_over),
             speedup=None if failure else result.speedup,
             speed_verdict=None if failure else result.speed_verdict,
             compile_seconds=result.compile_seconds,
@@ -122,7 +125,7 @@ def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[
     ends = ", ".join(f"{label} {state}".replace("_", " ") for label, state in states.items())
     for backend in spec.backends:
         found = known.get(backend)
-        plain = _outcome(experiment_id, spec, "training", backend, is_over=is_over)
+        plain = _outcome(experiment_id, spec, _part(spec), backend, is_over=is_over)
         if found is not None:
             yield replace(plain, cold_seconds=found.cold_median, warm_seconds=found.warm_median)
         else:

@@ -14,5 +14,4 @@ SUITE = Suite(
         *huggingface.SUITE.choose(HUGGINGFACE_MODELS),
     ),
     scenarios=("cache",),
-    parts=("training",),
 )
