@@ -98,4 +98,6 @@ def break_parity(parity: Parity, fault: str | None) -> Parity:
     if fault is None:
         return parity
     joined = {"holds": f"{parity.reason}, but {fault}", "broken": f"{parity.reason}, and {fault}"}
-    return replace(parity, verdict="broken", reason=joined.get(parity.verdict, fault))
+    reason = joined.get(parity.verdict, fault)
+    # That is no matter of a step, so neither of where the band ended.
+    return replace(parity, verdict="broken", reason=reason, last_step_in_band=None)

@@ -65,6 +65,16 @@ class Parity:
     max_ratio_to_band: float | None
     steps_compared: int
     reason: str
+    last_step_in_band: int | None = None
+    """None where no loss could be compared to a band."""
+
+    @property
+    def band_ended(self) -> bool:
+        """Whether the band ended before the training did: what goes wrong from there on, losses
+        cannot tell. The last `LEAD_STEPS` never have a band."""
+        if self.last_step_in_band is None:
+            return False
+        return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
 
 
 def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> pd.DataFrame:
@@ -136,6 +146,7 @@ def judge_losses(
         steps_compared=len(common),
         reason=f"the loss stays within {highest:.2g} x the band over "
         f"the first {len(band)} of {num_steps} steps",
+        last_step_in_band=int(band["step"].max()) if len(band) else None,
     )
 
 
@@ -184,8 +195,9 @@ def judge_accuracies(
     difference = (mine - theirs).median()
     if abs(difference) <= allowed:
         return parity
+    late = f"{parity.reason}, but later " if parity.band_ended else ""
     reason = (
-        f"the accuracy differs from the baseline's by {difference:+.2%} (median over the "
+        f"{late}the accuracy differs from the baseline's by {difference:+.2%} (median over the "
         f"evaluations); rounding and sampling explain {allowed:.2%}"
     )
     return replace(parity, verdict="broken", reason=reason)

@@ -152,6 +152,21 @@ def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
     found = judge_losses(BASELINE, straying_control(), far_off, "float32", num_steps=24)
     assert found.verdict == "holds"
     assert "the first 5 of 24 steps" in found.reason
+    assert found.band_ended and found.last_step_in_band == 4
+
+
+def test_what_breaks_after_the_end_of_the_band_is_called_late() -> None:
+    holds = judge_losses(BASELINE, straying_control(), BASELINE, "float32", num_steps=24)
+    broken = judge_accuracies(holds, accuracies(0.8), accuracies(0.8), accuracies(0.5))
+    assert broken.verdict == "broken" and broken.band_ended
+    assert "the first 5 of 24 steps, but later the accuracy differs" in broken.reason
+
+
+def test_a_band_that_goes_on_to_the_last_ten_steps_has_not_ended() -> None:
+    found = judged({})
+    assert found.last_step_in_band == 13 and not found.band_ended
+    broken = judge_accuracies(found, accuracies(0.8), accuracies(0.8), accuracies(0.5))
+    assert broken.reason.startswith("the accuracy differs")
 
 
 def test_a_control_that_strays_at_once_leaves_parity_unknown() -> None:

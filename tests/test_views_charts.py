@@ -8,11 +8,13 @@ import pytest
 from journals import experiment_spec
 from test_views_pages import without_links
 
+from storage.metrics import DASH
 from storage.parity import Parity, unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import (
     bars,
+    behind_verdicts,
     break_even,
     cache_charts,
     charts,
@@ -24,7 +26,7 @@ from views import (
 from views.downloads import to_csv, to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
-from views.verdicts import doubts, headline, speedup_text
+from views.verdicts import doubts, headline, parity_text, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -34,7 +36,7 @@ def result(label: str, **values: object) -> Result:
     fields: dict[str, object] = dict.fromkeys(Result.__dataclass_fields__)
     role = ROLES.get(label, "backend")
     fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
-               "metrics": {}}  # fmt: skip
+               "metrics": {}, "device_doubts": ()}  # fmt: skip
     return Result(**(fields | values))  # type: ignore[arg-type]
 
 
@@ -512,6 +514,44 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
               "for after 700 steps (300 to never, 30 s).")  # fmt: skip
     assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outside", "in_band", "said"),
+    [
+        ("broken", 1200, None, "broken at step 1,200"),
+        ("holds", None, 1240, "holds (losses to step 1,240)"),
+        ("broken", None, 1240, "broken after step 1,240"),
+        ("nothing learned", None, 1240, "nothing learned"),
+        ("holds", None, 1989, "holds"),  # of 2,000 steps; the last ten never have a band
+        ("broken", None, None, "broken"),
+    ],
+)
+def test_parity_says_how_far_losses_could_tell(
+    verdict: str, outside: int | None, in_band: int | None, said: str
+):
+    parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
+                    steps_compared=2000, reason="so it is",
+                    last_step_in_band=in_band)  # fmt: skip
+    assert parity_text(result("inductor", parity=parity)) == said
+
+
+def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():
+    ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
+    found = behind_verdicts.table(comparison(
+        result("baseline"), result("control", speedup=ratio),
+        result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2),
+        result("eager"),
+    ))  # fmt: skip
+    assert found.to_dict("list") == {
+        "run": ["control", "inductor"],
+        "p_holm": [DASH, "0.020"],
+        "effect_size": ["0.8", "0.8"],
+        # exp(2.802 x ln(1.6 / 1.4) / 3.920) - 1
+        "detectable_effect": ["10.0 %", "10.0 %"],
+        "training_loss_excess": [DASH, "0.2"],
+        "training_loss_check": [DASH, "fails"],
+    }
 
 
 def test_a_doubt_that_several_runs_share_is_said_once():

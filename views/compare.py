@@ -6,7 +6,15 @@ import streamlit as st
 from storage import queries
 from storage.comparison import compare
 from storage.results import Comparison
-from views import compare_accuracy, compare_cache, compare_charts, exchange, leaderboard, verdicts
+from views import (
+    behind_verdicts,
+    compare_accuracy,
+    compare_cache,
+    compare_charts,
+    exchange,
+    leaderboard,
+    verdicts,
+)
 from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button
 from views.resources import get_store
@@ -77,6 +85,7 @@ def show_leaderboard(comparison: Comparison) -> None:
             st.caption("  \n".join(known), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
             exchange.buttons(get_store(), comparison.experiment_id)
+        behind_verdicts.show(comparison)
     doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]

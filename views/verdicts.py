@@ -83,11 +83,18 @@ def _steps_text(found: BreakEven) -> str:
 
 
 def parity_text(result: Result) -> str:
-    """Verdict, and where it broke."""
-    if result.parity is None:
+    """Verdict, where it broke, and how far losses could tell: `broken at step 12`; `holds (losses to
+    step 240)` where the band ended there, `broken after step 240` of what they do not show.
+    """
+    parity = result.parity
+    if parity is None:
         return DASH
-    step = result.parity.first_step_outside
-    return f"broken at step {step:,}" if step is not None else result.parity.verdict
+    if parity.first_step_outside is not None:
+        return f"broken at step {parity.first_step_outside:,}"
+    if not parity.band_ended or parity.verdict not in ("holds", "broken"):
+        return parity.verdict
+    last = f"step {parity.last_step_in_band:,}"
+    return f"holds (losses to {last})" if parity.verdict == "holds" else f"broken after {last}"
 
 
 def doubts(results: Sequence[Result]) -> list[str]:

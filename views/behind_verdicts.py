@@ -1,0 +1,39 @@
+"""What stands behind the verdicts of a comparison: how sure they are, and another check's word."""
+
+import pandas as pd
+import streamlit as st
+
+from storage.metrics import DASH, METRICS
+from storage.results import Comparison
+from views.links import linked
+from views.tables import show_table
+
+NUMBERS = (
+    "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "first_step_outside",
+    "inference_gap", "training_loss_excess", "training_loss_check",
+)  # fmt: skip
+
+
+def show(comparison: Comparison) -> None:
+    """Folded away: a row for each run that is compared to the baseline."""
+    found = table(comparison)
+    if found.empty:
+        return
+    with st.expander("Behind the verdicts"):
+        show_table("How sure speed and parity are", found, "behind-verdicts", "")
+        if "training_loss_check" in found:
+            check = linked("training_loss_check", METRICS["training_loss_check"].title)
+            st.caption(
+                f"{check} is the check of PyTorch's own benchmark, here with its mistakes mended. "
+                "It asks only whether the loss ends low enough, so what is broken may pass it: it "
+                "is not parity."
+            )
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """Written for people; numbers that no run has are left out, and runs without any."""
+    numbers = comparison.table().set_index("label")
+    numbers = numbers.loc[numbers["role"] != "baseline", list(NUMBERS)]
+    numbers = numbers.dropna(how="all").dropna(axis="columns", how="all")
+    written = numbers.apply(lambda column: column.map(METRICS[str(column.name)].format))
+    return written.fillna(DASH).rename_axis("run").reset_index()
