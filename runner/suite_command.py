@@ -21,7 +21,7 @@ ROWS = (
 
 def add_suite_options(parser: argparse.ArgumentParser) -> None:
     """Adds which cells a suite run has, and options for the fields that all of them share."""
-    listed = "; ".join(f"{name}: {suite.text}" for name, suite in SUITES.items())
+    listed = "; ".join(f"{name}: {suite.text.rstrip('.')}" for name, suite in SUITES.items())
     parser.add_argument("suite", choices=list(SUITES), help=listed)
     lists = {
         "models": "models of the suite, by name (default: all that the Dynamo harness runs)",

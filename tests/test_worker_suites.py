@@ -125,13 +125,18 @@ def test_a_suite_whose_package_is_missing_says_what_to_install(
 # Neither package can be installed beside every torch, so what follows stands in for their API.
 
 
-def test_a_model_of_timm_sees_images_of_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("num_classes", [5, 0])
+def test_a_model_of_timm_sees_images_of_its_own_size(
+    num_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timm, data = ModuleType("timm"), ModuleType("timm.data")
     made = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
-    made.num_classes = 5  # type: ignore[assignment]
+    made.num_classes, made.num_features = num_classes, 5  # type: ignore[assignment]
     asked: list[Any] = []
     timm.create_model = lambda *names, **settings: asked.append((names, settings)) or made  # type: ignore[attr-defined]
-    data.resolve_model_data_config = lambda model: {"input_size": (3, 4, 4)}  # type: ignore[attr-defined]
+    data.resolve_model_data_config = lambda model, use_test_size: {  # type: ignore[attr-defined]
+        "input_size": (3, 8, 8) if use_test_size else (3, 4, 4)
+    }
     timm.data = data  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", timm)
     monkeypatch.setitem(sys.modules, "timm.data", data)
@@ -141,7 +146,9 @@ def test_a_model_of_timm_sees_images_of_its_own_size(monkeypatch: pytest.MonkeyP
     assert images.shape == (4, 3, 4, 4)
     assert images.mean().item() == pytest.approx(0, abs=1e-5)
     assert images.std().item() == pytest.approx(1, abs=1e-5)
-    assert workload.model(**workload.data.train.batch(torch.arange(2))).shape == (2, 5)
+    logits = workload.model(**workload.data.train.batch(torch.arange(2)))
+    assert logits.shape == (2, 5)
+    assert 0 <= int(workload.data.train.labels.min()) <= int(workload.data.train.labels.max()) < 5
 
 
 class Tripled(nn.Module):

@@ -31,11 +31,14 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
         ) from error
     if not experiment.has_dropout:
         switch_off_dropout(model)
-    shape = timm.data.resolve_model_data_config(model)["input_size"]
+    settings = timm.data.resolve_model_data_config(model, use_test_size=not experiment.trains)
+    shape = settings["input_size"]
+    # A model without classes answers with its features, each of which then stands for a class.
+    num_classes = model.num_classes or model.num_features
 
     def images(count: int, random: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         pixels = torch.randint(PIXEL_VALUES, (count, *shape), generator=random).float()
-        labels = torch.randint(model.num_classes, (count,), generator=random)
+        labels = torch.randint(num_classes, (count,), generator=random)
         return {"pixels": (pixels - pixels.mean()) / pixels.std()}, labels
 
     return Workload(
