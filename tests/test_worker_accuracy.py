@@ -315,6 +315,13 @@ def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() ->
     assert gradient_scales({}) == {}
 
 
+def test_a_gradient_that_is_not_a_number_fails_and_spoils_no_other() -> None:
+    broken = torch.tensor([float("nan"), 1.0])
+    scales = gradient_scales({"broken": broken, "fine": torch.tensor([3.0, -3.0])})
+    assert scales == {"broken": 1.0, "fine": 3.0}
+    assert not judge(broken, broken, None, 1e-2, scale=scales["broken"]).passed
+
+
 @pytest.mark.parametrize(
     ("task", "model", "precision", "part", "device", "tolerance"),
     [

@@ -5,6 +5,7 @@ not, it still passes if it is about as close as the baseline to a reference in d
 its root mean square error is at most a multiple of the baseline's, plus a tenth of the tolerance.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -91,13 +92,15 @@ def default_tolerance(experiment: ExperimentSpec, part: Part, device: torch.devi
 
 
 def gradient_scales(gradients: Mapping[str, Tensor]) -> dict[str, float]:
-    """Root mean square of each gradient by name, and a small share of the largest at least.
+    """Root mean square of each gradient by name, and a small share of the largest at least; 1 of
+    one that is not finite.
 
     An absolute tolerance of 0.01 would let pass any gradient smaller than that, a missing one too.
     """
-    sizes = {name: gradient.double().square().mean().sqrt() for name, gradient in gradients.items()}
-    largest = max((size.item() for size in sizes.values()), default=0.0)
-    return {name: max(size.item(), SMALLEST_SCALE * largest) for name, size in sizes.items()}
+    sizes = {name: gradient.double().square().mean().sqrt().item()
+             for name, gradient in gradients.items()}  # fmt: skip
+    least = SMALLEST_SCALE * max(filter(math.isfinite, sizes.values()), default=0.0)
+    return {name: max(size, least) if math.isfinite(size) else 1.0 for name, size in sizes.items()}
 
 
 def _rmse(tensor: Tensor, reference: Tensor) -> float:
