@@ -10,6 +10,9 @@ import pytest
 from journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from streamlit.testing.v1 import AppTest
 from test_storage_correctness import passing, record, tensor
+from test_storage_suite import SuiteRecorder
+from test_views_device import OTHER
+from test_views_device import record as on_device
 from test_views_exchange import HARNESS, bring
 from test_views_pages import folder, opened  # noqa: F401
 from test_views_run import LOSSES, evaluate, predict, recording
@@ -18,6 +21,7 @@ from runner.process import ProcessIdentity
 from runner.run_dir import DataDir
 from runner.spec import CheckpointSpec, EvaluationSpec
 from storage.numbers import NUMBERS, read_chapters, read_definitions
+from tests.speed_journals import record_speed, speed_spec
 from views import charts
 from views.downloads import to_html
 
@@ -81,7 +85,7 @@ def unexplained_axes(app: AppTest) -> list[str]:
 
 
 def unexplained_cells(app: AppTest) -> list[str]:
-    """Of tables in HTML: cells with a digit in a column whose header leads nowhere."""
+    """Of tables in HTML: cells that begin with a digit, below a header that leads nowhere."""
     missing = []
     for element in app.get("html"):
         html = element.proto.body
@@ -89,7 +93,8 @@ def unexplained_cells(app: AppTest) -> list[str]:
         for row in re.findall(r"<tr>(<td>.*?)</tr>", html):
             cells = re.findall(r"<td>(.*?)</td>", row)[1:]
             missing += [f"cell {cell}" for header, cell in zip(headers, cells, strict=True)
-                        if re.search(r"\d", cell) and not LINK.search(header)]  # fmt: skip
+                        if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell))
+                        and not LINK.search(header)]  # fmt: skip
     return missing
 
 
@@ -260,3 +265,27 @@ def test_a_chart_that_leaves_as_html_has_the_definitions_of_its_numbers_inside()
     assert all(f'<h3 id="{anchor}">' in page for anchor in ("parity", "loss", "step"))
     assert "Optimizer steps of a run, counted from 0." in page
     assert "definitions#" not in page, "no link leads out of the file"
+
+
+def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    suite = SuiteRecorder(folder)
+    suite.speed("Model", 0.1, suite_run="before", memory=50)
+    suite.speed("Model", 0.2, memory=50)
+    suite.accuracy("Model", "pass")
+    check(opened("suites", suite_run="now", against="before"))
+
+
+def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    on_device(folder, throttle_reasons=["power cap"], processes=[OTHER])
+    check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Device"))
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_every_number_of_a_speed_experiment_leads_to_its_definition(
+    folder: DataDir,  # noqa: F811
+    part: str,
+):
+    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
+        record_speed(folder, label, speed_spec(part), seconds, compile_seconds=3.0, num_rounds=20)
+    check(opened(experiment=EXPERIMENT_ID))

@@ -17,6 +17,7 @@ from views import (
 )
 from views.actions import quick_race, quick_race_button
 from views.downloads import csv_button
+from views.links import quantities
 from views.resources import get_store
 from views.selection import choose_experiment
 
@@ -81,12 +82,14 @@ def show_leaderboard(comparison: Comparison) -> None:
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.scenario))
         with st.container(horizontal=True, vertical_alignment="center"):
-            known = [verdicts.noise_text(comparison), " ".join(comparison.notes)]
+            notes = quantities("cautions", " ".join(comparison.notes))
+            known = [verdicts.noise_text(comparison), notes]
             st.caption("  \n".join(known), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
             exchange.buttons(get_store(), comparison.experiment_id)
         behind_verdicts.show(comparison)
-    doubts = [*comparison.warnings, *verdicts.doubts(comparison.results)]
+    warnings = [quantities("cautions", warning) for warning in comparison.warnings]
+    doubts = [*warnings, *verdicts.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
         st.warning("\n".join(listed), icon=":material/info:")

@@ -8,7 +8,7 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.correctness import PASS, Check, checks, table
 from storage.store import Store
-from views.links import linked
+from views.links import linked, quantities
 from views.tables import show_table
 
 HELP = (
@@ -29,7 +29,7 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     show_table("Tensors that failed, the worst first", failed, "tensors",
                "Every tensor that was compared passed.")  # fmt: skip
     notes = {note: None for check in found for note in check.notes}
-    st.caption("  \n".join([HELP, *notes]))
+    st.caption("  \n".join([HELP, *(quantities("accuracy_rule", note) for note in notes)]))
 
 
 def headline(found: Sequence[Check]) -> str:

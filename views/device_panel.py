@@ -16,6 +16,7 @@ from storage.results import Comparison, Result
 from storage.store import Store
 from views.device_charts import device_series
 from views.downloads import chart_card
+from views.links import quantities
 from views.tables import of_run, show_table
 
 CHARTED = (
@@ -32,9 +33,10 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     """The run page's tab: doubts about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
     if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
-        st.warning("  \n".join(doubts), icon=":material/info:")
+        told = "  \n".join(quantities("cautions", doubt) for doubt in doubts)
+        st.warning(told, icon=":material/info:")
     for sentence in [*threads(record.environment), *record.environment.get("notes", [])]:
-        st.caption(sentence)
+        st.caption(quantities("facts", sentence))
     if samples["round"].isna().all():
         st.caption("Nothing is recorded yet: a sample is taken after each block.")
         return
@@ -42,7 +44,8 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     strangers = other_processes(samples)
     if not strangers.empty:
         show_table("Other processes", strangers, "other-processes", "",
-                   numbers={"memory": "others_memory_bytes"})  # fmt: skip
+                   numbers=dict.fromkeys(strangers.columns.drop("name"), "others_memory_bytes"),
+                   )  # fmt: skip
 
 
 def show_compared(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:

@@ -11,6 +11,8 @@ from html import escape, unescape
 from storage.numbers import NUMBERS
 
 PAGE = "definitions"
+QUANTITY = re.compile(r"\d[\d.,]*( ?(x|%|ms|s|min|h|[KMG]iB)| (steps?|epochs?|samples?))(?![\w-])")
+"""A number with its unit, as sentences have it."""
 
 
 def address(name: str) -> str:
@@ -21,6 +23,11 @@ def address(name: str) -> str:
 def linked(name: str, text: str) -> str:
     """Markdown: the text, which says a number, leading to the number's definition."""
     return f"[{text}]({address(name)})"
+
+
+def quantities(name: str, sentence: str) -> str:
+    """Markdown: a sentence that storage wrote, each number with a unit in it leading to `name`."""
+    return QUANTITY.sub(lambda found: linked(name, found[0]), sentence)
 
 
 def anchor_html(name: str, text: str, title: str = "") -> str:

@@ -156,12 +156,14 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     if not any(change.doubts for change in compared.changes):
         table = table.drop(columns="doubt", errors="ignore")
     show_table(f"Worse or better than {earlier}", table, "suite-changes",
-               "No cell is clearly better or worse.")  # fmt: skip
+               "No cell is clearly better or worse.",
+               {"before": "suite_change", "now": "suite_change"})  # fmt: skip
     notes = []
     if compared.geomean_change is not None:
         change = METRICS["geomean_speedup"].format(compared.geomean_change)
         notes.append(f"Over the {words.plural(compared.num_paired, 'cell')} that have a speedup in "
-                     f"both runs, speedups are {change} the earlier ones.")  # fmt: skip
+                     f"both runs, speedups are {linked('suite_change', change)} the earlier "
+                     "ones.")  # fmt: skip
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:
             models = ", ".join(dict.fromkeys(cell.model for cell in cells))

@@ -9,7 +9,7 @@ from storage.metrics import DASH, METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven
 from views import words
-from views.links import linked
+from views.links import linked, quantities
 from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
 VERDICT_COLORS = {
@@ -83,8 +83,8 @@ def _steps_text(found: BreakEven) -> str:
 
 
 def parity_text(result: Result) -> str:
-    """Verdict, where it broke, and how far losses could tell: `broken at step 12`; `holds (losses to
-    step 240)` where the band ended there, `broken after step 240` of what they do not show.
+    """Verdict, where it broke, and how far losses could tell: `broken at step 12`; where the band
+    ended at step 240, `holds (losses to step 240)` or `broken after step 240`.
     """
     parity = result.parity
     if parity is None:
@@ -104,7 +104,8 @@ def doubts(results: Sequence[Result]) -> list[str]:
         if result.parity is not None and result.parity.verdict != "holds":
             labels.setdefault(result.parity.reason, []).append(result.label)
     parity = linked("parity", "parity")
-    return [f"**{', '.join(runs)}**, {parity}: {reason}" for reason, runs in labels.items()]
+    return [f"**{', '.join(runs)}**, {parity}: {quantities('parity', reason)}"
+            for reason, runs in labels.items()]  # fmt: skip
 
 
 def noise_text(comparison: Comparison) -> str:
