@@ -8,7 +8,7 @@ import numpy as np
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.device_doubts import device_cautions, device_notes
-from storage.endings import ending, wide
+from storage.endings import alone, ending, wide
 from storage.evidence import Evidence
 from storage.formats import format_share
 from storage.resampling import MIN_PAIRS
@@ -46,6 +46,7 @@ def cautions(
         *_about_control(spec, runs, floor),
         *_about_rounds(runs, speedups),
         *((*ending(spec, processes), too_wide) if too_wide else ()),
+        *filter(None, [alone(spec, runs)]),
         *device_cautions(spec, runs),
         *_notes(processes, of_all=False),
     )

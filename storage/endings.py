@@ -6,6 +6,7 @@ from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.evidence import Evidence
 from storage.formats import format_share
+from storage.resampling import MIN_PAIRS
 from storage.statistics import Ratio
 
 
@@ -40,6 +41,20 @@ def wide(spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Rati
         remedy = "processes of the same run differ, and only more repeats tell by how much"
     asked = format_share(spec.speed.target_width)
     return f"Intervals are wider than the {asked} asked for: {', '.join(found)}; {remedy}."
+
+
+def alone(spec: ExperimentSpec, runs: Sequence[Evidence]) -> str:
+    """Which runs have one process left of several; nothing while runs go on."""
+    if spec.scenario != "speed" or spec.speed.repeats == 1:
+        return ""
+    counts = {run.label: run.steady_blocks.groupby("process").size() for run in runs}
+    left = [label for label, blocks in counts.items() if (blocks >= MIN_PAIRS).sum() == 1]
+    if not left or not all(run.state.is_final for run in runs):
+        return ""
+    return (
+        f"Of {' and '.join(left)} one process of {spec.speed.repeats} was measured long enough: "
+        "the interval does not tell how much processes differ."
+    )
 
 
 def _reason(runs: Sequence[Evidence]) -> str:

@@ -13,6 +13,9 @@ from runner.queue import cancel, experiments, find_experiment, submit
 from runner.run_dir import DataDir, RunDir, RunState
 from runner.spec import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from runner.supervisor import supervise
+from storage.__main__ import exit_status
+from storage.comparison import compare
+from storage.store import Store
 from tests.test_supervisor import FAKE_WORKER
 
 
@@ -172,3 +175,30 @@ def test_a_control_belongs_to_speed_and_the_journal_is_where_decisions_stand(
     assert twice.processes["eager"] == ("eager-1", "eager-2")
     assert spec.num_steps == 2 * (1 + 15) and spec.evaluates == "never"
     assert ExperimentSpec.from_json(twice.to_json()) == twice
+
+
+def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> None:
+    spec = ExperimentSpec(
+        name="trial",
+        scenario="speed",
+        backends=("eager",),
+        control=False,
+        data=DataSpec(num_train_samples=8, num_eval_samples=2, sequence_length=8),
+        training=TrainingSpec(batch_size=2),
+        cpu_threads=1,
+        block_steps=2,
+        speed=SpeedSpec(part="inference", batches=2, min_rounds=6, max_rounds=8, target_width=1e-6),
+    )
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir)
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, experiment_id)
+    _, eager = comparison.results
+    assert [result.state for result in comparison.results] == ["finished", "finished"]
+    assert eager.speedup is not None and eager.speedup.n == 8
+    assert eager.compile_seconds is not None and eager.compile_seconds > 0
+    assert eager.parity is None and eager.final_loss is None
+    said = " ".join(comparison.warnings)
+    assert "Measuring ended after 8 rounds: the budget of 8 rounds is spent." in said
+    assert "Intervals are wider than the 0.0 % asked for: eager" in said
+    assert exit_status(comparison) == 0

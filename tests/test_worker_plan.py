@@ -7,6 +7,7 @@ from runner.spec import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
+    SpeedSpec,
     TrainingSpec,
 )
 from runner.training_spec import EvaluationPoint
@@ -87,3 +88,24 @@ def test_a_plan_that_begins_later_is_the_rest_of_the_whole() -> None:
     )
     whole = list(plan_blocks(spec))
     assert list(plan_blocks(spec, first_step=14)) == whole[4:]  # 4 + 4 + 2 + 4 steps come before
+
+
+def test_timed_steps_know_no_epochs_and_each_process_warms_up_anew() -> None:
+    spec = ExperimentSpec(
+        name="trial",
+        scenario="speed",
+        data=DataSpec(num_train_samples=6),
+        training=TrainingSpec(batch_size=2),
+        speed=SpeedSpec(batches=3, warm_up_blocks=2, min_rounds=6, max_rounds=6),
+        block_steps=4,
+    )
+    blocks = list(plan_blocks(spec))
+    assert [(block.first_step, block.num_steps, block.window) for block in blocks] == [
+        (first, 4, first) for first in range(0, 32, 4)
+    ]
+    assert [block.warm_up for block in blocks] == [True] * 2 + [False] * 6
+    assert not any(block.evaluate for block in blocks) and {block.epoch for block in blocks} == {0}
+    # A resumed one goes on in the middle.
+    later = list(plan_blocks(spec, first_step=16))
+    assert [block.first_step for block in later] == [16, 20, 24, 28]
+    assert [block.warm_up for block in later] == [True, True, False, False]
