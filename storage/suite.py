@@ -123,6 +123,11 @@ class Group:
         )
 
     @property
+    def is_timed(self) -> bool:
+        """Whether speedups were asked for."""
+        return any("speed" in one.experiments for one in self.outcomes)
+
+    @property
     def num_open(self) -> int:
         return sum(not one.is_over for one in self.outcomes)
 

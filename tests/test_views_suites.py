@@ -4,13 +4,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from test_storage_suite import SuiteRecorder
 from test_views_launch import launched
-from test_views_pages import folder, opened, text  # noqa: F401
+from test_views_pages import folder, opened, text, without_links  # noqa: F401
 
 from runner.run_dir import DataDir, RunState
 from storage.store import Store
-from storage.suite import Outcome
+from storage.suite import Cell, Outcome, groups
 from storage.suite_cells import outcomes
-from views import suite_charts, suite_table
+from views import suite_charts, suite_table, suite_words
 
 
 @pytest.fixture
@@ -63,6 +63,20 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert "1 number got worse since before." in said
     assert "speedups are 0.50x the earlier ones" in said
     assert "Only the earlier run has 1 cell: Gone." in said
+
+
+def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
+    cell = Cell("Model", "bf16", "training", "inductor")
+    outcome = Outcome(cell=cell, experiments={"cache": "x"}, is_over=True, cold_seconds=8.0,
+                      warm_seconds=2.0)  # fmt: skip
+    rows = groups([outcome])
+    said = without_links(suite_words.headline(rows))
+    assert said == (
+        "Filled caches save 75.0 % of the compile time of **inductor** in training (bf16, 1 model)."
+    )
+    assert list(suite_words.summary(rows)) == [
+        "backend", "precision", "part", "models", "compile_time_saved", "failed"
+    ]  # fmt: skip
 
 
 def test_a_suite_run_that_goes_on_says_how_far_it_is(record: SuiteRecorder) -> None:

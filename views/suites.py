@@ -8,13 +8,13 @@ import streamlit as st
 
 from storage import queries
 from storage.exchange.suites import SUITE_FORMATS, suite_rows
-from storage.metrics import DASH, METRICS
+from storage.metrics import METRICS
 from storage.store import Store
-from storage.suite import Group, Outcome, groups
+from storage.suite import Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
-from storage.suite_report import other_conditions, share_text
-from views import exchange, suite_charts, suite_table, words
+from storage.suite_report import other_conditions
+from views import exchange, suite_charts, suite_table, suite_words, words
 from views.downloads import chart_card, csv_button
 from views.links import linked
 from views.resources import get_store
@@ -68,44 +68,16 @@ def show_answer(
             "is what is known so far.",
             icon=":material/hourglass_top:",
         )
-    st.markdown(f"### {headline(groups(found), compared, earlier)}")
+    st.markdown(f"### {suite_words.headline(groups(found), compared, earlier)}")
     parts = [run["device_name"], words.day(run["submitted"])]
     parts += [f"torch {run['torch_version']}"] if run["torch_version"] else []
     st.caption(" · ".join(str(part) for part in parts if part))
 
 
-def headline(rows: Sequence[Group], compared: Against | None = None, earlier: str = "") -> str:
-    """All that the best backend comes to; then what got worse."""
-    rated = [row for row in rows if row.geomean_speedup is not None]
-    if rated:
-        best = max(rated, key=lambda row: row.geomean_speedup or 0.0)
-        told = [_told(row) for row in rated if row.backend == best.backend]
-        said = f"**{best.backend}** comes to {' and to '.join(told)}."
-    else:
-        said = "No model has a speedup that counts."
-    failed = sum(row.num_checked - row.num_passed for row in rows)
-    if failed:
-        said += f" {words.plural(failed, 'accuracy check')} did not pass."
-    if compared is not None:
-        worse = len(compared.regressions)
-        said += (
-            f" {words.plural(worse, 'number') if worse else 'Nothing'} got worse since {earlier}."
-        )
-    return said
-
-
-def _told(row: Group) -> str:
-    """`1.32x in training (bf16, 41 of 43 models)`."""
-    speed = linked("geomean_speedup", METRICS["geomean_speedup"].format(row.geomean_speedup))
-    total = len(row.speedups) + len(row.failures)
-    models = words.plural(total, "model")
-    return f"{speed} in {row.part} ({row.precision}, {len(row.speedups)} of {models})"
-
-
 def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:
     """A row for each backend, precision and part, and the files in the harness's formats."""
     rows = groups(found)
-    show_table("All models together", summary(rows), "suite-summary", "",
+    show_table("All models together", suite_words.summary(rows), "suite-summary", "",
                dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"))  # fmt: skip
     named = {f"{model} ({row.backend}, {row.precision}, {row.part}): {reason}": None
              for row in rows for model, reason in row.failures.items()}  # fmt: skip
@@ -113,25 +85,6 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
         listed = "\n".join(f"- {one}" for one in named)
         st.warning(f"Left out of the mean speedup:\n{listed}", icon=":material/info:")
     exchange.buttons(store, run["suite_run"], SUITE_FORMATS)
-
-
-def summary(rows: Sequence[Group]) -> pd.DataFrame:
-    """Written for people; a column that says nothing of any row is left out."""
-    columns: dict[str, list[str]] = {
-        "backend": [row.backend for row in rows],
-        "precision": [row.precision for row in rows],
-        "part": [row.part for row in rows],
-        "models": [str(len(row.outcomes)) for row in rows],
-        "pass_rate": [share_text(row) for row in rows],
-        **{
-            name: [METRICS[name].format(getattr(row, name)) for row in rows]
-            for name in ("geomean_speedup", "mean_compile_seconds", "memory_ratio",
-                         "compile_time_saved")
-        },
-        "counted": [str(len(row.speedups)) for row in rows],
-        "failed": [str(len(row.failures)) for row in rows],
-    }  # fmt: skip
-    return pd.DataFrame({name: cells for name, cells in columns.items() if set(cells) != {DASH}})
 
 
 def show_changes(earlier: str, compared: Against, conditions: str) -> None:
