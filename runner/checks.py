@@ -1,5 +1,6 @@
 """What is known, before anything starts, not to work here."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from runner.capabilities import Capabilities
@@ -8,13 +9,33 @@ from runner.queue import PROJECT_ROOT
 from runner.spec import ExperimentSpec
 from runner.user_code import locate
 
+SUITE_PACKAGES = {
+    "timm": ("timm", "pip install timm torchvision, in versions that fit this torch"),
+    "torchbench": (
+        "torchbenchmark",
+        "clone https://github.com/pytorch/benchmark, run python install.py MODEL in it and put its "
+        "folder on PYTHONPATH",
+    ),
+}
+"""Suite to the package that its models come from, and how to get it."""
+
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `InvalidSpec` for what this machine lacks and for data that is not there."""
     machine.check(spec)
+    _check_suite_package(spec)
     source = spec.data.source
     if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).exists():
         raise InvalidSpec("data.source", source, "no such file or folder; give its full path")
+
+
+def _check_suite_package(spec: ExperimentSpec) -> None:
+    """Runs start with the interpreter and the path of this process, so it knows."""
+    model = spec.model.from_suite
+    package, remedy = SUITE_PACKAGES.get(model.suite if model else "", (None, ""))
+    if package is not None and find_spec(package) is None:
+        rule = f"needs the package {package}, which is not installed here: {remedy}; or leave it out"
+        raise InvalidSpec("model.source", spec.model.source, rule)
 
 
 def check_user_code(spec: ExperimentSpec) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -194,3 +195,14 @@ def test_a_cell_that_was_repeated_run_by_run_is_not_queued_again(data_dir: DataD
     end_all(data_dir, repeat, RunState.FINISHED)
     assert command(data_dir, "--models=BertForMaskedLM") == 0
     assert len(list(experiments(data_dir))) == 2
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed here")
+def test_nothing_is_queued_whose_package_is_not_installed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"--data-folder={data_dir.path}"
+    assert cli.main(["suite", "timm", folder, "--backends=eager"]) == cli.BAD_INPUT
+    said = capsys.readouterr().err
+    assert "needs the package timm, which is not installed here: pip install timm" in said
+    assert list(experiments(data_dir)) == []
