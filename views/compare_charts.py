@@ -69,7 +69,8 @@ def show(store: Store, comparison: Comparison) -> None:
             _scores(store, comparison, results, task_scores(results))
         with right:
             _scores(store, comparison, results, ["loss"])
-    device_panel.show_compared(store, comparison, results)
+    samples = queries.device_samples(store, comparison.experiment_id)
+    device_panel.show_chart(_of(samples, results), name="device")
     if spec.scenario != "speed":
         compare_predictions.show(store, comparison, results)
 

@@ -12,7 +12,6 @@ from storage import queries
 from storage.comparison import compare
 from storage.numbers import NUMBERS
 from storage.queries import RunRecord
-from storage.results import Comparison, Result
 from storage.store import Store
 from views.device_charts import device_series
 from views.downloads import chart_card
@@ -46,14 +45,6 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
         show_table("Other processes", strangers, "other-processes", "",
                    numbers=dict.fromkeys(strangers.columns.drop("name"), "others_memory_bytes"),
                    )  # fmt: skip
-
-
-def show_compared(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
-    """Compare's chart: every process of the runs that are shown."""
-    members = comparison.spec.processes
-    labels = [label for result in results for label in members[result.label]]
-    samples = queries.device_samples(store, comparison.experiment_id)
-    show_chart(samples[samples["label"].isin(labels)], name="device")
 
 
 def threads(environment: dict[str, Any]) -> list[str]:
