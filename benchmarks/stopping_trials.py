@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.aa_trials import markdown
 from runner.spec import SpeedSpec
 from runner.stopping_rule import LOOK_GROWTH, StoppingRule
-from storage.statistics import SIGNIFICANCE, Ratio, paired_ratio, sign_test_p
+from storage.statistics import SIGNIFICANCE, Ratio, paired_ratio, sign_test_p, speed_verdict
 
 USUAL_COUNT = 1000
 SPEED = SpeedSpec(max_rounds=400, target_width=0.02)
@@ -94,9 +94,15 @@ def row(count: int, deviation: float, correlation: float) -> dict[str, object]:
         "p < 0.05, by width": share([trial.is_significant(n) for trial, n in ends]),
         "as many rounds for all": share([trial.is_significant(usual) for trial in trials]),
         "until significant": share([trial.is_significant_at_some_look() for trial in trials]),
+        "called faster or slower": share([is_called_different(one) for one in found]),
         "interval misses 1": share(misses),
         "its width (median, 95 %)": ", ".join(f"{w:.2%}" for w in np.percentile(widths, [50, 95])),
     }
+
+
+def is_called_different(ratio: Ratio) -> bool:
+    """Whether the product's verdict, on a machine without any noise floor, would say so."""
+    return speed_verdict(ratio, ratio.p_value, None) in ("faster", "slower")
 
 
 def share(answers: list[bool]) -> str:

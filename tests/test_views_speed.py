@@ -1,5 +1,7 @@
 """A speed experiment on the pages: what is timed is in plain view, what was not done stays away."""
 
+import os
+
 import pandas as pd
 import pytest
 from test_views_launch import set_field
@@ -10,10 +12,12 @@ from test_views_pages import (  # noqa: F401
     text,
 )
 
+from runner.process import ProcessIdentity
 from runner.run_dir import DataDir
 from storage.comparison import compare
 from storage.rounds import round_speedups
 from storage.store import Store
+from tests.journals import Recording
 from tests.speed_journals import ENOUGH, record_repeats, record_speed, speed_spec
 from views import leaderboard, palette, speed_charts
 
@@ -87,6 +91,13 @@ def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):  # noqa
     run = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.eager")
     assert "**Training loss**" not in text(run) and "**Time of every step**" in text(run)
     assert f"after 42 steps: {ENOUGH}" in text(run)
+
+
+def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):  # noqa: F811
+    spec = speed_spec()
+    Recording(folder.runs, "baseline", spec).claim(ProcessIdentity.of(os.getpid())).start()
+    said = text(opened("live", experiment=EXPERIMENT_ID))
+    assert "Ends by itself once every speedup is known to within 2.0 %" in said
 
 
 def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(

@@ -6,7 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from runner.run_dir import RunDir
+from runner.spec import ExperimentSpec
 from storage import queries
+from storage.formats import format_share
 from storage.metrics import METRICS
 from storage.store import Store
 from views import charts, device_now, run_charts, words
@@ -55,7 +57,7 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
         st.rerun()  # Everything has ended: draw the page once more, without polling.
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
     runs = queries.list_runs(store, experiment_id)
-    show_summary(experiment, runs)
+    show_summary(store, experiment, runs)
     show_runs(runs)
     show_device(store, experiment_id, experiment["state"] in ACTIVE)
     show_failures(store, experiment_id, runs)
@@ -64,7 +66,7 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     show_queue(active, experiment_id)
 
 
-def show_summary(experiment: pd.Series, runs: pd.DataFrame) -> None:
+def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> None:
     experiment_id = str(experiment["experiment_id"])
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(experiment["state"])
@@ -83,6 +85,17 @@ def show_summary(experiment: pd.Series, runs: pd.DataFrame) -> None:
     if experiment["state"] in ACTIVE:
         now = pd.Timestamp.now(tz="UTC")
         st.progress(fraction_done(runs), text=words.outlook(runs, remaining_seconds(runs), now))
+        show_ending(queries.run_record(store, runs["run_id"].iloc[0]).spec)
+
+
+def show_ending(spec: ExperimentSpec) -> None:
+    """That steps and time left are the most it can take, where measuring ends by itself."""
+    if spec.scenario == "speed":
+        exact = format_share(spec.speed.target_width)
+        st.caption(
+            f"Ends by itself once every speedup is known to within {exact}: what is shown of steps "
+            "and time is the most that it takes."
+        )
 
 
 def is_stopping(runs: pd.DataFrame) -> bool:
