@@ -194,7 +194,8 @@ def _parity(
         baseline.workload.get("majority_share"),
         _last_num_samples(baseline),
     )
-    return rules.judge_learning(parity, learned)
+    parity = rules.judge_learning(parity, learned)
+    return rules.doubt_dropout(parity) if spec.has_dropout else parity
 
 
 def _loss_excess(baseline: Evidence | None, run: Evidence) -> float | None:

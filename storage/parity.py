@@ -225,6 +225,18 @@ def judge_learning(parity: Parity, has_learned: bool) -> Parity:
     return replace(parity, verdict="nothing learned", reason=f"{parity.reason}, but {reason}")
 
 
+def doubt_dropout(parity: Parity) -> Parity:
+    """Says of a training with dropout that other random numbers look like a fault: inductor was
+    seen to draw them on a GPU (docs/measurements.md)."""
+    if parity.verdict != "broken" or math.isinf(parity.max_ratio_to_band or 0.0):
+        return parity
+    doubt = (
+        "the compiler may only have drawn other random numbers for dropout: repeat it with "
+        "model.dropout = off to tell that from a fault"
+    )
+    return replace(parity, reason=f"{parity.reason}; {doubt}")
+
+
 def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     """Without a band only a loss that is not finite can be told to be wrong."""
     common = baseline.index[np.isfinite(baseline)].intersection(backend.index)

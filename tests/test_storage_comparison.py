@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from runner.run_dir import DataDir, RunState
-from runner.spec import ExperimentSpec
+from runner.spec import ExperimentSpec, ModelSpec
 from storage.__main__ import main
 from storage.comparison import compare
 from storage.errors import NotInStore
@@ -418,6 +419,17 @@ def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC, backend_offset=1.0)
     data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(RunState.TIMEOUT, "too slow", None)
     assert run_main(data_dir) == 3  # which outranks the control's time limit
+
+
+@pytest.mark.parametrize(("dropout", "is_doubted"), [("keep", True), ("off", False)])
+def test_a_broken_parity_is_doubted_where_dropout_may_be_why(
+    data_dir: DataDir, dropout: Literal["keep", "off"], is_doubted: bool
+) -> None:
+    spec = experiment_spec(80, model=ModelSpec(dropout=dropout))
+    record_experiment(data_dir.runs, spec, backend_offset=1.0)
+    parity = result(compared(data_dir), "inductor").parity
+    assert parity is not None and parity.verdict == "broken"
+    assert ("model.dropout = off" in parity.reason) is is_doubted
 
 
 @pytest.mark.parametrize(
