@@ -34,9 +34,7 @@ def _check_suite_package(spec: ExperimentSpec) -> None:
     model = spec.model.from_suite
     package, remedy = SUITE_PACKAGES.get(model.suite if model else "", (None, ""))
     if package is not None and find_spec(package) is None:
-        rule = (
-            f"needs the package {package}, which is not installed here; leave it out, or {remedy}"
-        )
+        rule = f"needs the package {package}, which is not installed here: {remedy}"
         raise InvalidSpec("model.source", spec.model.source, rule)
 
 
