@@ -52,7 +52,7 @@ def alone(spec: ExperimentSpec, runs: Sequence[Evidence]) -> str:
     if not left or not all(run.state.is_final for run in runs):
         return ""
     return (
-        f"Of {' and '.join(left)} one process of {spec.speed.repeats} was measured long enough: "
+        f"Of {', '.join(left)} one process of {spec.speed.repeats} was measured long enough: "
         "the interval does not tell how much processes differ."
     )
 
