@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from storage.evidence import Evidence, load_evidence, number
-from storage.metrics import METRICS
+from storage.metrics import DASH, METRICS
 from storage.statistics import BreakEven, Ratio, break_even, paired_ratio
 from storage.store import Store
 
@@ -116,6 +116,14 @@ def summary(found: list[ColdWarm]) -> str:
     return "\n".join(
         f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
         f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
-        f"repeats: {len(one.cold_seconds)}"
+        f"repeats: {len(one.cold_seconds)}; break-even cold: {_steps(one.cold_break_even)}, "
+        f"warm: {_steps(one.warm_break_even)}"
         for one in found
     )
+
+
+def _steps(found: BreakEven | None) -> str:
+    """`32 steps`, `never`, or a dash."""
+    if found is None or found.never:
+        return DASH if found is None else "never"
+    return f"{METRICS['break_even_steps'].format(found.steps)} steps"

@@ -151,6 +151,12 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
     download.value.save_as(tmp_path / "loss.html")
     assert "plotly" in (tmp_path / "loss.html").read_text().lower()
 
+    # The title of a number leads to its definition, and the comparison stays where it is.
+    with page.expect_popup() as definitions:
+        table.get_by_text("Speedup", exact=True).click()
+    expect(definitions.value.locator("#speedup")).to_be_in_viewport(timeout=60 * SECOND)
+    assert experiment_id in page.url
+
 
 def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir):
     experiment_id = launch(page, address, num_samples=16_000)

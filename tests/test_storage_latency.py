@@ -117,10 +117,11 @@ def test_the_terminal_says_what_filled_caches_save(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = spec(repeats=1)
-    record(store, "baseline", 0.0, experiment)
+    record(store, "baseline", 0.0, experiment, step=0.75)
     record(store, "inductor-cold-1", 8.0, experiment)
     record(store, "inductor-warm-1", 2.0, experiment)
     command = ["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
     said = "filled caches, inductor: 2 s instead of 8 s, 75.0 % of the compile time saved; "
-    assert f"{said}repeats: 1" in capsys.readouterr().out
+    pays = "break-even cold: 32 steps, warm: 8 steps"
+    assert f"{said}repeats: 1; {pays}" in capsys.readouterr().out
