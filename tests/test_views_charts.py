@@ -147,9 +147,18 @@ def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
     assert told["compiled"].text[0] == "inductor, 3 x compiled: forward"
     assert told["recompiled"].text[0].endswith("expected &lt;2&gt;, actual 3"), "no markup"
     assert told["graph break"].text[0] == "eager, 2 x graph break while evaluating"
-    assert told["graph break"].marker.color[0] == run_colors(["eager"])["eager"]
+    assert told["graph break"].marker.color[0] == trace(figure, "eager").line.color
     assert {one.yaxis for one in told.values()} == {"y2"}
     assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
+
+
+def test_marks_have_the_colour_of_their_runs_line_whichever_runs_compiled():
+    labels = {f"mine-{number}": [2.0, 1.0] for number in range(9)}
+    figure = charts.losses(series("loss", **labels))
+    event = {"label": "mine-8", "step": 0, "phase": "training", "kind": "compiled", "count": 1,
+             "detail": None}  # fmt: skip
+    mark_compiler_events(figure, pd.DataFrame([event]))
+    assert trace(figure, "compiled").marker.color[0] == trace(figure, "mine-8").line.color
 
 
 def test_a_run_that_compiled_nothing_has_no_such_marks():

@@ -23,12 +23,14 @@ MAX_DETAIL = 160
 def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
     """Marks compilations, recompilations and graph breaks at their steps, above the axis of steps.
 
-    `events`: label, step, kind, count, detail; each run in its colour, which says what on hover.
-    They stand on an axis of their own, so that the figure keeps its range.
+    `events`: label, step, phase, kind, count, detail. Each has the colour of its run's line and
+    says on hover what it is. They stand on an axis of their own: the figure keeps its range.
     """
     if events.empty:
         return figure
-    colors = run_colors(events["label"])
+    lines = {trace.name: trace.line.color for trace in figure.data if trace.mode == "lines"}
+    colors = {label: lines.get(label, color)
+              for label, color in run_colors(events["label"]).items()}  # fmt: skip
     for row, (kind, symbol) in enumerate(EVENTS.items()):
         mine = events[events["kind"] == kind]
         if mine.empty:
