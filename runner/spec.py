@@ -12,6 +12,7 @@ from typing import Literal
 
 from runner.accuracy_spec import AccuracySpec
 from runner.cache_spec import CacheSpec
+from runner.experiment_rules import check_experiment
 from runner.speed_spec import SpeedSpec
 from runner.training_spec import (
     CheckpointSpec,
@@ -22,14 +23,7 @@ from runner.training_spec import (
 )
 from runner.validation import Spec, require
 from runner.variants import Variant, cold_and_warm, parse_backend, repeated
-from runner.workload_spec import (
-    RANDOM_DATA,
-    SUITE_TASK,
-    USER_CODE,
-    DataSpec,
-    ModelSpec,
-    check_task,
-)
+from runner.workload_spec import DataSpec, ModelSpec
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
@@ -85,69 +79,7 @@ class ExperimentSpec(Spec):
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
 
     def check_rules(self) -> None:
-        require(bool(self.name.strip()), "name", self.name, "must not be empty")
-        require(len(self.name) <= 120, "name", self.name, "must be at most 120 characters")
-        compiled = [parse_backend(text) for text in self.backends]
-        rule = "must not name a backend twice"
-        labels = {variant.label for variant in compiled}
-        require(len(labels) == len(compiled), "backends", self.backends, rule)
-        rule = "must name exactly one device, 'cpu' or 'cuda:N'"
-        valid = len(self.devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", self.devices[0])
-        require(bool(valid), "devices", self.devices, rule)
-        require(self.block_steps >= 1, "block_steps", self.block_steps, "must be at least 1")
-        limit = self.time_limit_seconds
-        require(limit > 0, "time_limit_seconds", limit, "must be above 0")
-        threads = self.cpu_threads
-        require(threads is None or threads >= 1, "cpu_threads", threads, "must be at least 1")
-        batch, samples = self.training.batch_size, self.data.num_train_samples
-        rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
-        require(batch <= samples, "training.batch_size", batch, rule)
-        check_task(self.task)
-        self._check_suite_model()
-        last_batch = self.training.last_batch
-        fixed = any(variant.backend == "cudagraphs" for variant in compiled)
-        rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
-        require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
-        self._check_evaluation()
-        self._check_speed()
-        for callback in self.callbacks:
-            rule = "must read path.py:Class"
-            require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
-        on_cpu = self.devices[0] == "cpu"
-        precision = self.training.precision
-        rule = "needs a CUDA device; on the CPU choose float32 or bf16"
-        require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision,
-                 rule)  # fmt: skip
-
-    def _check_suite_model(self) -> None:
-        is_suite_task = self.task == SUITE_TASK
-        rule = f"must be a model of a benchmark suite with the task {SUITE_TASK!r}, and only then"
-        is_suite_model = self.model.from_suite is not None
-        require(is_suite_model == is_suite_task, "model.source", self.model.source, rule)
-        rule = f"must be {RANDOM_DATA!r} with the task {SUITE_TASK!r}, and only then"
-        is_random = self.data.source == RANDOM_DATA
-        require(is_random == is_suite_task, "data.source", self.data.source, rule)
-
-    def _check_evaluation(self) -> None:
-        evaluation = self.evaluation
-        blind = evaluation.when == "never"
-        plateau = self.training.scheduler == "plateau"
-        rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
-        require(not (blind and plateau), "evaluation.when", evaluation.when, rule)
-        rule = "must not be 'never' where training stops by it"
-        stops = self.stopping.follows_evaluation
-        require(not (blind and stops), "evaluation.when", evaluation.when, rule)
-        for name in ("splits", "predictions"):
-            splits = getattr(evaluation, name)
-            rule = "must not name 'test' while data.num_test_samples is 0"
-            missing = "test" in splits and self.data.num_test_samples == 0
-            require(not missing, f"evaluation.{name}", splits, rule)
-
-    def _check_speed(self) -> None:
-        asked, there = self.speed.batches, self._num_full_windows
-        rule = f"must be at most {there}: data.num_train_samples make no more full batches"
-        fits = self.scenario != "speed" or asked <= there
-        require(fits, "speed.batches", asked, rule)
+        check_experiment(self)
 
     @property
     def device(self) -> str:
@@ -171,13 +103,14 @@ class ExperimentSpec(Spec):
         return math.ceil(whole(num_batches) / self.batches_per_step)
 
     @property
-    def _num_full_windows(self) -> int:
+    def num_full_steps(self) -> int:
+        """Steps that a single pass over the training samples has full batches for."""
         return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
 
     @property
     def num_fixed_batches(self) -> int:
         """Batches that steps cycle through where they do not go over the data by epochs."""
-        return min(self.speed.batches, self._num_full_windows)
+        return min(self.speed.batches, self.num_full_steps)
 
     @property
     def is_inference(self) -> bool:
