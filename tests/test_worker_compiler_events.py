@@ -16,10 +16,11 @@ from torch._dynamo import utils as dynamo_utils
 from runner.events import EventLog, read_events
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import RunDir
-from runner.spec import RunSpec
+from runner.spec import DataSpec, ModelSpec, RunSpec, TrainingSpec
+from runner.user_code import CODE_VARIABLE
 from runner.worker.compiling import CompileObserver
 from runner.worker.source_lines import PACKAGES, TORCH, innermost_line, users_line
-from tests.loop import experiment, of_kind
+from tests.loop import experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 MINE = FrameSummary("/home/me/model.py", 12, "forward")
@@ -137,3 +138,46 @@ def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(tmp_path
     subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=120)
     ends = of_kind(read_events(run.events_file)[0], "compile_ended")
     assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x, labels=None):
+        logits = self.linear(x)
+        torch.save(logits, "/dev/null")
+        return logits * 2
+
+def net(): return Net()
+
+def data():
+    part = {"x": torch.randn(16, 4), "labels": torch.arange(16) % 3}
+    return {"train": part, "validation": part}
+"""
+
+
+def test_a_graph_break_of_a_model_of_ones_own_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own" / "own.py"
+    file.parent.mkdir()
+    file.write_text(OWN)
+    monkeypatch.setenv(CODE_VARIABLE, str(file.parent))
+    spec = experiment(
+        task="custom",
+        model=ModelSpec(source=f"{file}:net"),
+        data=DataSpec(source=f"{file}:data", num_train_samples=16, num_eval_samples=4),
+        training=TrainingSpec(batch_size=4, losses=("CrossEntropyLoss",)),
+        backends=("eager:scope=forward",),
+    )
+    events = run(spec, tmp_path / "events.jsonl", "eager-forward")
+    breaks = [one for one in of_kind(events, "graph_break") if one["phase"] == "training"]
+    line = OWN.splitlines().index('        torch.save(logits, "/dev/null")') + 1
+    assert breaks and {one["location"] for one in breaks} == {f"{file}:{line}"}
+    assert {one["step"] for one in breaks} == {0}
