@@ -191,6 +191,8 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:
 def _about_control(
     spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
 ) -> Iterator[str]:
+    if spec.scenario in ("accuracy", "cache"):  # these have none
+        return
     control = next((run for run in runs if run.role == "control"), None)
     if control is None or control.steps.empty:
         why = _why_no_control(spec, control)
