@@ -20,9 +20,16 @@ from unittest import mock
 import numpy as np
 import torch
 
-from runner.events import EventLog
+from runner.events import EventLog, read_events
 from runner.run_dir import RunDir
-from runner.spec import DataSpec, EvaluationSpec, ExperimentSpec, RunSpec, TrainingSpec
+from runner.spec import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
 from runner.turns import Turn
 from runner.user_code import CODE_VARIABLE
 from runner.worker.callbacks import Callback, TrainingState
@@ -31,10 +38,14 @@ from runner.worker.workload import Workload, load_workload
 
 NAMES = ("baseline", "control", "same", "slower")
 SLOWDOWN = 0.03
-NUM_ROUNDS, NUM_SWEEPS = 200, 100
-BLOCK_STEPS = {"fake steps": 2, "tiny trainings": 1}
-BATCH = 2
+NUM_SWEEPS = 100
+NUM_ROUNDS = {"fake steps": 200, "tiny trainings": 400}
+BLOCK_STEPS = 2
+RELU_NET = Path(__file__).parent.parent / "tests" / "faults" / "relu_net.py"
+"""Small enough for the cache: how fast memory is at the moment is other processes' doing."""
 PATIENCE_SECONDS = 120.0
+JOURNALS_OWN = ("v", "seq", "kind", "time")
+"""Fields of an event that the journal it is written to gives it."""
 
 
 def take_turns(blocks: Mapping[str, Callable[[Turn], None]], num_rounds: int, seed: int) -> None:
@@ -49,16 +60,18 @@ def take_turns(blocks: Mapping[str, Callable[[Turn], None]], num_rounds: int, se
 class FakeRun:
     """Steps that compute sines of a small array: real work that teaches nobody anything."""
 
+    # Shared by all runs, because where an array lies can make it 2 % slower for good.
+    _values = np.linspace(0.0, 1.0, 512)
+    _out = np.empty_like(_values)
+
     def __init__(self, journal: Path, num_sweeps: int) -> None:
         self._log = EventLog(journal)
         self._num_sweeps = num_sweeps
-        self._values = np.linspace(0.0, 1.0, 512)
-        self._out = np.empty_like(self._values)
         self._blocks: list[tuple[Turn, list[float]]] = []
 
     def block(self, turn: Turn) -> None:
         ends = [time.perf_counter()]
-        for _ in range(BLOCK_STEPS["fake steps"]):
+        for _ in range(BLOCK_STEPS):
             for _ in range(self._num_sweeps):
                 np.sin(self._values, out=self._out)
             ends.append(time.perf_counter())
@@ -85,20 +98,32 @@ def record_fake(folder: Path, seed: int) -> None:
         name: FakeRun(folder / f"{name}.jsonl", more if name == "slower" else NUM_SWEEPS)
         for name in NAMES
     }
-    take_turns({name: run.block for name, run in runs.items()}, NUM_ROUNDS, seed)
+    take_turns({name: run.block for name, run in runs.items()}, NUM_ROUNDS["fake steps"], seed)
     for run in runs.values():
         run.write()
 
 
+def role(training: int, round: int) -> str:
+    """Which run one of the four trainings plays in a round.
+
+    They take turns at it: trainings in one process differ by up to 1 % for good, by where their
+    memory lies, and a difference for good is what is to be known.
+    """
+    return NAMES[(training + round) % len(NAMES)]
+
+
 class Dawdler(Callback):
-    """Makes each step of a training 3 % longer, by staying awake for so much of what it took."""
+    """Makes each step 3 % longer while its training plays the slower run, by staying awake for so
+    much of what the step took."""
 
     def batch_begin(self, state: TrainingState) -> None:
         self._began = time.perf_counter()
 
     def batch_end(self, state: TrainingState) -> None:
         now = time.perf_counter()
-        end = now + SLOWDOWN * (now - self._began)
+        round = state.step // BLOCK_STEPS - 1  # the first block comes before all rounds
+        share = SLOWDOWN if role(state.model.number, round) == "slower" else 0.0
+        end = now + share * (now - self._began)
         while time.perf_counter() < end:
             pass
 
@@ -128,42 +153,70 @@ class ThreadTurns:
 
 
 def training_spec(seed: int) -> ExperimentSpec:
-    """As small as a training of a transformer can be: two texts of 16 tokens a step."""
-    steps = NUM_ROUNDS * BLOCK_STEPS["tiny trainings"]
+    """A network of layer norms, relu and dropout with Adam, 16 samples a step."""
+    batch = 16
+    steps = NUM_ROUNDS["tiny trainings"] * BLOCK_STEPS
     return ExperimentSpec(
         name="aa",
+        task="custom",
         backends=("eager",),
-        data=DataSpec(num_train_samples=steps * BATCH, num_eval_samples=10, sequence_length=16),
-        training=TrainingSpec(batch_size=BATCH, learning_rate=1e-4, seed=seed),
+        model=ModelSpec(source=f"{RELU_NET}:ReluNet"),
+        data=DataSpec(source=f"{RELU_NET}:samples", num_train_samples=1280, num_eval_samples=10),
+        training=TrainingSpec(
+            batch_size=batch,
+            learning_rate=1e-3,
+            seed=seed,
+            losses=("CrossEntropyLoss",),
+            epochs=steps * batch // 1280,
+        ),
         evaluation=EvaluationSpec(when="never"),
-        block_steps=BLOCK_STEPS["tiny trainings"],
+        callbacks=(f"{Path(__file__).resolve()}:Dawdler",),
+        block_steps=BLOCK_STEPS,
         cpu_threads=1,
     )
 
 
 def record_training(folder: Path, seed: int) -> None:
-    """One trial of trainings of a tiny BERT without a compiler, each in a thread of its own, one of
-    which runs at a time."""
+    """One trial of four trainings of a tiny network without a compiler, each in a thread of its
+    own, one of which runs at a time."""
     torch.set_num_threads(1)
     spec = training_spec(seed)
-    workload = load_workload(spec)
-    turns = {name: ThreadTurns() for name in NAMES}
+    turns = [ThreadTurns() for _ in NAMES]
     threads = []
-    for name in NAMES:
-        mine = replace(workload, model=copy.deepcopy(workload.model))
-        dawdles = (f"{Path(__file__).resolve()}:Dawdler",) if name == "slower" else ()
-        job = threading.Thread(
-            target=_train,
-            args=(replace(spec, callbacks=dawdles), mine, folder / f"{name}.jsonl", turns[name]),
-            daemon=True,
-        )
-        threads.append(job)
-        with mock.patch.dict(os.environ, {CODE_VARIABLE: str(Path(__file__).parent)}):
+    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(RELU_NET.parent.parent.parent)}):
+        workload = load_workload(spec)
+        for number in range(len(NAMES)):
+            mine = replace(workload, model=copy.deepcopy(workload.model))
+            mine.model.number = number
+            journal = folder / f"training-{number}.jsonl"
+            job = threading.Thread(
+                target=_train, args=(spec, mine, journal, turns[number]), daemon=True
+            )
+            threads.append(job)
             job.start()
-            turns[name].block(Turn(round=-1, position=0))
-    take_turns({name: each.block for name, each in turns.items()}, NUM_ROUNDS - 1, seed)
+            turns[number].block(Turn(round=-1, position=0))
+    blocks = {str(number): each.block for number, each in enumerate(turns)}
+    take_turns(blocks, NUM_ROUNDS["tiny trainings"] - 1, seed)
     for job in threads:
         job.join(PATIENCE_SECONDS)
+    _write_by_role(folder)
+
+
+def _write_by_role(folder: Path) -> None:
+    """The journals of the runs, from those of the trainings that played them."""
+    logs = {name: EventLog(folder / f"{name}.jsonl") for name in NAMES}
+    journals = [read_events(folder / f"training-{number}.jsonl")[0] for number in range(len(NAMES))]
+    of_rounds = [
+        (event["round"], number, event)
+        for number, events in enumerate(journals)
+        for event in events
+        if event.get("round", -1) >= 0
+    ]
+    for round, number, event in sorted(of_rounds, key=lambda one: one[0]):
+        fields = {name: value for name, value in event.items() if name not in JOURNALS_OWN}
+        logs[role(number, round)].append(event["kind"], **fields)
+    for log in logs.values():
+        log.close()
 
 
 def _train(spec: ExperimentSpec, workload: Workload, journal: Path, turns: ThreadTurns) -> None:

@@ -51,9 +51,9 @@ def experiment_spec(kind: str) -> ExperimentSpec:
     return ExperimentSpec(
         name="aa",
         backends=("eager",),
-        data=DataSpec(num_train_samples=NUM_ROUNDS * BLOCK_STEPS[kind]),
+        data=DataSpec(num_train_samples=NUM_ROUNDS[kind] * BLOCK_STEPS),
         training=TrainingSpec(batch_size=1),
-        block_steps=BLOCK_STEPS[kind],
+        block_steps=BLOCK_STEPS,
     )
 
 
