@@ -192,6 +192,7 @@ def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     assert all('"kind":"resumed"' in run.events_file.read_text() for run in resumed.runs)
 
 
+@pytest.mark.slow
 def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
     page: Page, folder: DataDir, tmp_path: Path
 ):
