@@ -1,20 +1,24 @@
 """What our training loop costs over one written by hand.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [model]]`
+From the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [model [rounds]]]`
 
 Two trainings of one model without a compiler take turns block by block in one process: a bare
 PyTorch loop that does the forward, backward and optimizer step and nothing else, and ours, timed
 from the start of its turn to its end, recording included. Prints the median over the rounds of
-bare / ours, with its middle half, and the time that recording takes per step.
+bare / ours with its 95 % interval and the middle half of the rounds, the same for the difference in
+microseconds, and the time that recording takes per step.
 """
 
+import math
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from runner.events import EventLog
 from runner.run_dir import RunDir
@@ -27,10 +31,17 @@ from runner.spec import (
     TrainingSpec,
 )
 from runner.turns import Turn
+from runner.worker.callbacks import TrainingState
+from runner.worker.measuring import MemoryUse
+from runner.worker.plan import Block
+from runner.worker.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.stepping import StepResult
 from runner.worker.training import Trainer
 from runner.worker.workload import Workload, load_workload
+from storage.resampling import median_interval
 
-ROUNDS, BLOCK_STEPS, WARM_UP_ROUNDS = 60, 20, 5
+BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
+RECORDED_BLOCKS = 250
 
 
 class BareLoop:
@@ -94,17 +105,41 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def recording_seconds(folder: Path) -> float:
-    """Time to record one step, on the training thread, block by block as the loop does."""
+def recording_seconds(folder: Path, device: torch.device) -> float:
+    """Time to record one step, on the training thread, block by block as the loop does.
+
+    From results that wait on an idle device to lines in the journal.
+    """
     log = EventLog(folder / "cost.jsonl")
-    started = time.perf_counter()
-    for step in range(5000):
-        log.append("step", step=step, epoch=0, round=0, loss=1.5, seconds=0.02, compiled=False,
-                   learning_rate=1e-4, gradient_norm=None)  # fmt: skip
-        if step % BLOCK_STEPS == 0:
-            log.flush()
+    state = TrainingState(model=torch.nn.Identity(), optimizers=())
+    recorder = BlockRecorder(log, ("model",), state)
+    cost = BlockCost(
+        seconds=[0.0212345678912] * BLOCK_STEPS,
+        memory=MemoryUse(peak_bytes=123_456_789, reserved_bytes=123_456_789),
+    )
+    result = StepResult(torch.rand((), device=device), terms=None, gradient_norm=None)
+    spent = []
+    for number in range(RECORDED_BLOCKS):
+        steps = Steps()
+        wait_for(device)
+        started = time.perf_counter()
+        for _ in range(BLOCK_STEPS):
+            steps.add(result, 1e-4, copy=False)
+            steps.compiled.append(False)
+        block = Block(
+            first_step=number * BLOCK_STEPS,
+            num_steps=BLOCK_STEPS,
+            epoch=0,
+            window=0,
+            evaluate=False,
+            ends_epoch=False,
+            warm_up=False,
+        )
+        recorder.write(block, Turn(round=number, position=0), steps, cost)
+        log.flush()
+        spent.append(time.perf_counter() - started)
     log.close()
-    return (time.perf_counter() - started) / 5000
+    return statistics.median(spent) / BLOCK_STEPS
 
 
 def main() -> None:
@@ -114,14 +149,15 @@ def main() -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
     batch = 32
-    samples = ROUNDS * BLOCK_STEPS * batch
+    epochs = math.ceil(int(sys.argv[3]) / ROUNDS_PER_EPOCH) if len(sys.argv) > 3 else 3
+    samples = ROUNDS_PER_EPOCH * BLOCK_STEPS * batch
     spec = ExperimentSpec(
         name="overhead",
         devices=(name,),
         backends=(),
         model=ModelSpec(source=model),
         data=DataSpec(num_train_samples=samples, num_eval_samples=10, sequence_length=64),
-        training=TrainingSpec(batch_size=batch, learning_rate=1e-4),
+        training=TrainingSpec(batch_size=batch, epochs=epochs, learning_rate=1e-4),
         evaluation=EvaluationSpec(when="never"),
         block_steps=BLOCK_STEPS,
     )
@@ -132,16 +168,25 @@ def main() -> None:
         run = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
         log = EventLog(Path(folder) / "events.jsonl")
         Trainer(run, workload, RunDir(Path(folder)), device, log).train(turns)
-        cost = recording_seconds(Path(folder))
+        cost = recording_seconds(Path(folder), device)
     pairs = list(zip(turns.bare_seconds, turns.our_seconds, strict=True))[WARM_UP_ROUNDS:]
-    ratios = [bare / ours for bare, ours in pairs]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    step = statistics.median(ours for _, ours in pairs) / BLOCK_STEPS
+    bare, ours = np.array(pairs).T
+    step = np.median(ours) / BLOCK_STEPS
     sys.stdout.write(
         f"{name}, {model}, torch {torch.__version__}, "
         f"{len(pairs)} rounds of {BLOCK_STEPS} steps of {step * 1e3:.2f} ms\n"
-        f"bare / ours: {middle:.4f} (middle half {low:.4f} to {high:.4f})\n"
+        f"bare / ours: {described(bare / ours, '.4f')}\n"
+        f"ours - bare: {described((ours - bare) / BLOCK_STEPS * 1e6, '.1f')} us per step\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
+    )
+
+
+def described(values: NDArray[np.float64], form: str) -> str:
+    low, high = median_interval(values)
+    first, last = np.quantile(values, (0.25, 0.75))
+    return (
+        f"{np.median(values):{form}} (95 % interval {low:{form}} to {high:{form}}, "
+        f"middle half {first:{form}} to {last:{form}})"
     )
 
 

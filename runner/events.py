@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,18 @@ class EventLog:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
+        self.extend(kind, (fields,))
+
+    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Records events of one kind and time, each with the fields of its row."""
         with self._lock:
             now = time.time()
-            row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
-            self._buffer.append(_line(row))
-            self._seq += 1
-            if len(self._buffer) == 1:
+            if not self._buffer:
                 self._oldest = now
+            for fields in rows:
+                row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
+                self._buffer.append(_line(row))
+                self._seq += 1
             waited = now - self._oldest
             if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
                 self.flush()

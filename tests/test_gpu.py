@@ -22,7 +22,7 @@ from runner.spec import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker import nvidia, training
+from runner.worker import device_monitor, nvidia, training
 from runner.worker.measuring import CudaClock
 from runner.worker.nvidia import NvidiaDevice
 from runner.worker.processes import Family
@@ -169,6 +169,7 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
     assert 10 <= fields["temperature_celsius"] <= 100
     assert 20 <= fields["power_watts"] <= 1.2 * device.limits["power_limit_watts"]
     assert set(fields["throttle_reasons"]) <= set(nvidia.THROTTLE_REASONS.values())
+    assert "power cap" in fields["throttled_seconds"]
     assert all(0 <= seconds < 60 for seconds in fields["throttled_seconds"].values())
     assert fields["device_memory_used_bytes"] >= work.nbytes
 
@@ -190,7 +191,10 @@ def test_another_process_on_the_device_is_noticed() -> None:
 
 
 @needs_nvml
-def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(tmp_path: Path) -> None:
+def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 60.0)
     events = run(on_gpu(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before and before["sm_clock_mhz"] > 0

@@ -17,8 +17,9 @@ from runner.cpus import CpuAllowance, cpu_allowance, explain_threads
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunDir
 from runner.spec import RunSpec
-from runner.worker import nvidia
+from runner.worker import device_monitor, nvidia
 from runner.worker.cpu_monitor import CpuMonitor, cpu_frequency, machine_time
+from runner.worker.device_monitor import Allowance
 from runner.worker.nvidia import NvidiaDevice, Unavailable, named_reasons
 from runner.worker.processes import Family, busy_strangers
 from storage.comparison import compare
@@ -212,7 +213,10 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
         NvidiaDevice(device, Family("x"))
 
 
-def test_every_block_has_a_sample(tmp_path: Path) -> None:
+def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 60.0)
     events = run(experiment(), tmp_path / "e.jsonl")
     places = [(block["round"], block["first_step"]) for block in of_kind(events, "block")]
     samples = of_kind(events, "device")
@@ -222,6 +226,31 @@ def test_every_block_has_a_sample(tmp_path: Path) -> None:
     assert environment["usable_cpus"] == cpu_allowance().usable
     assert environment["cpu_threads_reason"].startswith("half of the CPUs")
     assert environment["interop_threads"] >= 1
+
+
+def test_watching_takes_its_head_start_and_its_share_of_the_blocks_time_and_no_more() -> None:
+    """50 ms, and 3 ms of each second."""
+    allowance = Allowance()
+    allowance.spent = 0.049
+    assert allowance.is_left
+    allowance.spent = 0.065
+    assert not allowance.is_left
+    allowance.blocks = 4.0
+    assert not allowance.is_left, "62 ms are allowed"
+    allowance.blocks = 6.0
+    assert allowance.is_left, "68 ms are allowed"
+
+
+def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is watched before anybody knows what that takes."""
+    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 0.0)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    (sample,) = of_kind(events, "device")
+    first, *others = of_kind(events, "block")
+    assert others and sample["first_step"] == first["first_step"]
 
 
 @needs_proc

@@ -18,23 +18,12 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 from runner.errors import WorkloadError
 from runner.events import EventLog
 from runner.variants import Variant
+from runner.worker.compile_caches import CompileCaches, Layers
 from runner.worker.source_lines import innermost_line, short_path, users_line
 
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
 """Compiled frames whose metrics are kept until they are reported."""
-CACHE_COUNTERS = {
-    "fx_graph": ("inductor", "fxgraph_cache_hit", "fxgraph_cache_miss", "fxgraph_cache_bypass"),
-    "aot_autograd": (
-        "aot_autograd", "autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass"
-    ),
-    # Kernels that came with a graph from its cache, and such as Triton compiled and left there.
-    "triton": (
-        "inductor", "triton_bundler_read_and_emit_kernel", "triton_bundler_save_kernel", None
-    ),
-}  # fmt: skip
-"""Layer of the compile cache to the group and names of torch's counters of hits, misses, bypasses.
-"""
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
 
@@ -118,12 +107,14 @@ class CompileObserver:
         self._log = log
         self._pending: _Pending | None = None
         self._num_started = 0
+        self._num_reported = 0
         self._begun: dict[str, dict[str, Any]] = {}
         self._seen = 0
         self._breaks_seen = 0
         self._breaks_when: list[tuple[int, str]] = []
         """Step and phase of each graph break that is not reported yet."""
-        self._caches_seen: dict[str, dict[str, int]] = {}
+        self._caches = CompileCaches()
+        self._caches_seen: Layers = {}
         # Torch keeps the metrics of 64 frames by default; one block may compile more.
         dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
         callback_handler.register_start_callback(self._on_start)
@@ -137,6 +128,9 @@ class CompileObserver:
 
     def report(self) -> None:
         """Writes the compiler's own metrics and the graph breaks since the last report."""
+        if self._num_started == self._num_reported:
+            return
+        self._num_reported = self._num_started
         for metrics in dynamo_utils.get_compilation_metrics():
             now = {"step": self.step, "phase": self.phase}
             when = self._begun.get(metrics.compile_id or "", now)
@@ -176,14 +170,7 @@ class CompileObserver:
 
     def _report_caches(self) -> None:
         """Writes how often each layer of the compile cache was hit, missed and passed by so far."""
-        found = {
-            layer: {
-                outcome: dynamo_utils.counters[group][name] if name else 0
-                for outcome, name in zip(("hit", "miss", "bypass"), names, strict=True)
-            }
-            for layer, (group, *names) in CACHE_COUNTERS.items()
-        }
-        found = {layer: counts for layer, counts in found.items() if any(counts.values())}
+        found = self._caches.counts()
         if found != self._caches_seen:
             self._caches_seen = found
             self._log.append("compile_cache", step=self.step, phase=self.phase, layers=found)

@@ -1,7 +1,7 @@
 """How the device and its CPUs fared while a block ran, as `device` events of the journal.
 
-Asked before and after a block, never within one: what it costs is no part of any step
-(benchmarks/monitor_cost.py).
+Asked before and after a block, never within one: what it costs is no part of any step. A driver can
+take milliseconds to answer (benchmarks/monitor_cost.py), so not every short block is watched.
 """
 
 import time
@@ -20,14 +20,31 @@ WORTH_NAMES = 0.10
 NAMES_EVERY_SECONDS = 2.0
 """Looking through all processes takes milliseconds."""
 MAX_NAMED = 5
+MAX_SHARE = 0.003
+"""Of the blocks' time, that watching them may take."""
+HEAD_START_SECONDS = 0.05
+"""What watching may take beyond its share, so that a short training is watched as well."""
+
+
+class Allowance:
+    """Keeps what watching takes to its share of the time that blocks take."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.blocks = 0.0
+
+    @property
+    def is_left(self) -> bool:
+        return self.spent <= HEAD_START_SECONDS + MAX_SHARE * self.blocks
 
 
 class DeviceMonitor:
-    """Watches the blocks of one run."""
+    """Watches blocks of one run: all of them, unless they are over too soon for that."""
 
     def __init__(self, experiment_id: str, device: torch.device, log: EventLog) -> None:
         """Records how the device is before the first block, too."""
         self._log = log
+        self._allowance = Allowance()
         self._names_next = 0.0
         self._family = Family(experiment_id)
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
@@ -37,12 +54,20 @@ class DeviceMonitor:
 
     def begin(self) -> None:
         """A block is about to start."""
-        if self._nvidia is not None:
-            self._nvidia.begin()
-        self._cpus.begin()
+        self._begun = time.perf_counter()
+        self._watches = self._allowance.is_left
+        if self._watches:
+            if self._nvidia is not None:
+                self._nvidia.begin()
+            self._cpus.begin()
+        self._started = time.perf_counter()
 
     def end(self, *, round: int, first_step: int) -> None:
         """The block is over and the device has nothing left to do."""
+        ended = time.perf_counter()
+        self._allowance.blocks += ended - self._started
+        if not self._watches:
+            return
         cpus = self._cpus.end()
         device: dict[str, Any]
         if self._nvidia is not None:
@@ -50,6 +75,7 @@ class DeviceMonitor:
         else:
             device = {"processes": self._busy_strangers(cpus)}
         self._log.append("device", round=round, first_step=first_step, **cpus, **device)
+        self._allowance.spent += self._started - self._begun + time.perf_counter() - ended
 
     def _busy_strangers(self, cpus: dict[str, Any]) -> list[Stranger]:
         now = time.monotonic()

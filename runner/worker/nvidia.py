@@ -30,13 +30,14 @@ THROTTLE_REASONS = {
 """Bits of NVML's clock event reasons that hold clocks below what was asked for. Idle, and clocks
 that somebody set on purpose, are none."""
 THROTTLE_COUNTERS = {
-    0: "power cap",
-    1: "thermal slowdown",
-    2: "sync boost",
-    3: "board limit",
-    5: "reliability voltage",
+    74: "power cap",
+    269: "thermal slowdown",
+    76: "sync boost",
+    77: "board limit",
+    79: "reliability voltage",
 }
-"""NVML's performance policies that count the time for which they held clocks back."""
+"""NVML's fields that count the nanoseconds for which clocks were held back. All are answered in
+microseconds; nvmlDeviceGetViolationStatus, which tells the same, takes half a millisecond each."""
 
 NOT_RECORDED = (
     "Clocks, temperature, power, throttling and other processes on the device were not recorded"
@@ -122,14 +123,12 @@ class NvidiaDevice:
 
     def _throttle_counters(self) -> dict[str, float]:
         """Seconds for which each policy has held clocks back so far."""
-        counters = {
-            name: self._ask(pynvml.nvmlDeviceGetViolationStatus, policy)
-            for policy, name in THROTTLE_COUNTERS.items()
-        }
+        answers = self._ask(pynvml.nvmlDeviceGetFieldValues, list(THROTTLE_COUNTERS)) or ()
         return {
-            name: counter.violationTime / 1e9
-            for name, counter in counters.items()
-            if counter is not None
+            THROTTLE_COUNTERS[answer.fieldId]: answer.value.ullVal / 1e9
+            for answer in answers
+            if answer.nvmlReturn == pynvml.NVML_SUCCESS
+            and answer.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
         }
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:

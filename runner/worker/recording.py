@@ -1,6 +1,8 @@
 """What a block leaves in the journal: its steps, itself, and what callbacks recorded."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,22 +59,7 @@ class BlockRecorder:
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
             return
-        losses, norms = _read(steps.losses), _read(steps.gradient_norms)
-        terms = torch.stack(steps.terms).tolist() if steps.terms else []
-        rates = steps.learning_rates
-        for index in range(len(steps)):
-            self._log.append(
-                "step",
-                step=block.first_step + index,
-                epoch=block.epoch,
-                round=turn.round,
-                loss=losses[index] if losses else None,
-                seconds=cost.seconds[index],
-                compiled=steps.compiled[index],
-                learning_rate=rates[index] if rates else None,
-                gradient_norm=norms[index] if norms else None,
-                **({"losses": self._named(terms[index])} if terms else {}),
-            )
+        self._log.extend("step", self._rows(block, turn, steps, cost))
         self._log.append(
             "block",
             round=turn.round,
@@ -92,6 +79,27 @@ class BlockRecorder:
         for step, name, value in self._state.values:
             self._log.append("value", step=step, name=name, value=float(value))
         self._state.values.clear()
+
+    def _rows(
+        self, block: Block, turn: Turn, steps: Steps, cost: BlockCost
+    ) -> Iterator[dict[str, Any]]:
+        losses, norms = _read(steps.losses), _read(steps.gradient_norms)
+        terms = torch.stack(steps.terms).tolist() if steps.terms else []
+        rates = steps.learning_rates
+        for index, (seconds, compiled) in enumerate(zip(cost.seconds, steps.compiled, strict=True)):
+            row: dict[str, Any] = {
+                "step": block.first_step + index,
+                "epoch": block.epoch,
+                "round": turn.round,
+                "loss": losses[index] if losses else None,
+                "seconds": seconds,
+                "compiled": compiled,
+                "learning_rate": rates[index] if rates else None,
+                "gradient_norm": norms[index] if norms else None,
+            }
+            if terms:
+                row["losses"] = self._named(terms[index])
+            yield row
 
     def _named(self, terms: list[float]) -> dict[str, float]:
         return dict(zip(self._loss_names, terms, strict=True))
