@@ -75,14 +75,13 @@ class EventLog:
 
     def _write(self, data: bytes) -> None:
         """Writes all of `data` or none: a part that a full disk took is cut off again."""
-        before = os.fstat(self._file).st_size
         written = 0
         try:
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError:
             if written:
-                os.ftruncate(self._file, before)
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise
 
     def _resume(self) -> int:

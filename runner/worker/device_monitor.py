@@ -17,12 +17,12 @@ from runner.worker.processes import Family, Stranger, busy_strangers
 
 WORTH_NAMES = 0.10
 """Share of the CPU time from which on other processes are looked for by name."""
-NAMES_EVERY_SECONDS = 2.0
-"""Looking through all processes takes milliseconds."""
+NAMES_EVERY_SECONDS = 10.0
+"""Looking through all processes takes milliseconds. It is no part of the share that follows."""
 MAX_NAMED = 5
-MAX_SHARE = 0.003
+MAX_SHARE = 0.001
 """Of the blocks' time, that watching them may take."""
-HEAD_START_SECONDS = 0.05
+HEAD_START_SECONDS = 0.01
 """What watching may take beyond its share, so that a short training is watched as well."""
 
 
@@ -69,13 +69,11 @@ class DeviceMonitor:
         if not self._watches:
             return
         cpus = self._cpus.end()
-        device: dict[str, Any]
-        if self._nvidia is not None:
-            device = self._nvidia.end()
-        else:
-            device = {"processes": self._busy_strangers(cpus)}
-        self._log.append("device", round=round, first_step=first_step, **cpus, **device)
+        device = {} if self._nvidia is None else self._nvidia.end()
         self._allowance.spent += self._started - self._begun + time.perf_counter() - ended
+        if self._nvidia is None:
+            device["processes"] = self._busy_strangers(cpus)
+        self._log.append("device", round=round, first_step=first_step, **cpus, **device)
 
     def _busy_strangers(self, cpus: dict[str, Any]) -> list[Stranger]:
         now = time.monotonic()

@@ -34,14 +34,12 @@ class Objective:
 
     def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The total, and where there are several terms, these before weighing, (terms,)."""
+        if len(self._terms) == 1:
+            # The usual case pays for no list; with the weight 1 the loss passes untouched.
+            loss = self._terms[0](output, labels)
+            return (loss if self._weights[0] == 1 else self._weights[0] * loss), None
         terms = [term(output, labels) for term in self._terms]
-        # The model's own loss alone passes through untouched.
-        weighed = [
-            term if weight == 1 else weight * term
-            for weight, term in zip(self._weights, terms, strict=True)
-        ]
-        if len(weighed) == 1:
-            return weighed[0], None
+        weighed = [weight * term for weight, term in zip(self._weights, terms, strict=True)]
         parts = torch.stack([term.detach().float() for term in terms])
         return sum(weighed[1:], start=weighed[0]), parts
 
