@@ -229,16 +229,16 @@ def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
 
 
 def test_watching_takes_its_head_start_and_its_share_of_the_blocks_time_and_no_more() -> None:
-    """10 ms, and 1 ms of each second."""
+    """5 ms, and 1 ms of each second."""
     allowance = Allowance()
-    allowance.spent = 0.009
+    allowance.spent = 0.004
     assert allowance.is_left
-    allowance.spent = 0.013
+    allowance.spent = 0.008
     assert not allowance.is_left
     allowance.blocks = 2.0
-    assert not allowance.is_left, "12 ms are allowed"
+    assert not allowance.is_left, "7 ms are allowed"
     allowance.blocks = 4.0
-    assert allowance.is_left, "14 ms are allowed"
+    assert allowance.is_left, "9 ms are allowed"
 
 
 def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(

@@ -22,7 +22,7 @@ NAMES_EVERY_SECONDS = 10.0
 MAX_NAMED = 5
 MAX_SHARE = 0.001
 """Of the blocks' time, that watching them may take."""
-HEAD_START_SECONDS = 0.01
+HEAD_START_SECONDS = 0.005
 """What watching may take beyond its share, so that a short training is watched as well."""
 
 
