@@ -2,8 +2,8 @@
 
 Run from the project's root: `.venv/bin/python -m benchmarks.monitor_cost [device]`
 
-Prints the median time of the two looks at the device, before and after a block, and what that is of
-a block of 10 steps of 10 ms, shorter than most.
+Blocks of 0.1 s, shorter than most. Prints what a look around takes (the blocks in which there was
+time for one), what the other blocks take, and the share of the blocks' time that it is in all.
 """
 
 import statistics
@@ -14,37 +14,42 @@ from pathlib import Path
 
 import torch
 
-from runner.events import EventLog
+from runner.events import EventLog, read_events
 from runner.worker.device_monitor import DeviceMonitor
 
-REPEATS = 300
+BLOCKS = 200
 BLOCK_SECONDS = 0.1
 
 
 def main() -> None:
     device = torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
-    work = torch.randn(512, 512, device=device)
-    before, after = [], []
+    if device.type == "cuda":
+        torch.ones(1, device=device)
+    spent = []
     with tempfile.TemporaryDirectory() as folder:
-        log = EventLog(Path(folder) / "cost.jsonl")
+        journal = Path(folder) / "cost.jsonl"
+        log = EventLog(journal)
         monitor = DeviceMonitor("cost", device, log)
-        for repeat in range(REPEATS):
-            times = [time.perf_counter()]
+        for block in range(BLOCKS):
+            began = time.perf_counter()
             monitor.begin()
-            times.append(time.perf_counter())
-            work = torch.tanh(work @ work)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(time.perf_counter())
-            monitor.end(round=repeat, first_step=repeat)
-            times.append(time.perf_counter())
-            before.append(times[1] - times[0])
-            after.append(times[3] - times[2])
+            before = time.perf_counter() - began
+            time.sleep(BLOCK_SECONDS)
+            ended = time.perf_counter()
+            monitor.end(round=block, first_step=block)
+            spent.append(before + time.perf_counter() - ended)
         log.close()
-    looks = [statistics.median(seconds) for seconds in (before, after)]
-    share = sum(looks) / BLOCK_SECONDS
-    print(f"{device}: {looks[0] * 1e6:.0f} µs before a block, {looks[1] * 1e6:.0f} µs after it; "  # noqa: T201
-          f"{share * 100:.2f} % of a block of {BLOCK_SECONDS:g} s")  # fmt: skip
+        events = [event for event in read_events(journal)[0] if "round" in event]
+    looked = {event["round"] for event in events if "cpus" in event}
+    print(f"{device}: {described([spent[block] for block in looked])} with a look around, "  # noqa: T201
+          f"{described([spent[block] for block in range(BLOCKS) if block not in looked])} without; "
+          f"{sum(spent) / (BLOCKS * BLOCK_SECONDS) * 100:.3f} % of the time of blocks of "
+          f"{BLOCK_SECONDS:g} s")  # fmt: skip
+
+
+def described(seconds: list[float]) -> str:
+    median = statistics.median(seconds) if seconds else 0.0
+    return f"{len(seconds)} blocks of {median * 1e6:.0f} us"
 
 
 if __name__ == "__main__":

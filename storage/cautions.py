@@ -44,7 +44,7 @@ def cautions(
         *_about_likeness(processes),
         *_about_schedule(spec),
         *_about_control(spec, runs, floor),
-        *_about_rounds(runs, speedups),
+        *(() if spec.scenario == "cache" else _about_rounds(runs, speedups)),
         *((*ending(spec, processes), too_wide) if too_wide else ()),
         *filter(None, [alone(spec, runs)]),
         *device_cautions(spec, runs),

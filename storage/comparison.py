@@ -62,7 +62,13 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     baseline = _find(runs, "baseline")
     control = _find(runs, "control")
     pairs = [paired_blocks(baseline, run) for run in runs]
-    speedups = [paired_ratio(pair["baseline"], pair["other"], pair["process"]) for pair in pairs]
+    speedups = [
+        # Of caches only pairs of cold and warm processes are judged: storage.latency.
+        None
+        if spec.scenario == "cache"
+        else paired_ratio(pair["baseline"], pair["other"], pair["process"])
+        for pair in pairs
+    ]
     floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
     tested = [
         ratio.p_value if ratio is not None and run.role == "backend" else None
@@ -118,7 +124,7 @@ def _result(
     doubts: tuple[str, ...],
 ) -> Result:
     verdict: SpeedVerdict | None = None
-    if run.role == "backend" and len(run.steps):
+    if run.role == "backend" and len(run.steps) and spec.scenario != "cache":
         verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
     precision = spec.training.precision
     first_loss = None if run.losses.empty else float(run.losses.iloc[0])
@@ -150,7 +156,7 @@ def _result(
         parity=parity and break_parity(parity, inference.fault),
         inference_gap=inference.gap,
         training_loss_excess=training_loss_excess,
-        break_even=_break_even(run, pairs),
+        break_even=None if spec.scenario == "cache" else _break_even(run, pairs),
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,
         distinct_graph_breaks=run.num_distinct_graph_breaks,
@@ -171,7 +177,7 @@ def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
 def _parity(
     spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None, run: Evidence
 ) -> Parity | None:
-    if run.role != "backend" or spec.is_inference:
+    if run.role != "backend" or spec.is_inference or spec.scenario == "cache":
         return None
     if baseline is None:
         return rules.unknown("there is no baseline to compare with")

@@ -88,10 +88,11 @@ def _throttled(run: Evidence, _: Evidence | None) -> str | None:
 def _shared_device(run: Evidence, _: Evidence | None) -> str | None:
     if not _is_cuda(run):
         return None
-    with_others = [others for others in run.device["processes"] if others]
+    looks = run.device["processes"].dropna()
+    with_others = [others for others in looks if others]
     if not with_others:
         return None
-    said = f"in {len(with_others)} of {len(run.device)} samples"
+    said = f"in {len(with_others)} of {len(looks)} samples"
     first = run.device["round"].isna()
     before = any(run.device.loc[first, "processes"])
     return f"{said}, before the first block already" if before else said
@@ -119,7 +120,7 @@ def _stolen_cpu(run: Evidence, _: Evidence | None) -> str | None:
 
 
 def _quota(run: Evidence, _: Evidence | None) -> str | None:
-    steady = _steady(run)
+    steady = _steady(run).dropna(subset=["throttled_periods"])
     held_back = int((steady["throttled_periods"] > 0).sum())
     if not _many(held_back, len(steady)):
         return None

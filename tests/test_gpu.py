@@ -22,7 +22,7 @@ from runner.spec import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker import device_monitor, nvidia, training
+from runner.worker import nvidia, training
 from runner.worker.measuring import CudaClock
 from runner.worker.nvidia import NvidiaDevice
 from runner.worker.processes import Family
@@ -178,9 +178,9 @@ def test_the_device_that_torch_uses_tells_how_it_is() -> None:
 def test_another_process_on_the_device_is_noticed() -> None:
     """By its pid where the driver's pids mean something here; its memory in any case."""
     device = watched()
-    before = device.end()
+    before = {**device.end(), "processes": device.strangers()}
     with stranger_on_the_device() as pid:
-        during = device.end()
+        during = {**device.end(), "processes": device.strangers()}
     grown = during["device_memory_used_bytes"] - before["device_memory_used_bytes"]
     assert grown >= ONE_GIB
     if during["processes"] is None:
@@ -191,10 +191,7 @@ def test_another_process_on_the_device_is_noticed() -> None:
 
 
 @needs_nvml
-def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 60.0)
+def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(tmp_path: Path) -> None:
     events = run(on_gpu(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before and before["sm_clock_mhz"] > 0

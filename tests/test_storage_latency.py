@@ -52,6 +52,22 @@ def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store
     assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (4.0, None)
 
 
+def test_single_processes_are_not_judged_and_have_no_empty_columns(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pairs of cold and warm ones are: twenty steps of each would prove nothing."""
+    experiment = spec(repeats=1)
+    for label in ("baseline", "inductor-cold-1", "inductor-warm-1"):
+        record(store, label, 8.0, experiment)
+    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    printed = capsys.readouterr().out
+    header = next(line for line in printed.splitlines() if line.startswith("run "))
+    assert header.split() == ["run", "state", "step", "samples/s", "compile", "memory", "final",
+                              "loss"]  # fmt: skip
+    assert "warning" not in printed and "parity" not in printed
+    assert "filled caches, inductor: 8 s instead of 8 s" in printed
+
+
 def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store) -> None:
     experiment = spec(repeats=2)
     record(store, "inductor-cold-1", 8.0, experiment)

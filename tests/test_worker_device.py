@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from runner.worker import device_monitor, nvidia
 from runner.worker.cpu_monitor import CpuMonitor, cpu_frequency, machine_time
 from runner.worker.device_monitor import Allowance
 from runner.worker.nvidia import NvidiaDevice, Unavailable, named_reasons
-from runner.worker.processes import Family, busy_strangers
+from runner.worker.processes import Family, Stranger, busy_strangers
 from storage.comparison import compare
 from storage.store import Store
 from tests.loop import experiment, of_kind, run
@@ -251,6 +252,35 @@ def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
     (sample,) = of_kind(events, "device")
     first, *others = of_kind(events, "block")
     assert others and sample["first_step"] == first["first_step"]
+
+
+class QuickDevice:
+    """Stands for a GPU, which this machine may not have."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> dict[str, Any]:
+        return {"sm_clock_mhz": 1980}
+
+    def strangers(self) -> list[Stranger]:
+        return []
+
+
+def test_a_device_that_answers_quickly_is_asked_of_every_block_and_who_is_there_when_time_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: QuickDevice())
+    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 0.0)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    before, *samples = of_kind(events, "device")
+    assert "round" not in before
+    assert len(samples) == len(of_kind(events, "block")) > 2
+    assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
+    assert all(sample["wall_seconds"] > 0 for sample in samples)
+    first, *others = samples
+    assert {"processes", "cpus"} <= first.keys()
+    assert not any({"processes", "cpus"} & sample.keys() for sample in others)
 
 
 @needs_proc

@@ -1,7 +1,8 @@
 """How the device and its CPUs fared while a block ran, as `device` events of the journal.
 
-Asked before and after a block, never within one: what it costs is no part of any step. A driver can
-take milliseconds to answer (benchmarks/monitor_cost.py), so not every short block is watched.
+Asked before and after a block, never within one: what it costs is no part of any step
+(benchmarks/monitor_cost.py). What a driver answers in microseconds is asked of every block; what is
+to be read of all CPUs and processes, of as many as its time allows.
 """
 
 import time
@@ -21,13 +22,13 @@ NAMES_EVERY_SECONDS = 10.0
 """Looking through all processes takes milliseconds. It is no part of the share that follows."""
 MAX_NAMED = 5
 MAX_SHARE = 0.001
-"""Of the blocks' time, that watching them may take."""
+"""Of the blocks' time, that looking around may take."""
 HEAD_START_SECONDS = 0.005
-"""What watching may take beyond its share, so that a short training is watched as well."""
+"""What it may take beyond its share, so that a short training is watched as well."""
 
 
 class Allowance:
-    """Keeps what watching takes to its share of the time that blocks take."""
+    """Keeps what looking around takes to its share of the time that blocks take."""
 
     def __init__(self) -> None:
         self.spent = 0.0
@@ -39,7 +40,7 @@ class Allowance:
 
 
 class DeviceMonitor:
-    """Watches blocks of one run: all of them, unless they are over too soon for that."""
+    """Watches the blocks of one run."""
 
     def __init__(self, experiment_id: str, device: torch.device, log: EventLog) -> None:
         """Records how the device is before the first block, too."""
@@ -50,30 +51,40 @@ class DeviceMonitor:
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._nvidia = open_nvidia(experiment_id, device)
         if self._nvidia is not None:
-            log.append("device", **self._nvidia.end())
+            log.append("device", **self._nvidia.end(), processes=self._nvidia.strangers())
 
     def begin(self) -> None:
         """A block is about to start."""
+        if self._nvidia is not None:
+            self._nvidia.begin()
         self._begun = time.perf_counter()
-        self._watches = self._allowance.is_left
-        if self._watches:
-            if self._nvidia is not None:
-                self._nvidia.begin()
+        self._looks_around = self._allowance.is_left
+        if self._looks_around:
             self._cpus.begin()
         self._started = time.perf_counter()
 
     def end(self, *, round: int, first_step: int) -> None:
         """The block is over and the device has nothing left to do."""
         ended = time.perf_counter()
+        fields: dict[str, Any] = {"wall_seconds": ended - self._started}
+        if self._nvidia is not None:
+            fields |= self._nvidia.end()
+        if self._looks_around:
+            fields |= self._look_around()
         self._allowance.blocks += ended - self._started
-        if not self._watches:
-            return
-        cpus = self._cpus.end()
-        device = {} if self._nvidia is None else self._nvidia.end()
-        self._allowance.spent += self._started - self._begun + time.perf_counter() - ended
+        if self._nvidia is not None or self._looks_around:
+            self._log.append("device", round=round, first_step=first_step, **fields)
+
+    def _look_around(self) -> dict[str, Any]:
+        """What the CPUs did, and who else is there."""
+        asked = time.perf_counter()
+        fields = self._cpus.end()
+        if self._nvidia is not None:
+            fields["processes"] = self._nvidia.strangers()
+        self._allowance.spent += self._started - self._begun + time.perf_counter() - asked
         if self._nvidia is None:
-            device["processes"] = self._busy_strangers(cpus)
-        self._log.append("device", round=round, first_step=first_step, **cpus, **device)
+            fields["processes"] = self._busy_strangers(fields)
+        return fields
 
     def _busy_strangers(self, cpus: dict[str, Any]) -> list[Stranger]:
         now = time.monotonic()

@@ -98,11 +98,10 @@ class NvidiaDevice:
             }
             or None,
             "device_memory_used_bytes": None if memory is None else memory.used,
-            "processes": self.strangers(),
         }
 
     def strangers(self) -> list[Stranger] | None:
-        """Processes on the device that are none of the experiment's.
+        """Processes on the device that are none of the experiment's: the slowest of the questions.
 
         None where they cannot be told: in many containers the driver lists no processes, or those
         of the whole machine under numbers that mean others here.
