@@ -52,8 +52,9 @@ class BareLoop:
         self._data = workload.data.train.to(device)
         self._batch = batch
         self._device = device
-        capturable = {"capturable": True} if device.type == "cuda" else {}
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=1e-4, **capturable)
+        self._optimizer = torch.optim.Adam(
+            self._model.parameters(), lr=1e-4, capturable=device.type == "cuda"
+        )
 
     def block_seconds(self) -> float:
         order = torch.randperm(len(self._data), device=self._device)

@@ -27,7 +27,9 @@ CASES = ((3, 0.0), (3, 0.01), (5, 0.0), (5, 0.01), (10, 0.01))
 Floats = NDArray[np.float64]
 
 
-def simulate(random: np.random.Generator, repeats: int, deviation: float) -> tuple[Floats, Floats]:
+def simulate(
+    random: np.random.Generator, repeats: int, deviation: float
+) -> tuple[Floats, NDArray[np.int64]]:
     """Ratios of all rounds, and the process that each belongs to."""
     processes = np.repeat(np.arange(repeats), NUM_ROUNDS)
     shifts = random.normal(0, deviation, repeats)[processes] if deviation else 0.0

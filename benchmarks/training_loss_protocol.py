@@ -63,7 +63,7 @@ def original_protocol(backend: str) -> tuple[list[float], list[float], bool]:
     loaded = load_workload(spec)
     data, model = loaded.data, loaded.model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    order = torch.arange(len(data.train)).split(BATCH)
+    order = torch.split(torch.arange(len(data.train)), BATCH)
     batches = [data.train.batch(indices) for indices in order]
 
     def step(batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -6,7 +6,7 @@ comes from.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from functorch.compile import make_boxed_func
@@ -21,7 +21,7 @@ WRONG_EPSILON = 1e-3
 
 
 def _faithful(graph: GraphModule, inputs: list[Any]) -> Run:
-    return make_boxed_func(graph.forward)
+    return cast(Run, make_boxed_func(graph.forward))
 
 
 def _zeroed(graph: GraphModule, inputs: list[Any]) -> Run:
@@ -32,7 +32,7 @@ def _zeroed(graph: GraphModule, inputs: list[Any]) -> Run:
             for gradient in gradients
         )
 
-    return make_boxed_func(backward)
+    return cast(Run, make_boxed_func(backward))
 
 
 zeroed_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_zeroed)
@@ -46,7 +46,7 @@ def _scaled(graph: GraphModule, inputs: list[Any]) -> Run:
             for gradient in graph(*arguments)
         )
 
-    return make_boxed_func(backward)
+    return cast(Run, make_boxed_func(backward))
 
 
 scaled_gradients = aot_autograd(fw_compiler=_faithful, bw_compiler=_scaled)
