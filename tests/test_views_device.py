@@ -108,9 +108,9 @@ def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:  # noqa: F8
 
 def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
     allowance = CpuAllowance(in_machine=8, cpus=frozenset(range(8)), quota=None)
-    assert before_launch(allowance, load=1.9) == ""
-    assert "load average 3.5" in before_launch(allowance, load=3.5)
-    assert "on 8 CPUs" in before_launch(allowance, load=3.5)
+    assert before_launch(allowance, load=3.9) == ""
+    assert "load average 4.5" in before_launch(allowance, load=4.5)
+    assert "on 8 CPUs" in before_launch(allowance, load=4.5)
 
 
 def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(

@@ -9,7 +9,7 @@ from storage.device_doubts import SHARED_CPU
 from storage.numbers import NUMBERS
 from views.links import linked
 
-BUSY_LOAD = 0.25
+BUSY_LOAD = 0.5
 """Load average over usable CPUs from which on somebody else is probably at work."""
 LATEST = 5
 """Samples that tell how it is now; one may be too short for the kernel's counting."""
