@@ -249,6 +249,14 @@ def test_a_model_that_cannot_run_is_said_to_fail_without_a_compiler(
     assert of_kind(events, "accuracy_status")[0]["message"] == "ValueError: not today"
 
 
+def test_weights_of_classes_are_in_double_precision_where_the_model_is(tmp_path: Path) -> None:
+    training = replace(experiment().training, losses=("CrossEntropyLoss:weight=(1,2,3,4,5)",))
+    events = here(tmp_path, "eager", backends=("eager",), training=training)
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert [status["notes"] for status in of_kind(events, "accuracy_status")] == [[], []]
+    assert None not in {event["rmse"] for event in of_kind(events, "accuracy")}
+
+
 def test_a_model_that_does_not_run_in_double_precision_is_compared_with_the_baseline_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

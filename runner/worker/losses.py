@@ -89,7 +89,8 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
 
 
 def _make_criterion(loss: Loss, workload: Workload) -> nn.Module:
-    """The criterion on the model's device, which its weights of classes, if any, must share."""
+    """The criterion on the model's device and in its precision, which its weights of classes, if
+    any, must share."""
     known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
     if loss.name not in known:
         near = difflib.get_close_matches(loss.name, known, n=3)
@@ -107,14 +108,19 @@ def _make_criterion(loss: Loss, workload: Workload) -> nn.Module:
             f"training.losses: {loss.name}:reduction={options['reduction']} cannot be used: every "
             "loss must be the mean over its targets, so that micro-batches can be weighed"
         )
-    parameter = next(workload.model.parameters(), None)
     try:
         criterion: nn.Module = getattr(nn, loss.name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
         raise WorkloadError(
             f"training.losses: {loss.options!r} do not fit torch.nn.{loss.name}: {error}"
         ) from error
-    return criterion if parameter is None else criterion.to(parameter.device)
+    return criterion.to(*_place(workload.model))
+
+
+def _place(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where the model computes, and what its logits are: float32, or double if its weights are."""
+    parameter = next(model.parameters(), torch.zeros(0))
+    return parameter.device, torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _is_criterion(kind: Any) -> bool:
@@ -127,9 +133,9 @@ def _is_criterion(kind: Any) -> bool:
 def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload: Workload) -> None:
     """Raises `WorkloadError` unless the criterion takes logits and labels such as will come."""
     data = workload.data
-    device = next((p.device for p in workload.model.parameters()), torch.device("cpu"))
+    device, dtype = _place(workload.model)
     if data.train.labels.is_floating_point():
-        labels = data.train.labels[:2].to(device)
+        labels = data.train.labels[:2].to(device, dtype)
         logits = torch.zeros_like(labels)
     else:
         ignores = training.last_batch == "pad" or bool((data.train.labels == IGNORE).any())
@@ -138,7 +144,7 @@ def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload:
         labels = torch.zeros(3 if num_classes == 2 else 2, dtype=torch.int64, device=device)
         if ignores:
             labels[-1] = IGNORE
-        logits = torch.zeros(len(labels), num_classes, device=device)
+        logits = torch.zeros(len(labels), num_classes, device=device, dtype=dtype)
     try:
         criterion(logits, labels)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
