@@ -101,6 +101,10 @@ def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:  # noqa: F8
     run = Recording(folder.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
     run.block([0.1] * 10, LOSSES[:10])
     run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})
+    clocks_alone = {name: SAMPLE[name] for name in ("sm_clock_mhz", "temperature_celsius")}
+    for _ in range(6):  # blocks without the time for a look at other processes
+        run.block([0.1] * 10, LOSSES[:10])
+        run.device(**clocks_alone, wall_seconds=1.0, throttle_reasons=["power cap"])
     said = without_links(text(opened("live", experiment=EXPERIMENT_ID)))
     assert "1,980 MHz, 50 \N{DEGREE SIGN}C; held back: power cap" in said
     assert "other processes on the device: make (pid 4711)" in said

@@ -19,7 +19,7 @@ from views import links
 from views.charts import by_run, line_style, over_steps
 from views.palette import NEUTRAL
 
-MAX_EXTRAPOLATION = 5
+MAX_EXTRAPOLATION = 10
 """Lines are extended to at most this many times the measured steps."""
 
 

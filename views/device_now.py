@@ -40,7 +40,8 @@ def while_running(samples: pd.DataFrame) -> str:
 
     `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
     """
-    latest = samples[samples["round"].notna()].sort_values("time").tail(LATEST)
+    blocks = samples[samples["round"].notna()].sort_values("time")
+    latest = blocks.tail(LATEST)
     if latest.empty:
         return ""
     last = latest.iloc[-1]
@@ -52,18 +53,20 @@ def while_running(samples: pd.DataFrame) -> str:
     parts = [state] if state else []
     if held_back:
         parts.append(f"{linked('held_back', 'held back')}: {', '.join(held_back)}")
-    if others := _others(latest, on_cuda=bool(told)):
+    # On CUDA not every block has a look at other processes.
+    looks = blocks[blocks["processes"].notna()].tail(LATEST)
+    if others := _others(looks, on_cuda=bool(told)):
         parts.append(others)
     return "; ".join(parts)
 
 
-def _others(latest: pd.DataFrame, *, on_cuda: bool) -> str:
-    seen = {one["pid"]: one["name"] for listed in latest["processes"] for one in listed or []}
+def _others(looks: pd.DataFrame, *, on_cuda: bool) -> str:
+    seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
     names = ", ".join(f"{name or '?'} (pid {pid})" for pid, name in seen.items())
     if on_cuda:
         return f"other processes on the device: {names}" if names else ""
-    capacity = (latest["wall_seconds"] * latest["cpus"]).sum()
-    taken = (latest["busy_cpu_seconds"] - latest["own_cpu_seconds"]).sum(min_count=1)
+    capacity = (looks["wall_seconds"] * looks["cpus"]).sum()
+    taken = (looks["busy_cpu_seconds"] - looks["own_cpu_seconds"]).sum(min_count=1)
     share = float(taken / capacity) if capacity and pd.notna(taken) else 0.0
     if share <= SHARED_CPU:
         return ""

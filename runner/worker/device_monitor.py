@@ -18,7 +18,7 @@ from runner.worker.processes import Family, Stranger, busy_strangers
 
 WORTH_NAMES = 0.10
 """Share of the CPU time from which on other processes are looked for by name."""
-NAMES_EVERY_SECONDS = 10.0
+NAMES_EVERY_SECONDS = 5.0
 """Looking through all processes takes milliseconds. It is no part of the share that follows."""
 MAX_NAMED = 5
 MAX_SHARE = 0.001
