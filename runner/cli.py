@@ -13,13 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from runner.capabilities import probe, read_capabilities
 from runner.checks import check, check_user_code
 from runner.cli_options import add_spec_options, read_spec
-from runner.conditions import add_fail_if
+from runner.conditions import Condition, add_fail_if
 from runner.errors import RunnerError
 from runner.locks import is_locked
 from runner.progress import RunProgress
@@ -78,10 +79,24 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
             break
         _print("The device cannot hold all runs at once; repeating them one after another.")
         experiment = repeat
-    # The comparison belongs to storage/, which the runner may not import: a process of its own.
-    command = [sys.executable, "-m", "storage", "compare", experiment.experiment_id]
+    return judge(data_dir, experiment.experiment_id, options.fail_if)
+
+
+def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
+    """Prints the comparison of an experiment's runs; its exit status.
+
+    That belongs to storage/, which the runner may not import: a process of its own.
+    """
+    if find_spec("duckdb") is None:
+        _print(
+            f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
+            "here: install it, or copy them into `runs/` of a data folder on a machine that has "
+            f"it, and say `python -m storage compare {experiment_id} --data-folder FOLDER`."
+        )
+        return BAD_INPUT
+    command = [sys.executable, "-m", "storage", "compare", experiment_id]
     command += ["--data-folder", str(data_dir.path)]
-    command += [f"--fail-if={condition}" for condition in options.fail_if]
+    command += [f"--fail-if={condition}" for condition in fail_if]
     return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
 

@@ -9,9 +9,11 @@ from typing import get_type_hints
 import pytest
 from changed import CHANGED, with_changes
 
+from runner import cli
 from runner.cli import parser
 from runner.cli_options import read_spec, spec_options, write_spec
 from runner.errors import InvalidSpec, RunnerError
+from runner.run_dir import DataDir
 from runner.spec import ExperimentSpec
 from views import reproduce
 
@@ -114,3 +116,14 @@ def test_help_groups_the_options_by_the_parts_of_a_specification(
     places = [help.index(f"\n{title}:\n") for title in titles]
     assert places == sorted(places)
     assert help.index("--patience") > places[-2]
+
+
+def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a GPU server where nothing but torch and transformers is installed."""
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    assert cli.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
+    said = capsys.readouterr().out
+    assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
+    assert "`python -m storage compare 20261121-093015-123456-7f3a --data-folder FOLDER`" in said
