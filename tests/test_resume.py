@@ -5,6 +5,8 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -82,30 +84,40 @@ def curve(run: RunDir) -> dict[int, tuple[float, float]]:
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
-def test_a_run_killed_at_20_random_steps_has_the_losses_of_one_that_was_not(
+def test_runs_killed_at_20_random_steps_have_the_losses_of_one_that_was_not(
     data_dir: DataDir, tmp_path: Path
 ) -> None:
-    killer = tmp_path / "killer.py"
-    killer.write_text(KILLER)
-    spec = experiment(callbacks=(f"{killer}:Killer",))
-    undisturbed, killed = only_run(data_dir, spec), only_run(data_dir, spec)
-    assert work(undisturbed, tmp_path) == 0
-    draw = random.Random(20)
+    """Two runs, side by side, are killed at ten steps each."""
     # Not before the first checkpoint: nothing could go on from there.
-    steps = sorted(draw.sample(range(7, NUM_STEPS), NUM_KILLS))
-    hooks = ("after_backward", "after_optimizer_step", "batch_end")
-    (tmp_path / "kills.txt").write_text("\n".join(f"{s} {draw.choice(hooks)}" for s in steps))
-    for _ in range(NUM_KILLS):
-        assert work(killed, tmp_path) == -signal.SIGKILL
-        killed.reopen()
-    assert work(killed, tmp_path) == 0
-    resumed = of_kind(read_events(killed.events_file)[0], "resumed")
-    assert [event["attempt"] for event in resumed] == list(range(2, NUM_KILLS + 2))
-    # Each went on from the last checkpoint before it was killed.
-    assert [event["step"] for event in resumed] == [step // 7 * 7 for step in steps]
-    assert curve(killed) == curve(undisturbed) and len(curve(killed)) == NUM_STEPS
-    ends = [of_kind(read_events(run.events_file)[0], "evaluation") for run in (killed, undisturbed)]
-    assert ends[0][-1]["loss"] == ends[1][-1]["loss"]
+    steps = random.Random(20).sample(range(7, NUM_STEPS), NUM_KILLS)
+    plans = [sorted(steps[:10]), sorted(steps[10:]), []]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
+    *killed, undisturbed = runs
+    for run, plan in zip(killed, plans, strict=False):
+        resumed = of_kind(read_events(run.events_file)[0], "resumed")
+        assert [event["attempt"] for event in resumed] == list(range(2, len(plan) + 2))
+        # It went on from the last checkpoint before it was killed.
+        assert [event["step"] for event in resumed] == [step // 7 * 7 for step in plan]
+        assert curve(run) == curve(undisturbed) and len(curve(run)) == NUM_STEPS
+        ends = [
+            of_kind(read_events(one.events_file)[0], "evaluation") for one in (run, undisturbed)
+        ]
+        assert ends[0][-1]["loss"] == ends[1][-1]["loss"]
+
+
+def killed_at(steps: list[int], data_dir: DataDir, folder: Path) -> RunDir:
+    """A run that was killed at these steps, each time in another place, and came to its end."""
+    code = Path(tempfile.mkdtemp(dir=folder))
+    (code / "killer.py").write_text(KILLER)
+    draw, hooks = random.Random(sum(steps)), ("after_backward", "after_optimizer_step", "batch_end")
+    (code / "kills.txt").write_text("\n".join(f"{step} {draw.choice(hooks)}" for step in steps))
+    run = only_run(data_dir, experiment(callbacks=(f"{code / 'killer.py'}:Killer",)))
+    for _ in steps:
+        assert work(run, code) == -signal.SIGKILL
+        run.reopen()
+    assert work(run, code) == 0
+    return run
 
 
 def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(data_dir: DataDir) -> None:

@@ -137,17 +137,18 @@ def test_the_seed_chooses_and_orders_the_samples(tmp_path: Path) -> None:
 
 def test_two_processes_see_the_same_tokens() -> None:
     # The trainer of vocabularies iterates over hash tables that differ between processes.
-    hashes = {
-        subprocess.run(
+    processes = [
+        subprocess.Popen(
             [sys.executable, "-c", HASH_OF_DATA],
             cwd=PROJECT_ROOT,
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
-        ).stdout.strip()
+        )
         for _ in range(3)
-    }
+    ]
+    hashes = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert {process.returncode for process in processes} == {0}
     (both,) = hashes
     assert len(set(both.split())) == 2
 
