@@ -217,7 +217,7 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
 def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 60.0)
+    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1000)
     events = run(experiment(), tmp_path / "e.jsonl")
     places = [(block["round"], block["first_step"]) for block in of_kind(events, "block")]
     samples = of_kind(events, "device")
@@ -229,24 +229,25 @@ def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
     assert environment["interop_threads"] >= 1
 
 
-def test_watching_takes_its_head_start_and_its_share_of_the_blocks_time_and_no_more() -> None:
-    """5 ms, and 1 ms of each second."""
+def test_looking_around_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time() -> None:
+    """1 ms of each second."""
     allowance = Allowance()
-    allowance.spent = 0.004
-    assert allowance.is_left
-    allowance.spent = 0.008
+    for _ in range(10):
+        assert allowance.is_left
+        allowance.take(1.0)
+    allowance.take(0.003)
     assert not allowance.is_left
     allowance.blocks = 2.0
-    assert not allowance.is_left, "7 ms are allowed"
+    assert not allowance.is_left, "2 ms are allowed"
     allowance.blocks = 4.0
-    assert allowance.is_left, "9 ms are allowed"
+    assert allowance.is_left, "4 ms are allowed"
 
 
 def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is watched before anybody knows what that takes."""
-    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 0.0)
+    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
     events = run(experiment(), tmp_path / "e.jsonl")
     (sample,) = of_kind(events, "device")
@@ -270,7 +271,7 @@ def test_a_device_that_answers_quickly_is_asked_of_every_block_and_who_is_there_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: QuickDevice())
-    monkeypatch.setattr(device_monitor, "HEAD_START_SECONDS", 0.0)
+    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
     events = run(experiment(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")

@@ -23,20 +23,27 @@ NAMES_EVERY_SECONDS = 5.0
 MAX_NAMED = 5
 MAX_SHARE = 0.001
 """Of the blocks' time, that looking around may take."""
-HEAD_START_SECONDS = 0.005
-"""What it may take beyond its share, so that a short training is watched as well."""
+FIRST_LOOKS = 10
+"""Looks that are free, so that a short training is watched as well, on a busy machine above all."""
 
 
 class Allowance:
     """Keeps what looking around takes to its share of the time that blocks take."""
 
     def __init__(self) -> None:
+        self.looks = 0
         self.spent = 0.0
         self.blocks = 0.0
 
     @property
     def is_left(self) -> bool:
-        return self.spent <= HEAD_START_SECONDS + MAX_SHARE * self.blocks
+        return self.looks < FIRST_LOOKS or self.spent < MAX_SHARE * self.blocks
+
+    def take(self, seconds: float) -> None:
+        """A look took so long."""
+        self.looks += 1
+        if self.looks > FIRST_LOOKS:
+            self.spent += seconds
 
 
 class DeviceMonitor:
@@ -81,7 +88,7 @@ class DeviceMonitor:
         fields = self._cpus.end()
         if self._nvidia is not None:
             fields["processes"] = self._nvidia.strangers()
-        self._allowance.spent += self._started - self._begun + time.perf_counter() - asked
+        self._allowance.take(self._started - self._begun + time.perf_counter() - asked)
         if self._nvidia is None:
             fields["processes"] = self._busy_strangers(fields)
         return fields
