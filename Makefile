@@ -16,8 +16,9 @@ run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
 	@$(BIN)/streamlit run dashboard.py --server.port $(PORT) --server.headless true
 
+# Two at a time, whole files: the tests of a file share what they set up, and many start processes.
 test: .venv/installed-dev chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-slow: .venv/installed-dev chromium
 	$(BIN)/python -m pytest -m slow --durations=0
