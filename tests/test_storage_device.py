@@ -155,6 +155,23 @@ def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> No
     )
 
 
+def test_only_samples_that_looked_for_processes_and_quotas_count(tmp_path: Path) -> None:
+    """Every other block had no time for that."""
+    other = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
+    clocks_alone = CALM_GPU | {"processes": None, "throttled_periods": None}
+    looked = CALM_GPU | {"processes": [other], "throttled_periods": 1}
+    samples = {
+        "baseline": always(**CALM_GPU),
+        "inductor": lambda block: looked if block == 4 else clocks_alone,
+    }
+    comparison = compared(record(tmp_path, CUDA, samples))
+    assert found(comparison, "Other processes were on the device: inductor in 1 of 1 samples; seen")
+    assert found(
+        comparison,
+        "The CPU quota of the container held runs back: inductor in 1 of 1 steady blocks.",
+    )
+
+
 def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | {"processes": None}))
     data_dir = record(tmp_path, CUDA, samples)
