@@ -170,11 +170,17 @@ class ExperimentSpec(Spec):
         return self.speed.repeats if self.scenario == "speed" else 1
 
     @property
+    def compares_runs(self) -> bool:
+        """Whether each run's times and losses are judged by the baseline's. In `cache` only pairs
+        of a cold and a warm process are, and in `accuracy` tensors."""
+        return self.scenario in ("train", "speed")
+
+    @property
     def _compared(self) -> list[Variant]:
         """Baseline, control and backends. Only where times or losses are compared is a control
         needed: elsewhere the reference in double precision shows what rounding does."""
         compared = [Variant(label="baseline", role="baseline")]
-        if self.control and self.scenario in ("train", "speed"):
+        if self.control and self.compares_runs:
             compared.append(Variant(label="control", role="control"))
         return [*compared, *map(parse_backend, self.backends)]
 

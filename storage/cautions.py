@@ -43,8 +43,8 @@ def cautions(
         *_about_resumed(processes),
         *_about_likeness(processes),
         *_about_schedule(spec),
-        *_about_control(spec, runs, floor),
-        *(() if spec.scenario == "cache" else _about_rounds(runs, speedups)),
+        *(_about_control(spec, runs, floor) if spec.compares_runs else ()),
+        *(_about_rounds(runs, speedups) if spec.compares_runs else ()),
         *((*ending(spec, processes), too_wide) if too_wide else ()),
         *filter(None, [alone(spec, runs)]),
         *device_cautions(spec, runs),
@@ -191,8 +191,6 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:
 def _about_control(
     spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
 ) -> Iterator[str]:
-    if spec.scenario in ("accuracy", "cache"):  # these have none
-        return
     control = next((run for run in runs if run.role == "control"), None)
     if control is None or control.steps.empty:
         why = _why_no_control(spec, control)

@@ -63,10 +63,9 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     control = _find(runs, "control")
     pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [
-        # Of caches only pairs of cold and warm processes are judged: storage.latency.
-        None
-        if spec.scenario == "cache"
-        else paired_ratio(pair["baseline"], pair["other"], pair["process"])
+        paired_ratio(pair["baseline"], pair["other"], pair["process"])
+        if spec.compares_runs
+        else None
         for pair in pairs
     ]
     floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
@@ -124,7 +123,7 @@ def _result(
     doubts: tuple[str, ...],
 ) -> Result:
     verdict: SpeedVerdict | None = None
-    if run.role == "backend" and len(run.steps) and spec.scenario != "cache":
+    if run.role == "backend" and len(run.steps) and spec.compares_runs:
         verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
     precision = spec.training.precision
     first_loss = None if run.losses.empty else float(run.losses.iloc[0])
@@ -156,7 +155,7 @@ def _result(
         parity=parity and break_parity(parity, inference.fault),
         inference_gap=inference.gap,
         training_loss_excess=training_loss_excess,
-        break_even=None if spec.scenario == "cache" else _break_even(run, pairs),
+        break_even=_break_even(run, pairs) if spec.compares_runs else None,
         graph_breaks=run.num_graph_breaks,
         recompiles=run.num_recompiles,
         distinct_graph_breaks=run.num_distinct_graph_breaks,
@@ -177,7 +176,7 @@ def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
 def _parity(
     spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None, run: Evidence
 ) -> Parity | None:
-    if run.role != "backend" or spec.is_inference or spec.scenario == "cache":
+    if run.role != "backend" or spec.is_inference or not spec.compares_runs:
         return None
     if baseline is None:
         return rules.unknown("there is no baseline to compare with")
