@@ -3,10 +3,16 @@
 From the project's root: `.venv/bin/python -m benchmarks.loop_overhead [device [model [rounds]]]`
 
 Two trainings of one model without a compiler take turns block by block in one process: a bare
-PyTorch loop that does the forward, backward and optimizer step and nothing else, and ours, timed
-from the start of its turn to its end, recording included. Prints the median over the rounds of
-bare / ours with its 95 % interval and the middle half of the rounds, the same for the difference in
-microseconds, and the time that recording takes per step.
+PyTorch loop that picks its samples, does forward, backward and optimizer step, and nothing else;
+and ours, timed from the start of its turn to its end, recording included. Prints medians over the
+rounds with their 95 % interval and the middle half of the rounds, per step:
+
+* bare / ours, and the difference;
+* the difference in what is not forward, backward, optimizer or waiting for the device, and what
+  bare / ours would be if these took both loops the same: they are the same work, and on a restless
+  host they vary by more than all the rest takes;
+* what picking samples takes the bare loop, where ours puts them in order once an epoch;
+* what recording takes.
 """
 
 import math
@@ -14,11 +20,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from runner.events import EventLog
 from runner.run_dir import RunDir
@@ -32,7 +41,7 @@ from runner.spec import (
 )
 from runner.turns import Turn
 from runner.worker.callbacks import TrainingState
-from runner.worker.measuring import MemoryUse
+from runner.worker.measuring import CudaClock, MemoryUse
 from runner.worker.plan import Block
 from runner.worker.recording import BlockCost, BlockRecorder, Steps
 from runner.worker.stepping import StepResult
@@ -41,13 +50,69 @@ from runner.worker.workload import Workload, load_workload
 from storage.resampling import median_interval
 
 BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
-RECORDED_BLOCKS = 250
+REPEATS = 250
+
+
+class Work:
+    """Sums up the time in what both loops do alike."""
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+        self.seconds = 0.0
+        self.wait = self._timed(lambda: wait_for(device))
+        """Until the device is idle."""
+        self._wait_before(CudaClock, "read")
+        self._time(type(model), "__call__")
+        self._time(torch.Tensor, "backward")
+        self._time(torch.optim.Adam, "step")
+        self._time(torch.optim.Adam, "zero_grad")
+
+    def _time(self, owner: Any, name: str) -> None:
+        setattr(owner, name, self._timed(getattr(owner, name)))
+
+    def _wait_before(self, owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def after_waiting(*arguments: Any) -> Any:
+            self.wait()
+            return function(*arguments)
+
+        setattr(owner, name, after_waiting)
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            started = time.perf_counter()
+            result = function(*arguments, **keywords)
+            self.seconds += time.perf_counter() - started
+            return result
+
+        return timed
+
+
+class Times:
+    """Seconds of each block of a loop, and those of them that were not the work."""
+
+    def __init__(self, work: Work) -> None:
+        self.blocks: list[float] = []
+        self.rest: list[float] = []
+        self._work = work
+
+    def start(self) -> None:
+        self._work.wait()
+        self._work.seconds = 0.0
+        self._started = time.perf_counter()
+
+    def end(self) -> None:
+        self._work.wait()
+        seconds = time.perf_counter() - self._started
+        self.blocks.append(seconds)
+        self.rest.append(seconds - self._work.seconds)
 
 
 class BareLoop:
     """A training as a person would write it."""
 
-    def __init__(self, workload: Workload, batch: int, device: torch.device) -> None:
+    def __init__(self, workload: Workload, work: Work, batch: int, device: torch.device) -> None:
+        self.times = Times(work)
         self._model = workload.model.to(device).train()
         self._data = workload.data.train.to(device)
         self._batch = batch
@@ -56,19 +121,33 @@ class BareLoop:
             self._model.parameters(), lr=1e-4, capturable=device.type == "cuda"
         )
 
-    def block_seconds(self) -> float:
+    def train_block(self) -> None:
         order = torch.randperm(len(self._data), device=self._device)
-        wait_for(self._device)
-        started = time.perf_counter()
+        self.times.start()
         for index in range(BLOCK_STEPS):
-            indices = order[index * self._batch : (index + 1) * self._batch]
-            batch = {name: tensor[indices] for name, tensor in self._data.inputs.items()}
-            loss = self._model(**batch, labels=self._data.labels[indices]).loss
+            inputs, labels = self._picked(order, index)
+            loss = self._model(**inputs, labels=labels).loss
             loss.backward()
             self._optimizer.step()
             self._optimizer.zero_grad()
-        wait_for(self._device)
-        return time.perf_counter() - started
+        self.times.end()
+
+    def picking_seconds(self) -> float:
+        """Time to pick the samples of one step, with nothing else to do."""
+        order = torch.randperm(len(self._data), device=self._device)
+        spent = []
+        for _ in range(REPEATS):
+            wait_for(self._device)
+            started = time.perf_counter()
+            for index in range(BLOCK_STEPS):
+                self._picked(order, index)
+            spent.append(time.perf_counter() - started)
+        return statistics.median(spent) / BLOCK_STEPS
+
+    def _picked(self, order: Tensor, index: int) -> tuple[dict[str, Tensor], Tensor]:
+        indices = order[index * self._batch : (index + 1) * self._batch]
+        inputs = {name: tensor[indices] for name, tensor in self._data.inputs.items()}
+        return inputs, self._data.labels[indices]
 
 
 class AlternatingTurns:
@@ -76,13 +155,10 @@ class AlternatingTurns:
 
     stop_requested = False
 
-    def __init__(self, bare: BareLoop, device: torch.device) -> None:
-        self.bare_seconds: list[float] = []
-        self.our_seconds: list[float] = []
+    def __init__(self, bare: BareLoop, work: Work) -> None:
+        self.times = Times(work)
         self._bare = bare
-        self._device = device
         self._round = -1
-        self._started = 0.0
 
     def ready(self) -> None:
         pass
@@ -90,15 +166,14 @@ class AlternatingTurns:
     def wait(self) -> Turn:
         self._round += 1
         if self._round % 2 == 0:
-            self.bare_seconds.append(self._bare.block_seconds())
-        wait_for(self._device)
-        self._started = time.perf_counter()
+            self._bare.train_block()
+        self.times.start()
         return Turn(round=self._round, position=self._round % 2)
 
     def done(self, *, finished: bool) -> None:
-        self.our_seconds.append(time.perf_counter() - self._started)
+        self.times.end()
         if self._round % 2 == 1:
-            self.bare_seconds.append(self._bare.block_seconds())
+            self._bare.train_block()
 
 
 def wait_for(device: torch.device) -> None:
@@ -120,7 +195,7 @@ def recording_seconds(folder: Path, device: torch.device) -> float:
     )
     result = StepResult(torch.rand((), device=device), terms=None, gradient_norm=None)
     spent = []
-    for number in range(RECORDED_BLOCKS):
+    for number in range(REPEATS):
         steps = Steps()
         wait_for(device)
         started = time.perf_counter()
@@ -162,22 +237,33 @@ def main() -> None:
         evaluation=EvaluationSpec(when="never"),
         block_steps=BLOCK_STEPS,
     )
-    turns = AlternatingTurns(BareLoop(load_workload(spec), batch, device), device)
     workload = load_workload(spec)
     workload.model.to(device)
+    work = Work(workload.model, device)
+    bare_loop = BareLoop(load_workload(spec), work, batch, device)
+    turns = AlternatingTurns(bare_loop, work)
     with tempfile.TemporaryDirectory() as folder:
         run = RunSpec(experiment_id="x", experiment=spec, variant=spec.variants[0])
         log = EventLog(Path(folder) / "events.jsonl")
         Trainer(run, workload, RunDir(Path(folder)), device, log).train(turns)
         cost = recording_seconds(Path(folder), device)
-    pairs = list(zip(turns.bare_seconds, turns.our_seconds, strict=True))[WARM_UP_ROUNDS:]
-    bare, ours = np.array(pairs).T
-    step = np.median(ours) / BLOCK_STEPS
+    bare, ours, bare_rest, our_rest = (
+        np.array(seconds[WARM_UP_ROUNDS:]) / BLOCK_STEPS * 1e6
+        for seconds in (
+            bare_loop.times.blocks,
+            turns.times.blocks,
+            bare_loop.times.rest,
+            turns.times.rest,
+        )
+    )
     sys.stdout.write(
         f"{name}, {model}, torch {torch.__version__}, "
-        f"{len(pairs)} rounds of {BLOCK_STEPS} steps of {step * 1e3:.2f} ms\n"
+        f"{len(ours)} rounds of {BLOCK_STEPS} steps of {np.median(ours) / 1e3:.2f} ms\n"
         f"bare / ours: {described(bare / ours, '.4f')}\n"
-        f"ours - bare: {described((ours - bare) / BLOCK_STEPS * 1e6, '.1f')} us per step\n"
+        f"ours - bare: {described(ours - bare, '.1f')} us per step\n"
+        f"the same beside the work: {described(our_rest - bare_rest, '.1f')} us per step\n"
+        f"bare / ours for it: {described(1 - (our_rest - bare_rest) / ours, '.4f')}\n"
+        f"picking samples: {bare_loop.picking_seconds() * 1e6:.1f} us per step of the bare loop\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
     )
 

@@ -41,15 +41,16 @@ class EventLog:
         """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
         self.extend(kind, (fields,))
 
-    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Records events of one kind and time, each with the fields of its row."""
+    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
+        """Records events of one kind and time, each with the fields of its row and those shared by
+        all, which are made into text only once."""
         with self._lock:
             now = time.time()
             if not self._buffer:
                 self._oldest = now
+            head = _text({"v": FORMAT_VERSION, "kind": kind, "time": now, **shared})[:-1]
             for fields in rows:
-                row = {"v": FORMAT_VERSION, "seq": self._seq, "kind": kind, "time": now, **fields}
-                self._buffer.append(_line(row))
+                self._buffer.append(f"{head},{_text({'seq': self._seq, **fields})[1:]}")
                 self._seq += 1
             waited = now - self._oldest
             if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
@@ -63,7 +64,7 @@ class EventLog:
                 self._torn = False
             while self._buffer:
                 batch = self._buffer[:MAX_BUFFERED_ROWS]
-                self._write("".join(row + "\n" for row in batch).encode())
+                self._write(("\n".join(batch) + "\n").encode())
                 del self._buffer[: len(batch)]
             if durable:
                 os.fdatasync(self._file)
@@ -129,14 +130,14 @@ def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[b
     return data[:length], offset + length
 
 
-def _line(row: dict[str, Any]) -> str:
+def _text(fields: dict[str, Any]) -> str:
     try:
-        line = _encode(row)
+        text = _encode(fields)
     except ValueError:
-        return _encode(_readable(row))
+        return _encode(_readable(fields))
     # Half of a surrogate pair, as in an undecodable path, is no JSON that DuckDB would read. Rows
     # with such a thing or with NaN are rare, and looking for them in every value would be slow.
-    return _encode(_readable(row)) if "\\ud" in line else line
+    return _encode(_readable(fields)) if "\\ud" in text else text
 
 
 def _readable(value: Any) -> Any:

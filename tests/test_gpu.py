@@ -22,7 +22,7 @@ from runner.spec import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker import nvidia, training
+from runner.worker import device_monitor, nvidia, training
 from runner.worker.measuring import CudaClock
 from runner.worker.nvidia import NvidiaDevice
 from runner.worker.processes import Family
@@ -191,7 +191,10 @@ def test_another_process_on_the_device_is_noticed() -> None:
 
 
 @needs_nvml
-def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(tmp_path: Path) -> None:
+def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1000)
     events = run(on_gpu(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before and before["sm_clock_mhz"] > 0

@@ -71,3 +71,13 @@ def test_targets_are_counted_by_token_where_labels_are_tokens() -> None:
     spec = TrainingSpec(batch_size=1, gradient_accumulation=2, seed=7)
     batches = EpochBatches(make_split({"inputs": labels}, labels), spec, 0, symbolic_size=False)
     assert sorted(batch.share.item() for batch in batches.window(0)) == [0.25, 0.75]
+
+
+def test_every_batch_lies_where_compiled_code_takes_it_as_it_is() -> None:
+    """Batches of 3 numbers of 8 bytes: every second one would begin between multiples of 16."""
+    spec = TrainingSpec(batch_size=3, seed=7)
+    batches = EpochBatches(split_of(12), spec, 0, symbolic_size=False)
+    tensors = [t for window in range(4) for t in batches.window(window)[0].inputs.values()]
+    assert len(tensors) == 8
+    assert all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    assert sorted(chain(*samples(batches, 4))) == list(range(12))

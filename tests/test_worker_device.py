@@ -20,7 +20,7 @@ from runner.run_dir import DataDir, RunDir
 from runner.spec import RunSpec
 from runner.worker import device_monitor, nvidia
 from runner.worker.cpu_monitor import CpuMonitor, cpu_frequency, machine_time
-from runner.worker.device_monitor import Allowance
+from runner.worker.device_monitor import Watch
 from runner.worker.nvidia import NvidiaDevice, Unavailable, named_reasons
 from runner.worker.processes import Family, Stranger, busy_strangers
 from storage.comparison import compare
@@ -217,7 +217,7 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
 def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1000)
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1000)
     events = run(experiment(), tmp_path / "e.jsonl")
     places = [(block["round"], block["first_step"]) for block in of_kind(events, "block")]
     samples = of_kind(events, "device")
@@ -229,25 +229,46 @@ def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
     assert environment["interop_threads"] >= 1
 
 
-def test_looking_around_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time() -> None:
-    """1 ms of each second."""
-    allowance = Allowance()
-    for _ in range(10):
-        assert allowance.is_left
-        allowance.take(1.0)
-    allowance.take(0.003)
-    assert not allowance.is_left
-    allowance.blocks = 2.0
-    assert not allowance.is_left, "2 ms are allowed"
-    allowance.blocks = 4.0
-    assert allowance.is_left, "4 ms are allowed"
+class Question:
+    """Takes its time to answer, by a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def begin(self) -> None: ...
+
+    def end(self) -> dict[str, Any]:
+        self.now += self._seconds
+        return {"answer": 42}
+
+
+def test_a_watch_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0.5 ms of each second: a question of 1.2 ms waits until all before it are paid for."""
+    question = Question(0.0012)
+    monkeypatch.setattr(device_monitor, "time", question)
+    watch = Watch(question.begin, question.end)
+
+    def is_watched(block_seconds: float) -> bool:
+        watch.begin()
+        return watch.end(block_seconds) == {"answer": 42}
+
+    assert all(is_watched(0.0) for _ in range(10))
+    # Allowed before each block: 0, 0.5, 1, 1.5 ms and so on; spent: 0, 1.2, 2.4, 3.6.
+    watched = [is_watched(1.0) for _ in range(9)]
+    assert watched == [False, True, False, True, False, True, False, False, True]
 
 
 def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is watched before anybody knows what that takes."""
-    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1)
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
     events = run(experiment(), tmp_path / "e.jsonl")
     (sample,) = of_kind(events, "device")
@@ -267,20 +288,26 @@ class QuickDevice:
         return []
 
 
-def test_a_device_that_answers_quickly_is_asked_of_every_block_and_who_is_there_when_time_allows(
+def slow_end(self: CpuMonitor) -> dict[str, Any]:
+    time.sleep(0.2)
+    return {"wall_seconds": 0.1, "cpus": 2}
+
+
+def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_rest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: QuickDevice())
-    monkeypatch.setattr(device_monitor, "FIRST_LOOKS", 1)
-    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
+    monkeypatch.setattr(CpuMonitor, "end", slow_end)
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
     events = run(experiment(), tmp_path / "e.jsonl")
     before, *samples = of_kind(events, "device")
     assert "round" not in before
-    assert len(samples) == len(of_kind(events, "block")) > 2
+    assert len(samples) == len(of_kind(events, "block")) > 3
     assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
     assert all(sample["wall_seconds"] > 0 for sample in samples)
-    first, *others = samples
-    assert {"processes", "cpus"} <= first.keys()
+    first, second, *others = samples
+    assert {"processes", "cpus"} <= first.keys() and "cpus" in second
     assert not any({"processes", "cpus"} & sample.keys() for sample in others)
 
 

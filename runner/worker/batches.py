@@ -4,6 +4,7 @@ A window of micro-batches makes one step.
 """
 
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,6 +15,9 @@ from runner.worker.data import Split
 
 EPOCH_SEED_STRIDE = 1_000_003
 """Keeps the orders of all epochs apart for neighbouring seeds."""
+
+INDUCTOR_ALIGNMENT = 16
+"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
 
 
 class MicroBatch(NamedTuple):
@@ -37,6 +41,7 @@ class Windows(Protocol):
 class EpochBatches:
     """The micro-batches of one epoch, by optimizer step, in an order that the seed fixes.
 
+    The samples are put in order once, and batches are cut from them, so that no step pays for it.
     The epoch's last window takes what is left. Each micro-batch weighs by its share of the window's
     targets (samples, or tokens), so a step is that of one large batch, however the window is cut.
     """
@@ -53,41 +58,34 @@ class EpochBatches:
         as a symbol, so that a smaller batch needs no code of its own."""
         device = split.labels.device
         self.epoch = epoch
-        seed = training.seed * EPOCH_SEED_STRIDE + epoch
-        self._split = split.for_epoch(seed)
         self._accumulation = training.gradient_accumulation
-        self._symbolic_size = symbolic_size
+        seed = training.seed * EPOCH_SEED_STRIDE + epoch
+        samples = split.for_epoch(seed)
         order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))
         size = training.batch_size
         if training.last_batch == "drop":
             order = order[: len(order) // size * size]
-        targets = [int(part.sum()) for part in torch.split(self._split.num_targets[order], size)]
-        self._num_real = len(order) - (len(targets) - 1) * size
-        self._is_padded = training.last_batch == "pad" and self._num_real < size
-        if self._is_padded:
-            order = torch.cat([order, order[:1].expand(size - self._num_real)])
-        self._indices = torch.split(order.to(device), size)
-        self._shares = self._shares_of(targets).to(device).unbind()
+        targets = [int(part.sum()) for part in torch.split(samples.num_targets[order], size)]
+        num_real = len(order)
+        if training.last_batch == "pad":
+            order = torch.cat([order, order[:1].expand(-num_real % size)])
+        batches = _cut(samples.batch(order.to(device), num_real), size)
+        if symbolic_size:
+            for tensor in chain.from_iterable(batch.values() for batch in batches):
+                torch._dynamo.mark_dynamic(tensor, 0)
+        shares = self._shares_of(targets).to(device).unbind()
+        self._batches = [MicroBatch(*both) for both in zip(batches, shares, strict=True)]
 
     def window(self, index: int) -> list[MicroBatch]:
         """The micro-batches of the epoch's step number `index`, counted from 0."""
         first = index * self._accumulation
-        end = min(first + self._accumulation, len(self._indices))
-        return [self._batch(number) for number in range(first, end)]
+        return self._batches[first : first + self._accumulation]
 
     def _shares_of(self, targets: list[int]) -> Tensor:
         size = self._accumulation
         totals = [sum(targets[start : start + size]) for start in range(0, len(targets), size)]
         shares = [count / totals[number // size] for number, count in enumerate(targets)]
         return torch.tensor(shares)
-
-    def _batch(self, number: int) -> MicroBatch:
-        is_short = self._is_padded and number == len(self._indices) - 1
-        inputs = self._split.batch(self._indices[number], self._num_real if is_short else None)
-        if self._symbolic_size:
-            for tensor in inputs.values():
-                torch._dynamo.mark_dynamic(tensor, 0)
-        return MicroBatch(inputs, self._shares[number])
 
 
 class FixedBatches:
@@ -106,3 +104,13 @@ class FixedBatches:
 
     def window(self, index: int) -> list[MicroBatch]:
         return self._windows[index % len(self._windows)]
+
+
+def _cut(samples: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+    columns = [map(_aligned, torch.split(tensor, size)) for tensor in samples.values()]
+    return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]
+
+
+def _aligned(part: Tensor) -> Tensor:
+    """The same, in memory of its own if compiled code would copy it at every step."""
+    return part if part.data_ptr() % INDUCTOR_ALIGNMENT == 0 else part.clone()

@@ -59,7 +59,8 @@ class BlockRecorder:
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
             return
-        self._log.extend("step", self._rows(block, turn, steps, cost))
+        rows = self._rows(block, steps, cost)
+        self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(
             "block",
             round=turn.round,
@@ -80,17 +81,13 @@ class BlockRecorder:
             self._log.append("value", step=step, name=name, value=float(value))
         self._state.values.clear()
 
-    def _rows(
-        self, block: Block, turn: Turn, steps: Steps, cost: BlockCost
-    ) -> Iterator[dict[str, Any]]:
+    def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> Iterator[dict[str, Any]]:
         losses, norms = _read(steps.losses), _read(steps.gradient_norms)
         terms = torch.stack(steps.terms).tolist() if steps.terms else []
         rates = steps.learning_rates
         for index, (seconds, compiled) in enumerate(zip(cost.seconds, steps.compiled, strict=True)):
             row: dict[str, Any] = {
                 "step": block.first_step + index,
-                "epoch": block.epoch,
-                "round": turn.round,
                 "loss": losses[index] if losses else None,
                 "seconds": seconds,
                 "compiled": compiled,

@@ -176,6 +176,8 @@ class Trainer:
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
+            # Lets go of the last epoch's samples before there are others.
+            self._windows = None
             training = self._experiment.training
             is_compiled = self._variant.backend is not None
             self._windows = EpochBatches(
