@@ -9,6 +9,7 @@ from changed import CHANGED
 from streamlit.testing.v1 import AppTest
 from test_views_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
 
+from runner import workload_spec
 from runner.capabilities import Device
 from runner.cli_options import spec_options
 from runner.options import parse_options, write_options
@@ -269,6 +270,19 @@ def test_the_columns_are_asked_that_task_and_data_have(
     monkeypatch.setitem(PRESETS, "quick", replace(preset, spec=start))
     labels = [field.label for field in opened("launch").text_input]
     assert [label for label in labels if label.endswith("column")] == asked
+
+
+def test_a_task_that_is_a_new_module_and_nothing_else_is_on_the_form(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    for module in (workload_form, workload_spec):
+        monkeypatch.setattr(module, "TASKS", (*TASKS, "ranking"))
+    app = opened("launch")
+    app.selectbox(key="quick.task").set_value("ranking").run()
+    app.text_input(key="quick.ranking.model").set_value("hub/model").run()
+    assert not app.exception and not app.error
+    spec = launched(app, folder)
+    assert (spec.task, spec.model.source) == ("ranking", "hub/model")
 
 
 def test_what_is_offered_for_each_task_is_known_to_the_specification():

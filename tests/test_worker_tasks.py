@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from runner.training_spec import EvaluationSpec, Metric
 from runner.worker.losses import Objective
 from runner.worker.models import perturb, weights_sha256
 from runner.worker.workload import load_workload
-from runner.workload_spec import TASKS
+from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA, TASKS
 from tests.workloads import BUILTIN, load, spec
+from views import evaluation_form, workload_form
 
 CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
 
@@ -50,6 +52,18 @@ def test_a_builtin_workload_trains_in_one_graph(
     assert ours.item() == losses()[0].item()
     ours.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("task", BUILTIN)
+def test_the_form_offers_what_a_task_takes_and_is_judged_by_and_nothing_else(task: str) -> None:
+    for model, data in product(BUILTIN_MODELS, {*BUILTIN_DATA} - {RANDOM_DATA}):
+        chosen = spec(task, model, data)
+        if model in workload_form.MODELS[task] and data in workload_form.DATA[task]:
+            metrics = load_workload(chosen).metrics
+            assert ("loss", *metrics) == evaluation_form.METRICS[task]
+        else:
+            with pytest.raises(WorkloadError, match="does not fit"):
+                load_workload(chosen)
 
 
 def test_every_task_says_on_its_first_line_what_the_model_learns() -> None:

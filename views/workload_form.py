@@ -23,7 +23,8 @@ MODELS = {
     "image_classification": ("builtin:vit-small",),
     SUITE_TASK: tuple(model.source for name in SUITE_SOURCES for model in SUITES[name].models),
 }
-"""Models that fit a task and need no download; one of one's own has none."""
+"""Models that fit a task and need no download; one of one's own has none, and of a task that is not
+listed any can be typed."""
 DATA = {
     "text_classification": ("builtin:reviews",),
     "masked_lm": ("builtin:reviews",),
@@ -122,8 +123,7 @@ def _ask_source(
         value = None if preset else "my_code.py:make_" + label.lower()
         answer = fields.ask(path, label, own, value=value, name=name)
     else:
-        value = None if preset else fitting[task][0]
-        answer = fields.ask(
-            path, label, other, choices=fitting[task], typed=True, value=value, name=name
-        )
+        offered = fitting.get(task, ())
+        value = None if preset or not offered else offered[0]
+        answer = fields.ask(path, label, other, choices=offered, typed=True, value=value, name=name)
     return str(answer)
