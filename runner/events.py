@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,22 @@ class EventLog:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
-        self.extend(kind, (fields,))
+        self.extend(kind, {}, **fields)
 
-    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
-        """Records events of one kind and time, each with the fields of its row and those shared by
-        all, which are made into text only once."""
+    def extend(self, kind: str, columns: Mapping[str, Sequence[Any]], **shared: Any) -> None:
+        """Records events of one kind and time, one for each place of the columns, which are equally
+        long; or a single one without any. The shared fields are those of all."""
         with self._lock:
             now = time.time()
             if not self._buffer:
                 self._oldest = now
             head = _text({"v": FORMAT_VERSION, "kind": kind, "time": now, **shared})[:-1]
-            for fields in rows:
-                self._buffer.append(f"{head},{_text({'seq': self._seq, **fields})[1:]}")
-                self._seq += 1
+            names = "".join(f',"{name}":%s' for name in columns)
+            line = head.replace("%", "%%") + ',"seq":%d' + names + "}"
+            rows = zip(*map(_texts, columns.values()), strict=True) if columns else [()]
+            lines = [line % (seq, *row) for seq, row in enumerate(rows, self._seq)]
+            self._buffer += lines
+            self._seq += len(lines)
             waited = now - self._oldest
             if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
                 self.flush()
@@ -130,14 +133,20 @@ def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[b
     return data[:length], offset + length
 
 
-def _text(fields: dict[str, Any]) -> str:
+def _texts(values: Sequence[Any]) -> list[str]:
+    """Each value as JSON: all at once where none has a comma of its own, as with numbers."""
+    texts = _text(values)[1:-1].split(",")
+    return texts if len(texts) == len(values) else [_text(value) for value in values]
+
+
+def _text(value: Any) -> str:
     try:
-        text = _encode(fields)
+        text = _encode(value)
     except ValueError:
-        return _encode(_readable(fields))
+        return _encode(_readable(value))
     # Half of a surrogate pair, as in an undecodable path, is no JSON that DuckDB would read. Rows
     # with such a thing or with NaN are rare, and looking for them in every value would be slow.
-    return _encode(_readable(fields)) if "\\ud" in text else text
+    return _encode(_readable(value)) if "\\ud" in text else text
 
 
 def _readable(value: Any) -> Any:

@@ -63,6 +63,34 @@ def test_a_diverged_loss_survives(journal: Path, loss: float) -> None:
     assert repr(float(event["loss"])) == repr(float(event["parts"][0])) == repr(loss)
 
 
+def test_events_written_at_once_read_like_those_written_one_by_one(journal: Path) -> None:
+    """Values with commas, per cent signs, quotes and no JSON of their own among plain numbers."""
+    columns = {
+        "step": [7, 8, 9],
+        "loss": [0.1, math.nan, -math.inf],
+        "losses": [{"a": 1.0, "b": 2.5}, {"a": 3.0, "b": math.nan}, {}],
+        "compiled": [True, False, None],
+        "note": ["100 %d, or so", '"', "%s"],
+    }
+    log = EventLog(journal)
+    log.append("first")
+    log.extend("step", columns, epoch=2, why="5 %s, in all")
+    for row in zip(*columns.values(), strict=True):
+        log.append("step", **dict(zip(columns, row, strict=True)), epoch=2, why="5 %s, in all")
+    with pytest.raises(ValueError, match="shorter"):
+        log.extend("step", {"step": [1, 2], "loss": [0.5]})
+    log.extend("step", {"step": [], "loss": []})
+    log.append("last")
+    log.close()
+    events, _ = read_events(journal)
+    assert [event.pop("seq") for event in events] == list(range(8))
+    assert len({event.pop("time") for event in events[1:4]}) == 1
+    for event in events[4:7]:
+        del event["time"]
+    assert events[1:4] == events[4:7]
+    assert events[2]["loss"] == "NaN" and events[2]["losses"] == {"a": 3.0, "b": "NaN"}
+
+
 def test_rows_wait_until_there_are_64_and_no_longer(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """What a block leaves in the journal: its steps, itself, and what callbacks recorded."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +58,8 @@ class BlockRecorder:
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
             return
-        rows = self._rows(block, steps, cost)
-        self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
+        columns = self._columns(block, steps, cost)
+        self._log.extend("step", columns, epoch=block.epoch, round=turn.round)
         self._log.append(
             "block",
             round=turn.round,
@@ -81,25 +80,21 @@ class BlockRecorder:
             self._log.append("value", step=step, name=name, value=float(value))
         self._state.values.clear()
 
-    def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> Iterator[dict[str, Any]]:
-        losses, norms = _read(steps.losses), _read(steps.gradient_norms)
-        terms = torch.stack(steps.terms).tolist() if steps.terms else []
-        rates = steps.learning_rates
-        for index, (seconds, compiled) in enumerate(zip(cost.seconds, steps.compiled, strict=True)):
-            row: dict[str, Any] = {
-                "step": block.first_step + index,
-                "loss": losses[index] if losses else None,
-                "seconds": seconds,
-                "compiled": compiled,
-                "learning_rate": rates[index] if rates else None,
-                "gradient_norm": norms[index] if norms else None,
-            }
-            if terms:
-                row["losses"] = self._named(terms[index])
-            yield row
-
-    def _named(self, terms: list[float]) -> dict[str, float]:
-        return dict(zip(self._loss_names, terms, strict=True))
+    def _columns(self, block: Block, steps: Steps, cost: BlockCost) -> dict[str, list[Any]]:
+        """The fields of the steps' events."""
+        unknown = [None] * len(steps)
+        columns = {
+            "step": [*range(block.first_step, block.first_step + len(steps))],
+            "loss": _read(steps.losses) or unknown,
+            "seconds": cost.seconds,
+            "compiled": steps.compiled,
+            "learning_rate": steps.learning_rates or unknown,
+            "gradient_norm": _read(steps.gradient_norms) or unknown,
+        }
+        if steps.terms:
+            terms = torch.stack(steps.terms).tolist()
+            columns["losses"] = [dict(zip(self._loss_names, row, strict=True)) for row in terms]
+        return columns
 
 
 def _read(tensors: list[Tensor]) -> list[float]:
