@@ -18,7 +18,7 @@ from runner.cpus import CpuAllowance, cpu_allowance, explain_threads
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunDir
 from runner.spec import RunSpec
-from runner.worker import device_monitor, nvidia
+from runner.worker import device_monitor, nvidia, processes
 from runner.worker.cpu_monitor import CpuMonitor, cpu_frequency, machine_time
 from runner.worker.device_monitor import Watch
 from runner.worker.nvidia import NvidiaDevice, Unavailable, named_reasons
@@ -354,6 +354,22 @@ def test_busy_processes_are_named_and_the_familys_are_not() -> None:
             assert child.pid not in _busy_pids()
     finally:
         os.kill(pid, 9)
+
+
+def test_the_kernels_own_threads_are_nobody_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lines in /proc as Linux 6.18 writes them: a kworker, and `cat`."""
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    lines = {
+        41: "41 (kworker/u8:1-ext4-rsv) R 2 0 0 0 -1 69238880 0 0 0 0 0 7 0 0 20 0 1 0 25 0 0",
+        42: "42 (cat) R 40 40 38 0 -1 4194304 127 0 0 0 0 0 0 0 20 0 1 0 25 0 0",
+    }
+    for pid, line in lines.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(line)
+        (tmp_path / str(pid) / "comm").write_text(line.split()[1][1:-1])
+    assert [stranger["name"] for stranger in busy_strangers(Family("x"))] == ["cat"]
 
 
 def _busy_pids() -> list[int]:

@@ -7,6 +7,10 @@ from typing import TypedDict
 
 PROC = Path("/proc")
 WORKER_MODULE = b"runner.worker"
+STATE, PARENT, FLAGS = 0, 1, 6
+"""Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
+KERNEL_THREAD = 0x0020_0000
+"""PF_KTHREAD among the flags, of Linux's include/linux/sched.h."""
 
 
 class Stranger(TypedDict):
@@ -63,16 +67,17 @@ def process_name(pid: int) -> str | None:
 
 
 def _running() -> Iterator[int]:
+    """Without the kernel's own threads, which work for somebody and cannot be ended."""
     for entry in PROC.glob("[0-9]*"):
         fields = _stat(int(entry.name))
-        if fields and fields[0] == "R":
+        if fields and fields[STATE] == "R" and not int(fields[FLAGS]) & KERNEL_THREAD:
             yield int(entry.name)
 
 
 def _parent(pid: int) -> int:
     """0 for a process that is gone or has none."""
     fields = _stat(pid)
-    return int(fields[1]) if fields else 0
+    return int(fields[PARENT]) if fields else 0
 
 
 def _stat(pid: int) -> list[str]:
