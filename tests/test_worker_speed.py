@@ -69,6 +69,15 @@ def test_fixed_batches_are_the_first_full_windows_whatever_the_last_batch_is() -
         assert later is batch
 
 
+def test_fixed_batches_hold_no_other_samples_in_memory() -> None:
+    """Of 24 samples of 16 tokens a fixed batch takes 4."""
+    spec = experiment(scenario="speed", speed=SpeedSpec(batches=2))
+    ((batch,), _) = map(FixedBatches(load_workload(spec).data.train, spec).window, range(2))
+    tokens = batch.inputs["input_ids"]
+    assert tokens.shape == (4, 16)
+    assert tokens.untyped_storage().nbytes() == 4 * 16 * 8
+
+
 @pytest.mark.parametrize("part", ["training", "inference"])
 def test_the_first_blocks_are_a_warm_up_and_the_compile_step_is_among_them(
     part: str, tmp_path: Path

@@ -99,8 +99,12 @@ class FixedBatches:
     def __init__(self, split: Split, experiment: ExperimentSpec) -> None:
         """`split` is on the device of the steps."""
         training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
-        first_epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
-        self._windows = [first_epoch.window(index) for index in range(experiment.num_fixed_batches)]
+        epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
+        # Copies, or the rest of the epoch's samples would stay on the device with them.
+        self._windows = [
+            [_copied(batch) for batch in epoch.window(index)]
+            for index in range(experiment.num_fixed_batches)
+        ]
 
     def window(self, index: int) -> list[MicroBatch]:
         return self._windows[index % len(self._windows)]
@@ -109,6 +113,11 @@ class FixedBatches:
 def _cut(samples: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
     columns = [map(_aligned, torch.split(tensor, size)) for tensor in samples.values()]
     return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]
+
+
+def _copied(batch: MicroBatch) -> MicroBatch:
+    inputs = {name: tensor.clone() for name, tensor in batch.inputs.items()}
+    return MicroBatch(inputs, batch.share.clone())
 
 
 def _aligned(part: Tensor) -> Tensor:
