@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -108,6 +108,30 @@ def test_a_resumed_training_is_that_of_an_uninterrupted_one_bit_for_bit(
     assert len(of_kind(parts, "resumed")) == 1
     losses = [{s["step"]: s["loss"] for s in of_kind(events, "step")} for events in (whole, parts)]
     assert losses[0] == losses[1] and len(losses[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("backend", "last_batch"),
+    [
+        ("inductor", "drop"),
+        ("inductor", "dynamic"),
+        ("inductor:mode=reduce-overhead", "drop"),
+        ("cudagraphs", "drop"),
+    ],
+)
+def test_batches_cut_from_an_epoch_at_any_byte_train_like_the_baselines(
+    tmp_path: Path, backend: str, last_batch: Literal["drop", "dynamic"]
+) -> None:
+    """Labels of 7 samples take 56 bytes, so that every second batch begins between multiples of
+    16; of 26 samples 5 are left over."""
+    spec = on_gpu(backends=(backend,))
+    spec = replace(spec, training=replace(spec.training, batch_size=7, last_batch=last_batch))
+    baseline = of_kind(run(spec, tmp_path / "baseline"), "step")
+    steps = of_kind(run(spec, tmp_path / "compiled", spec.variants[-1].label), "step")
+    assert len(steps) == len(baseline) == (6 if last_batch == "drop" else 8)
+    losses = [[step["loss"] for step in mine] for mine in (steps, baseline)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert [step["step"] for step in steps if step["compiled"]] == [0]
 
 
 def test_memory_and_device_are_recorded(tmp_path: Path) -> None:
