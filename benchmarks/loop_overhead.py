@@ -261,8 +261,8 @@ def main() -> None:
         f"{len(ours)} rounds of {BLOCK_STEPS} steps of {np.median(ours) / 1e3:.2f} ms\n"
         f"bare / ours: {described(bare / ours, '.4f')}\n"
         f"ours - bare: {described(ours - bare, '.1f')} us per step\n"
-        f"the same beside the work: {described(our_rest - bare_rest, '.1f')} us per step\n"
-        f"bare / ours for it: {described(1 - (our_rest - bare_rest) / ours, '.4f')}\n"
+        f"beside the work: {described(our_rest - bare_rest, '.1f')} us per step\n"
+        f"the work taken alike: {described(1 - (our_rest - bare_rest) / ours, '.4f')}\n"
         f"picking samples: {bare_loop.picking_seconds() * 1e6:.1f} us per step of the bare loop\n"
         f"recording: {cost * 1e6:.1f} us per step\n"
     )
