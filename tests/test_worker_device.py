@@ -311,6 +311,26 @@ def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_res
     assert not any({"processes", "cpus"} & sample.keys() for sample in others)
 
 
+def test_there_is_no_sample_of_a_device_without_its_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is too slow to be asked twice; a look around would be quick enough."""
+
+    class SlowDevice(QuickDevice):
+        def end(self) -> dict[str, Any]:
+            time.sleep(0.2)
+            return super().end()
+
+    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: SlowDevice())
+    monkeypatch.setattr(CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2})
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    _, *samples = of_kind(events, "device")
+    assert 1 <= len(samples) < len(of_kind(events, "block"))
+    assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
+
+
 @needs_proc
 def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) -> None:
     """As many of them as half the CPUs: they take about half of the time, far above a tenth."""
@@ -359,7 +379,7 @@ def test_busy_processes_are_named_and_the_familys_are_not() -> None:
 def test_the_kernels_own_threads_are_nobody_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their lines in /proc as Linux 6.18 writes them: a kworker, and `cat`."""
+    """Two lines of /proc, shortened, with the flags that Linux gave to a kworker and to `cat`."""
     monkeypatch.setattr(processes, "PROC", tmp_path)
     lines = {
         41: "41 (kworker/u8:1-ext4-rsv) R 2 0 0 0 -1 69238880 0 0 0 0 0 7 0 0 20 0 1 0 25 0 0",

@@ -64,8 +64,8 @@ class Watch:
 
 
 class DeviceMonitor:
-    """Watches the blocks of one run: what the driver tells, in microseconds, and apart from it what
-    takes longer, all CPUs and processes."""
+    """Watches the blocks of one run: what the driver tells, and apart from it what takes longer,
+    all CPUs and processes."""
 
     def __init__(self, experiment_id: str, device: torch.device, log: EventLog) -> None:
         """Records how the device is before the first block, too."""
@@ -76,6 +76,7 @@ class DeviceMonitor:
         self._nvidia = open_nvidia(experiment_id, device)
         self._watches = [Watch(self._cpus.begin, self._look_around)]
         if self._nvidia is not None:
+            # Before the look around: clocks fall soon after the work is over.
             self._watches.insert(0, Watch(self._nvidia.begin, self._nvidia.end))
             log.append("device", **self._nvidia.end(), processes=self._nvidia.strangers())
 
@@ -91,7 +92,6 @@ class DeviceMonitor:
         """The block is over and the device has nothing left to do."""
         seconds = time.perf_counter() - self._started
         fields: dict[str, Any] = {}
-        # The driver first: clocks fall soon after the work is over.
         for watch in self._watches:
             fields |= watch.end(seconds)
         if self._nvidia is None and "cpus" in fields:
