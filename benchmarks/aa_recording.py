@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from runner.events import EventLog, read_events
+from runner.events import read_events
 from runner.run_dir import RunDir
 from runner.spec import (
     DataSpec,
@@ -33,6 +33,7 @@ from runner.spec import (
 from runner.turns import Turn
 from runner.user_code import CODE_VARIABLE
 from runner.worker.callbacks import Callback, TrainingState
+from runner.worker.event_log import EventLog
 from runner.worker.training import Trainer
 from runner.worker.workload import Workload, load_workload
 

@@ -29,7 +29,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import (
     DataSpec,
@@ -41,6 +40,7 @@ from runner.spec import (
 )
 from runner.turns import Turn
 from runner.worker.callbacks import TrainingState
+from runner.worker.event_log import EventLog
 from runner.worker.measuring import CudaClock, MemoryUse
 from runner.worker.plan import Block
 from runner.worker.recording import BlockCost, BlockRecorder, Steps

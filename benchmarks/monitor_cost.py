@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
-from runner.events import EventLog, read_events
+from runner.events import read_events
 from runner.worker.device_monitor import DeviceMonitor
+from runner.worker.event_log import EventLog
 
 BLOCKS = 200
 BLOCK_SECONDS = 0.1

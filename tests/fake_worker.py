@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from runner.events import EventLog
 from runner.exits import WorkerExit
 from runner.run_dir import RunDir
+from runner.worker.event_log import EventLog
 from runner.worker.turn_source import TurnSource, open_turns
 
 SLEEPER = "import time; time.sleep(600)"

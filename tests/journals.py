@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.events import EventLog
 from runner.process import ProcessIdentity
 from runner.run_dir import Claim, RunDir, RunState
 from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
+from runner.worker.event_log import EventLog
 
 EXPERIMENT_ID = "20261121-093015-123456-7f3a"
 GONE = ProcessIdentity(pid=2**22 + 1, started="a boot long ago/1")

@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.events import EventLog, read_events
+from torch._dynamo.callback import callback_handler
+
+from runner.events import read_events
 from runner.run_dir import RunDir
 from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from runner.turns import Turn
+from runner.worker.event_log import EventLog
 from runner.worker.session import run_session
 
 
@@ -53,6 +56,7 @@ def run(
     log = EventLog(journal)
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
+    callback_handler.clear()  # or this run would watch the next one compile
     log.close()
     return read_events(journal)[0]
 

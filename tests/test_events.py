@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.events import EventLog, read_events
+from runner.events import read_events
 from runner.queue import PROJECT_ROOT
+from runner.worker.event_log import EventLog
 
 FILL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from runner.events import EventLog
+from runner.worker.event_log import EventLog
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = EventLog(Path(sys.argv[1]))
@@ -63,38 +64,46 @@ def test_a_diverged_loss_survives(journal: Path, loss: float) -> None:
     assert repr(float(event["loss"])) == repr(float(event["parts"][0])) == repr(loss)
 
 
-def test_events_written_at_once_read_like_those_written_one_by_one(journal: Path) -> None:
-    """Values with commas, per cent signs, quotes and no JSON of their own among plain numbers."""
-    columns = {
-        "step": [7, 8, 9],
-        "loss": [0.1, math.nan, -math.inf],
-        "losses": [{"a": 1.0, "b": 2.5}, {"a": 3.0, "b": math.nan}, {}],
-        "compiled": [True, False, None],
-        "note": ["100 %d, or so", '"', "%s"],
-    }
+def test_events_written_at_once_share_their_time_and_fields(journal: Path) -> None:
     log = EventLog(journal)
     log.append("first")
-    log.extend("step", columns, epoch=2, why="5 %s, in all")
-    for row in zip(*columns.values(), strict=True):
-        log.append("step", **dict(zip(columns, row, strict=True)), epoch=2, why="5 %s, in all")
-    with pytest.raises(ValueError, match="shorter"):
-        log.extend("step", {"step": [1, 2], "loss": [0.5]})
-    log.extend("step", {"step": [], "loss": []})
+    log.extend("step", [{"step": 7, "loss": 0.5}, {"step": 8, "loss": math.nan}], epoch=2)
+    log.extend("step", [])
     log.append("last")
     log.close()
     events, _ = read_events(journal)
-    assert [event.pop("seq") for event in events] == list(range(8))
-    assert len({event.pop("time") for event in events[1:4]}) == 1
-    for event in events[4:7]:
-        del event["time"]
-    assert events[1:4] == events[4:7]
-    assert events[2]["loss"] == "NaN" and events[2]["losses"] == {"a": 3.0, "b": "NaN"}
+    assert [event["seq"] for event in events] == [0, 1, 2, 3]
+    shared = {"v": 1, "kind": "step", "time": events[1]["time"], "epoch": 2}
+    assert events[1] == {**shared, "seq": 1, "step": 7, "loss": 0.5}
+    assert events[2] == {**shared, "seq": 2, "step": 8, "loss": "NaN"}
+
+
+def test_an_event_reads_as_it_was_written(journal: Path) -> None:
+    """Beside a null that was meant, a number that JSON has not is still one."""
+    fields = {
+        "note": 'null, "null" and \u2028 caf\u00e9',
+        "nothing": None,
+        "parts": [None, {"a": 1.0, "b": None}],
+        "small": 1e-300,
+        "large": 2**70,
+        "third": 1 / 3,
+        "flag": True,
+    }
+    log = EventLog(journal)
+    log.append("value", **fields)
+    log.append("value", **fields, rate=math.inf)
+    log.append("value", norm=None, value=math.nan)
+    log.close()
+    (plain, infinite, diverged), _ = read_events(journal)
+    assert {name: plain[name] for name in fields} == fields
+    assert {name: infinite[name] for name in fields} == fields and infinite["rate"] == "Infinity"
+    assert (diverged["norm"], diverged["value"]) == (None, "NaN")
 
 
 def test_rows_wait_until_there_are_64_and_no_longer(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.events.time.time", lambda: 1.8e9)
+    monkeypatch.setattr("runner.worker.event_log.time.time", lambda: 1.8e9)
     log = EventLog(journal)
     for step in range(63):
         log.append("step", step=step)
@@ -108,7 +117,7 @@ def test_rows_wait_a_tenth_of_a_second_and_no_longer(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1.8e9
-    monkeypatch.setattr("runner.events.time.time", lambda: now)
+    monkeypatch.setattr("runner.worker.event_log.time.time", lambda: now)
     log = EventLog(journal)
     log.append("step", step=0)
     now += 0.05
@@ -118,6 +127,17 @@ def test_rows_wait_a_tenth_of_a_second_and_no_longer(
     log.append("step", step=2)
     assert len(read_events(journal)[0]) == 3
     log.close()
+
+
+def test_a_closed_journal_does_not_write_into_the_file_that_is_opened_next(tmp_path: Path) -> None:
+    closed = EventLog(tmp_path / "closed.jsonl")
+    closed.close()
+    other = EventLog(tmp_path / "other.jsonl")
+    closed.append("step", step=0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        closed.flush()
+    other.close()
+    assert read_events(tmp_path / "other.jsonl")[0] == []
 
 
 def test_a_torn_tail_is_sealed_and_the_numbers_go_on(journal: Path) -> None:

@@ -136,6 +136,17 @@ def test_losses_that_are_not_finite_survive(data_dir: DataDir) -> None:
     assert losses[2:] == [math.inf, -math.inf]
 
 
+def test_texts_in_any_script_stay_as_they_are(data_dir: DataDir) -> None:
+    """Among them characters at which Python, not the journal, ends a line."""
+    text = 'caf\u00e9 \u65e5\u672c\u8a9e \U0001f600 \u2028\u2029\x85 \r\n\t \x00 "quoted" null'
+    recording = Recording(data_dir.runs, "baseline")
+    recording.log.append("error", error="Error", message=text)
+    recording.log.flush()
+    with Store.open(data_dir) as store:
+        assert store.ingest() == 1
+        assert store.query("SELECT message FROM errors")["message"].tolist() == [text]
+
+
 def test_a_journal_that_got_shorter_is_read_from_scratch(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "baseline").start()
     recording.block([0.1] * 10, [1.0] * 10)

@@ -13,13 +13,14 @@ import torch
 from torch._dynamo import callback
 from torch._dynamo import utils as dynamo_utils
 
-from runner.events import EventLog, read_events
+from runner.events import read_events
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import RunDir
 from runner.spec import DataSpec, ModelSpec, RunSpec, TrainingSpec
 from runner.user_code import CODE_VARIABLE
 from runner.worker.compile_caches import CompileCaches
 from runner.worker.compiling import CompileObserver
+from runner.worker.event_log import EventLog
 from runner.worker.source_lines import PACKAGES, TORCH, innermost_line, users_line
 from tests.loop import experiment, of_kind, run
 

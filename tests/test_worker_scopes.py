@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.callback import callback_handler
 
 from runner.errors import WorkloadError
 from runner.variants import parse_backend
@@ -29,7 +28,6 @@ def test_every_scope_trains_the_same(tmp_path: Path) -> None:
     baseline = [step["loss"] for step in of_kind(run(experiment(), tmp_path / "baseline"), "step")]
     for scope in ("iteration", "forward", "forward_backward", "blocks"):
         torch._dynamo.reset()
-        callback_handler.clear()
         losses = [step["loss"] for step in of_kind(run_scope(scope, tmp_path / scope), "step")]
         assert losses == pytest.approx(baseline, abs=1e-4), scope
 

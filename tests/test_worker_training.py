@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
 
 from runner.errors import WorkloadError
 from runner.spec import DataSpec, ModelSpec, TrainingSpec
-from runner.worker import measuring
+from runner.worker import measuring, training
+from runner.worker.batches import EpochBatches
 from runner.worker.measuring import CpuClock, PeakMemory
 from runner.worker.models import perturb, weights_sha256
 from runner.worker.optimizers import make_optimizers
@@ -223,6 +226,24 @@ def test_peak_memory_is_that_of_the_block_alone() -> None:
     low = memory.read().peak_bytes
     assert high is not None and low is not None
     assert high - before > 190e6 and high - low > 190e6
+
+
+def test_the_samples_of_an_epoch_are_gone_before_the_next_are_put_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a data set would need its memory three times over."""
+    epochs: WeakSet[EpochBatches] = WeakSet()
+    others_alive = []
+
+    class Watched(EpochBatches):
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            others_alive.append(len(epochs))
+            epochs.add(self)
+            super().__init__(*arguments, **keywords)
+
+    monkeypatch.setattr(training, "EpochBatches", Watched)
+    run(experiment(), tmp_path / "e.jsonl")
+    assert others_alive == [0, 0]
 
 
 def test_a_journal_of_a_run_is_plain_json(tmp_path: Path) -> None:

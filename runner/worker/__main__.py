@@ -7,12 +7,12 @@ from pathlib import Path
 
 from runner.cpus import cpu_allowance
 from runner.errors import RunnerError
-from runner.events import EventLog
 from runner.exits import WorkerExit, explain
 from runner.process import ProcessIdentity
 from runner.run_dir import Claim, RunDir
 from runner.spec import RunSpec
 from runner.turns import TURN_PIPES_VARIABLE
+from runner.worker.event_log import EventLog
 from runner.worker.failures import is_out_of_memory
 from runner.worker.turn_source import open_turns
 

@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 
 from runner.accuracy_spec import Part
-from runner.events import EventLog
 from runner.spec import RunSpec
 from runner.worker.compiling import MAX_REASON_CHARACTERS, CompileObserver
+from runner.worker.event_log import EventLog
 from runner.worker.failures import is_out_of_memory
 from runner.worker.sameness import default_tolerance, gradient_scales, judge
 from runner.worker.trial import BASELINE, Name, Outcome, Trial

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from runner.errors import WorkloadError
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import RunSpec
 from runner.training_spec import SplitName
 from runner.worker.checkpoints import Checkpoints
 from runner.worker.data import Split
+from runner.worker.event_log import EventLog
 from runner.worker.gradients import GradientStatistics
 from runner.worker.inference import Inference
 from runner.worker.predictions import Predictions

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import CheckpointSpec, EvaluationSpec
 from runner.worker.callbacks import Callback, Hooks, TrainingState
+from runner.worker.event_log import EventLog
 from runner.worker.schedules import LearningRate
 
 FORMAT = 1

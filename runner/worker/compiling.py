@@ -16,9 +16,9 @@ from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from runner.errors import WorkloadError
-from runner.events import EventLog
 from runner.variants import Variant
 from runner.worker.compile_caches import CompileCaches, Layers
+from runner.worker.event_log import EventLog
 from runner.worker.source_lines import innermost_line, short_path, users_line
 
 MAX_REASON_CHARACTERS = 2000

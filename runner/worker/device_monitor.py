@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from runner.cpus import cpu_allowance
-from runner.events import EventLog
 from runner.worker.cpu_monitor import CpuMonitor
+from runner.worker.event_log import EventLog
 from runner.worker.nvidia import NvidiaDevice, Unavailable
 from runner.worker.processes import Family, Stranger, busy_strangers
 

@@ -4,13 +4,13 @@ by blocks.
 
 import torch
 
-from runner.events import EventLog
 from runner.spec import RunSpec
 from runner.turns import Turn
 from runner.worker.batches import FixedBatches
 from runner.worker.callbacks import TrainingState
 from runner.worker.compiling import CompileObserver, compile_blocks
 from runner.worker.device_monitor import DeviceMonitor
+from runner.worker.event_log import EventLog
 from runner.worker.inference import Inference
 from runner.worker.measuring import PeakMemory, make_clock
 from runner.worker.plan import Block, plan_blocks

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from runner.events import EventLog
 from runner.worker.callbacks import Callback, TrainingState
+from runner.worker.event_log import EventLog
 
 STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
 

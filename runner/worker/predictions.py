@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from runner.errors import WorkloadError
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import RunSpec
 from runner.training_spec import SplitName
 from runner.worker.callbacks import Callback, TrainingState
 from runner.worker.data import Split
+from runner.worker.event_log import EventLog
 from runner.worker.inference import Inference
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.events import EventLog
 from runner.turns import Turn
 from runner.worker.callbacks import TrainingState
+from runner.worker.event_log import EventLog
 from runner.worker.measuring import MemoryUse
 from runner.worker.plan import Block
 from runner.worker.stepping import StepResult
@@ -58,8 +58,8 @@ class BlockRecorder:
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
             return
-        columns = self._columns(block, steps, cost)
-        self._log.extend("step", columns, epoch=block.epoch, round=turn.round)
+        rows = self._rows(block, steps, cost)
+        self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(
             "block",
             round=turn.round,
@@ -80,21 +80,32 @@ class BlockRecorder:
             self._log.append("value", step=step, name=name, value=float(value))
         self._state.values.clear()
 
-    def _columns(self, block: Block, steps: Steps, cost: BlockCost) -> dict[str, list[Any]]:
+    def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> list[dict[str, Any]]:
         """The fields of the steps' events."""
         unknown = [None] * len(steps)
-        columns = {
-            "step": [*range(block.first_step, block.first_step + len(steps))],
-            "loss": _read(steps.losses) or unknown,
-            "seconds": cost.seconds,
-            "compiled": steps.compiled,
-            "learning_rate": steps.learning_rates or unknown,
-            "gradient_norm": _read(steps.gradient_norms) or unknown,
-        }
+        columns = zip(
+            _read(steps.losses) or unknown,
+            cost.seconds,
+            steps.compiled,
+            steps.learning_rates or unknown,
+            _read(steps.gradient_norms) or unknown,
+            strict=True,
+        )
+        rows: list[dict[str, Any]] = [
+            {
+                "step": step,
+                "loss": loss,
+                "seconds": seconds,
+                "compiled": compiled,
+                "learning_rate": rate,
+                "gradient_norm": norm,
+            }
+            for step, (loss, seconds, compiled, rate, norm) in enumerate(columns, block.first_step)
+        ]
         if steps.terms:
-            terms = torch.stack(steps.terms).tolist()
-            columns["losses"] = [dict(zip(self._loss_names, row, strict=True)) for row in terms]
-        return columns
+            for row, terms in zip(rows, torch.stack(steps.terms).tolist(), strict=True):
+                row["losses"] = dict(zip(self._loss_names, terms, strict=True))
+        return rows
 
 
 def _read(tensors: list[Tensor]) -> list[float]:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 import transformers
 
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec, RunSpec
 from runner.worker.accuracy import AccuracyCheck
 from runner.worker.description import describe_workload
 from runner.worker.environment import describe_environment, find_device, set_precision
+from runner.worker.event_log import EventLog
 from runner.worker.forward_passes import ForwardPasses
 from runner.worker.models import perturb
 from runner.worker.training import Trainer

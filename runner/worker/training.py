@@ -5,7 +5,6 @@ from typing import Any, Literal
 import torch
 
 from runner.errors import WorkloadError
-from runner.events import EventLog
 from runner.run_dir import RunDir
 from runner.spec import RunSpec
 from runner.training_spec import MODEL_LOSS, SplitName
@@ -18,6 +17,7 @@ from runner.worker.compiling import CompileObserver, compile_blocks, make_compil
 from runner.worker.data import Split
 from runner.worker.device_monitor import DeviceMonitor
 from runner.worker.evaluation import evaluate
+from runner.worker.event_log import EventLog
 from runner.worker.inference import Inference
 from runner.worker.losses import Objective
 from runner.worker.measuring import PeakMemory, make_clock

@@ -13,7 +13,6 @@ import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
-from runner.events import EventLog
 from runner.run_dir import DataDir
 from runner.spec import (
     DataSpec,
@@ -25,6 +24,7 @@ from runner.spec import (
 )
 from runner.training_spec import Precision
 from runner.user_code import CODE_VARIABLE
+from runner.worker.event_log import EventLog
 from runner.worker.session import run_session
 from tests.faults import planted_faults
 from tests.loop import TurnsOnPaper

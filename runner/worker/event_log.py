@@ -1,0 +1,124 @@
+"""Writes the event journal of a run; `runner/events.py` says what it is, and reads it."""
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+FORMAT_VERSION = 1
+MAX_BUFFERED_ROWS = 64
+MAX_BUFFERED_SECONDS = 0.1
+
+
+class EventLog:
+    """Appends events to a journal. Safe to use from several threads of one process.
+
+    Rows wait in memory until there are 64, the oldest has waited 0.1 s when another one comes, or
+    `flush` is called. Rows that could not be written (a full disk) stay buffered, the error is
+    raised, and the next flush tries again, so nothing is lost or written twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock = threading.RLock()
+        self._buffer: list[bytes] = []
+        self._oldest = 0.0
+        self._torn = False
+        self._seq = self._resume()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
+        self.extend(kind, (fields,))
+
+    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
+        """Records events of one kind and time, each with the fields of its row and those that all
+        share."""
+        with self._lock:
+            now = time.time()
+            if not self._buffer:
+                self._oldest = now
+            head = {"v": FORMAT_VERSION, "kind": kind, "time": now, **shared}
+            for fields in rows:
+                self._buffer.append(_line({**head, "seq": self._seq, **fields}))
+                self._seq += 1
+            waited = now - self._oldest
+            if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:
+                self.flush()
+
+    def flush(self, *, durable: bool = False) -> None:
+        """Hands buffered rows to the operating system; `durable` also waits for the disk."""
+        with self._lock:
+            if self._torn:
+                self._write(b"\n")
+                self._torn = False
+            while self._buffer:
+                batch = self._buffer[:MAX_BUFFERED_ROWS]
+                self._write(b"".join(batch))
+                del self._buffer[: len(batch)]
+            if durable:
+                os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Writes what is buffered, waits for the disk and closes the journal."""
+        self.flush(durable=True)
+        os.close(self._file)
+        self._file = -1  # The system gives the old number to the next file that is opened.
+
+    def _write(self, data: bytes) -> None:
+        """Writes all of `data` or none: a part that a full disk took is cut off again."""
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError:
+            if written:
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise
+
+    def _resume(self) -> int:
+        """Finds the next `seq` in a journal that exists, and whether its last line is torn."""
+        size = os.fstat(self._file).st_size
+        if size == 0:
+            return 0
+        window = min(size, 1 << 20)
+        tail = os.pread(self._file, window, size - window)
+        self._torn = not tail.endswith(b"\n")
+        for line in reversed(tail.split(b"\n")):
+            try:
+                return int(orjson.loads(line)["seq"]) + 1
+            except (ValueError, KeyError, TypeError):
+                continue
+        return 0
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    try:
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:  # e.g. half of a surrogate pair, as in an undecodable path
+        return _readable_line(event)
+    # orjson makes a null of NaN and infinity. They are rare, and looking for them in every value
+    # would be slow.
+    is_faithful = line.count(b"null") == [*event.values()].count(None)
+    return line if is_faithful else _readable_line(event)
+
+
+def _readable_line(event: dict[str, Any]) -> bytes:
+    return (json.dumps(_readable(event), allow_nan=False) + "\n").encode()
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {key: _readable(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_readable(entry) for entry in value]
+    return value
