@@ -1,7 +1,8 @@
-"""What this machine offers: devices, torch, Dynamo backends, optimizers, a C++ compiler.
+"""What this machine offers: devices, torch, Dynamo backends, optimizers, tasks, a C++ compiler.
 
 Only a subprocess that imports torch can know; it takes seconds, so its answer is kept in the data
-folder and serves until another torch is installed or the answer is a day old.
+folder and serves until another torch is installed, there is another task, or the answer is a day
+old.
 """
 
 import json
@@ -17,6 +18,7 @@ from runner.errors import InvalidSpec, ProbeFailed
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, write_atomically
 from runner.spec import ExperimentSpec
+from runner.tasks import TASKS, Task
 
 PROBE_COMMAND = (sys.executable, "-m", "runner.worker.probe")
 MAX_AGE_SECONDS = 86_400.0
@@ -42,6 +44,7 @@ class Capabilities:
     backends: tuple[str, ...]
     debug_backends: tuple[str, ...]
     optimizers: tuple[str, ...]
+    tasks: dict[str, Task]
     cpp_compiler: str | None
     """Path of the C++ compiler that Inductor needs on the CPU; None if there is none."""
     time: float
@@ -54,6 +57,7 @@ class Capabilities:
             **{
                 **content,
                 "devices": tuple(Device(**device) for device in content["devices"]),
+                "tasks": {name: Task.from_dict(task) for name, task in content["tasks"].items()},
                 **{name: tuple(content[name]) for name in lists},
             }
         )
@@ -80,7 +84,8 @@ def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable
     fresh = 0 <= time.time() - found.time < MAX_AGE_SECONDS
-    return found if same_torch and same_python and fresh else None
+    same_tasks = set(found.tasks) == set(TASKS)
+    return found if same_torch and same_python and same_tasks and fresh else None
 
 
 def probe(data_dir: DataDir) -> Capabilities:

@@ -15,8 +15,9 @@ from runner.errors import RunnerError
 from runner.field_texts import field_texts
 from runner.options import parse_options, split_at_commas, write_options
 from runner.spec import ExperimentSpec
+from runner.tasks import TASKS
 from runner.validation import Spec
-from runner.workload_spec import BUILTIN, TASKS
+from runner.workload_spec import BUILTIN
 
 FLAGS = {
     "callbacks": "--callback",

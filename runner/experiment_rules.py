@@ -3,9 +3,10 @@
 import re
 from typing import TYPE_CHECKING
 
+from runner.tasks import check_task
 from runner.validation import require
 from runner.variants import Variant, parse_backend
-from runner.workload_spec import RANDOM_DATA, SUITE_TASK, USER_CODE, check_task
+from runner.workload_spec import RANDOM_DATA, SUITE_TASK, USER_CODE
 
 if TYPE_CHECKING:  # the specification asks for its rules when it is made
     from runner.spec import ExperimentSpec

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from runner.validation import Spec, require
@@ -32,21 +31,8 @@ SUITE_MODEL = re.compile(
     r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d*))?"
 )
 DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
-TASKS = tuple(
-    sorted(
-        file.stem
-        for file in (Path(__file__).parent / "worker" / "tasks").glob("*.py")
-        if not file.stem.startswith("_")
-    )
-)
-"""A task is a module in `runner/worker/tasks/`, named after its file."""
 USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")
 """`path.py:name`: a function or class in a person's own file."""
-
-
-def check_task(task: str) -> None:
-    """Raises `InvalidSpec` unless there is such a task."""
-    require(task in TASKS, "task", task, f"must be one of {', '.join(TASKS)}")
 
 
 class SuiteModelName(NamedTuple):

@@ -9,15 +9,14 @@ from changed import CHANGED
 from streamlit.testing.v1 import AppTest
 from test_views_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
 
-from runner import workload_spec
-from runner.capabilities import Device
+from runner import capabilities, tasks
+from runner.capabilities import Device, read_capabilities
 from runner.cli_options import spec_options
 from runner.options import parse_options, write_options
 from runner.queue import experiments
 from runner.run_dir import DataDir
-from runner.spec import ExperimentSpec, ModelSpec
-from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, TASKS
-from views import workload_form
+from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from views.presets import PRESETS, adjusted
 
 
@@ -272,26 +271,31 @@ def test_the_columns_are_asked_that_task_and_data_have(
     assert [label for label in labels if label.endswith("column")] == asked
 
 
-def test_a_task_that_is_a_new_module_and_nothing_else_is_on_the_form(
+def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ):  # fmt: skip
-    for module in (workload_form, workload_spec):
-        monkeypatch.setattr(module, "TASKS", (*TASKS, "ranking"))
+    for module in (tasks, capabilities):
+        monkeypatch.setattr(module, "TASKS", (*tasks.TASKS, "ranking"))
+    ranking = Task(learns="an order", samples="texts", labels="token", models=("a", "b"),
+                   metrics=("mae",))  # fmt: skip
+    keep(folder, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))
     app = opened("launch")
     app.selectbox(key="quick.task").set_value("ranking").run()
-    app.text_input(key="quick.ranking.model").set_value("hub/model").run()
-    assert not app.exception and not app.error
+    assert "* `ranking`: an order" in app.selectbox(key="quick.task").help
+    assert app.selectbox(key="quick.ranking.model").options == ["a", "b"]
+    assert app.selectbox(key="quick.metric").options == ["loss", "mae"]
+    assert app.multiselect(key="quick.predictions").disabled
+    app.text_input(key="quick.ranking.data").set_value("hub/texts").run()
+    labels = [field.label for field in app.text_input if field.label.endswith("column")]
+    assert labels == ["Text column"]
     spec = launched(app, folder)
-    assert (spec.task, spec.model.source) == ("ranking", "hub/model")
+    assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
 
 
-def test_what_is_offered_for_each_task_is_known_to_the_specification():
-    assert set(workload_form.MODELS) == set(workload_form.DATA) == set(TASKS) - {"custom"}
-    offered = {model for models in workload_form.MODELS.values() for model in models}
-    builtin = {model for model in offered if model.startswith("builtin:")}
-    assert builtin == {*BUILTIN_MODELS}
-    assert all(ModelSpec(source=model).from_suite for model in offered - builtin)
-    assert {data for sources in workload_form.DATA.values() for data in sources} == {*BUILTIN_DATA}
+def test_what_a_machine_of_before_a_task_said_no_longer_holds(folder: DataDir):  # noqa: F811
+    assert read_capabilities(folder) == MACHINE
+    keep(folder, replace(MACHINE, tasks={"suite": MACHINE.tasks["suite"]}))
+    assert read_capabilities(folder) is None
 
 
 def test_own_code_is_explained_where_no_folder_is_allowed(

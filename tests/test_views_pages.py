@@ -22,6 +22,7 @@ from runner.locks import FileLock
 from runner.process import ProcessIdentity
 from runner.queue import experiments
 from runner.run_dir import DataDir, RunState
+from runner.worker.probe import tasks
 from views import actions, progress, resources, words
 from views.presets import PRESETS, adjusted
 
@@ -33,6 +34,7 @@ MACHINE = Capabilities(
     backends=("cudagraphs", "inductor"),
     debug_backends=("aot_eager", "eager"),
     optimizers=("Adam", "AdamW", "SGD"),
+    tasks=tasks(),
     cpp_compiler="/usr/bin/g++",
     time=time.time(),
 )

@@ -1,22 +1,28 @@
 """What the tasks make of built-in models and data."""
 
-import importlib
+import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.spec import TrainingSpec
+from runner.queue import PROJECT_ROOT
+from runner.spec import ModelSpec, TrainingSpec
+from runner.tasks import Task
 from runner.training_spec import EvaluationSpec, Metric
 from runner.worker.losses import Objective
 from runner.worker.models import perturb, weights_sha256
+from runner.worker.probe import tasks
 from runner.worker.workload import load_workload
-from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA, TASKS
+from runner.workload_spec import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
 from tests.workloads import BUILTIN, load, spec
-from views import evaluation_form, workload_form
 
 CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
 
@@ -55,22 +61,60 @@ def test_a_builtin_workload_trains_in_one_graph(
 
 
 @pytest.mark.parametrize("task", BUILTIN)
-def test_the_form_offers_what_a_task_takes_and_is_judged_by_and_nothing_else(task: str) -> None:
+def test_a_task_takes_the_builtin_sources_that_it_names_and_no_others(task: str) -> None:
+    fits = tasks()[task]
     for model, data in product(BUILTIN_MODELS, {*BUILTIN_DATA} - {RANDOM_DATA}):
         chosen = spec(task, model, data)
-        if model in workload_form.MODELS[task] and data in workload_form.DATA[task]:
-            metrics = load_workload(chosen).metrics
-            assert ("loss", *metrics) == evaluation_form.METRICS[task]
+        if model in fits.models and data in fits.data:
+            assert load_workload(chosen).metrics == fits.metrics
         else:
             with pytest.raises(WorkloadError, match="does not fit"):
                 load_workload(chosen)
 
 
-def test_every_task_says_on_its_first_line_what_the_model_learns() -> None:
-    assert set(TASKS) == {*BUILTIN, "custom", "suite"}
-    for task in TASKS:
-        module = importlib.import_module(f"runner.worker.tasks.{task}")
-        assert (module.__doc__ or "").splitlines()[0].endswith(".")
+def test_every_builtin_source_fits_some_task_and_every_task_names_existing_ones() -> None:
+    every = tasks().values()
+    models = {model for task in every for model in task.models}
+    assert {model for model in models if ModelSpec(source=model).is_builtin} == {*BUILTIN_MODELS}
+    assert {data for task in every for data in task.data} == {*BUILTIN_DATA}
+
+
+NEW_TASK = '''
+"""The better of two texts."""
+
+from runner.tasks import Task
+from runner.worker.tasks import text_classification
+
+TASK = Task(learns="the better text", samples="texts", models=("builtin:bert-tiny",))
+
+
+def load(experiment):
+    return text_classification.load(experiment)
+'''
+USE_NEW_TASK = """
+import json
+from dataclasses import asdict
+from runner.cli_options import CHOICES
+from runner.spec import ExperimentSpec
+from runner.worker.probe import tasks
+from runner.worker.workload import load_workload
+
+assert "better" in CHOICES["task"]
+load_workload(ExperimentSpec(name="x", task="better"))
+print(json.dumps(asdict(tasks()["better"])))
+"""
+
+
+def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT_ROOT / "runner", tmp_path / "runner")
+    (tmp_path / "runner" / "worker" / "tasks" / "better.py").write_text(NEW_TASK)
+    done = subprocess.run(
+        [sys.executable, "-c", USE_NEW_TASK],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = Task.from_dict(json.loads(done.stdout.splitlines()[-1]))
+    assert (told.learns, told.models) == ("the better text", ("builtin:bert-tiny",))
 
 
 @pytest.mark.parametrize(

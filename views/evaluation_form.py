@@ -4,21 +4,14 @@ from typing import get_args
 
 import streamlit as st
 
+from runner.tasks import Task
 from runner.training_spec import Metric, SplitName
 from views.fields import Fields
 
-CLASS_METRICS = ("loss", "accuracy", "f1", "precision", "recall", "roc_auc")
-METRICS = {
-    "text_classification": CLASS_METRICS,
-    "image_classification": CLASS_METRICS,
-    "causal_lm": ("loss", "accuracy", "perplexity"),
-    "masked_lm": ("loss", "accuracy", "perplexity"),
-}
-"""What a task is judged by; one of one's own may be judged by any."""
 NEVER = "Nothing is evaluated"
 
 
-def ask_evaluation(fields: Fields, task: str, num_test_samples: int) -> bool:
+def ask_evaluation(fields: Fields, task: Task, num_test_samples: int) -> bool:
     """When and on which samples; whether at all."""
     splits = get_args(SplitName) if num_test_samples else ("train", "validation")
     no_test = "" if num_test_samples else " `test` is offered once there are test samples."
@@ -41,14 +34,14 @@ def ask_evaluation(fields: Fields, task: str, num_test_samples: int) -> bool:
             f"`plateau`. `train` takes long where there are many train samples.{no_test}",
             choices=splits, unless=never,
         )  # fmt: skip
-        fields.ask("evaluation.metric", "Metric", choices=METRICS.get(task, get_args(Metric)),
-                   unless=never)  # fmt: skip
+        metrics = ("loss", *task.metrics) if task.metrics else get_args(Metric)
+        fields.ask("evaluation.metric", "Metric", choices=metrics, unless=never)
     with ways:
         fields.ask(
             "evaluation.predictions", "Keep predictions for",
             "At the end, writes labels and logits of these samples to a file: for the confusion "
             f"matrix, and for the samples on which backends disagree.{no_test}", choices=splits,
-            unless="This task has an answer for every token" if task.endswith("_lm") else "",
+            unless="This task has an answer for every token" if task.labels == "token" else "",
         )  # fmt: skip
         compiled = fields.ask(
             "evaluation.compiled", "Evaluate the compiled model, too",

@@ -1,6 +1,7 @@
 """The form behind Launch: what is raced in plain view, everything else folded away by subject."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import streamlit as st
 
@@ -28,6 +29,13 @@ SETTINGS_HELP = (
 )
 
 
+class OwnWorkload(NamedTuple):
+    """Task and data of a preset for one's own data."""
+
+    task: workload_form.ChosenTask
+    source: str
+
+
 def spec_form(
     preset: str,
     start: ExperimentSpec,
@@ -44,7 +52,7 @@ def spec_form(
     own = None
     if start.data.is_file:  # what this preset is about, so in plain view
         with st.container(horizontal=True):
-            own = _ask_workload(fields, start)
+            own = _ask_workload(fields, start, machine)
     with st.container(gap="xsmall"):
         _ask_folded(fields, start, machine, own)
     try:
@@ -59,19 +67,19 @@ def spec_form(
 
 
 def _ask_folded(
-    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: tuple[str, str] | None
+    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload | None
 ) -> None:
-    """Everything that has a default which will do. `own`: task and data source, if asked above."""
+    """Everything that has a default which will do. `own`: what was asked above already."""
     with fields.subject("Task, model and data", "dataset"):
         left, middle, right = st.columns(3)
         with left:
-            task = own[0] if own else workload_form.ask_task(fields)
-            workload_form.ask_model(fields, start, task)
+            task = own.task if own else workload_form.ask_task(fields, start, machine)
+            workload_form.ask_model(fields, task)
         with middle:
-            source = own[1] if own else workload_form.ask_data(fields, start, task)
-            workload_form.ask_length(fields, task)
+            source = own.source if own else workload_form.ask_data(fields, task)
+            workload_form.ask_length(fields, task.fits)
         with right:
-            num_test = workload_form.ask_samples(fields, task, source)
+            num_test = workload_form.ask_samples(fields, source)
     with fields.subject("Batches, steps and precision", "view_module"):
         training_form.ask_batches(fields)
     with fields.subject("Optimizer and schedule", "trending_down"):
@@ -79,7 +87,7 @@ def _ask_folded(
     with fields.subject("Losses and gradients", "functions"):
         training_form.ask_losses(fields)
     with fields.subject("Evaluation and predictions", "fact_check"):
-        evaluated = evaluation_form.ask_evaluation(fields, task, num_test)
+        evaluated = evaluation_form.ask_evaluation(fields, task.fits, num_test)
     with fields.subject("Stopping early", "front_hand"):
         evaluation_form.ask_stopping(fields, evaluated)
     with fields.subject("Checkpoints", "save"):
@@ -92,10 +100,9 @@ def _ask_folded(
         _ask_experiment(fields, machine)
 
 
-def _ask_workload(fields: Fields, start: ExperimentSpec) -> tuple[str, str]:
-    """Task and data source."""
-    task = workload_form.ask_task(fields)
-    return task, workload_form.ask_data(fields, start, task)
+def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
+    task = workload_form.ask_task(fields, start, machine)
+    return OwnWorkload(task, workload_form.ask_data(fields, task))
 
 
 def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:

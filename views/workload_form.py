@@ -1,42 +1,14 @@
 """The part of the form that says what learns what: task, model, data."""
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
+from runner.capabilities import Capabilities
 from runner.spec import DataSpec, ExperimentSpec
-from runner.suites import SUITES
-from runner.workload_spec import (
-    BUILTIN,
-    DATA_FILE_SUFFIXES,
-    RANDOM_DATA,
-    SUITE_SOURCES,
-    SUITE_TASK,
-    TASKS,
-)
+from runner.tasks import Task
+from runner.workload_spec import BUILTIN, DATA_FILE_SUFFIXES
 from views.fields import Fields
 from views.own_code import show_permission
 
-BERTS = ("builtin:bert-tiny", "builtin:bert-base")
-MODELS = {
-    "text_classification": BERTS,
-    "masked_lm": BERTS,
-    "causal_lm": ("builtin:gpt2-tiny",),
-    "image_classification": ("builtin:vit-small",),
-    SUITE_TASK: tuple(model.source for name in SUITE_SOURCES for model in SUITES[name].models),
-}
-"""Models that fit a task and need no download; one of one's own has none, and of a task that is not
-listed any can be typed."""
-DATA = {
-    "text_classification": ("builtin:reviews",),
-    "masked_lm": ("builtin:reviews",),
-    "causal_lm": ("builtin:reviews",),
-    "image_classification": ("builtin:digits",),
-    SUITE_TASK: (RANDOM_DATA,),
-}
-TASK_HELP = (
-    "What the model learns: the label of a text or an image, hidden words of a text (`masked_lm`), "
-    "the next word (`causal_lm`), what a model and data of your own come with (`custom`), or "
-    "nothing: a model of PyTorch's benchmarks on random samples, for its speed (`suite`)."
-)
 OWN_MODEL = (
     "A function of your own, `path.py:function`: called without arguments, it returns an "
     "`nn.Module`."
@@ -46,16 +18,28 @@ OWN_DATA = (
 )
 
 
-def ask_task(fields: Fields) -> str:
-    task: str = fields.ask("task", "Task", TASK_HELP, choices=TASKS)
-    if task == "custom":
+class ChosenTask(NamedTuple):
+    """The task on the form."""
+
+    name: str
+    fits: Task
+    is_presets: bool
+    """Whether it is the one that the preset begins with."""
+
+
+def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
+    lines = [f"* `{name}`: {task.learns}" for name, task in machine.tasks.items()]
+    text = "\n".join(["What the model learns:\n", *lines])
+    name: str = fields.ask("task", "Task", text, choices=tuple(machine.tasks))
+    task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
+    if task.fits.samples == "functions":
         show_permission()
     return task
 
 
-def ask_model(fields: Fields, start: ExperimentSpec, task: str) -> None:
+def ask_model(fields: Fields, task: ChosenTask) -> None:
     _ask_source(
-        fields, "model.source", "Model", start, task, MODELS, OWN_MODEL,
+        fields, "model.source", "Model", task, task.fits.models, OWN_MODEL,
         "Built in with random weights, or type a hub name or a local folder.",
     )  # fmt: skip
     fields.ask(
@@ -65,30 +49,30 @@ def ask_model(fields: Fields, start: ExperimentSpec, task: str) -> None:
     )  # fmt: skip
 
 
-def ask_data(fields: Fields, start: ExperimentSpec, task: str) -> str:
+def ask_data(fields: Fields, task: ChosenTask) -> str:
     """Where the samples come from, and of a table which columns."""
-    images = task == "image_classification"
+    images = task.fits.samples == "images"
     folder = "a folder of images with one folder for each label, " if images else ""
     source = _ask_source(
-        fields, "data.source", "Data", start, task, DATA, OWN_DATA,
+        fields, "data.source", "Data", task, task.fits.data, OWN_DATA,
         f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
     )  # fmt: skip
     is_path = source.startswith(("/", ".", "~"))
     is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
-    if source.startswith(BUILTIN) or task == "custom" or is_folder:
+    if source.startswith(BUILTIN) or task.fits.samples == "functions" or is_folder:
         return source
     fields.ask("data.text_column", "Image column" if images else "Text column")
-    if task.endswith("classification"):
+    if task.fits.labels == "sample":
         fields.ask("data.label_column", "Label column")
     return source
 
 
-def ask_length(fields: Fields, task: str) -> None:
-    if task not in ("image_classification", "custom"):
+def ask_length(fields: Fields, task: Task) -> None:
+    if task.samples in ("texts", "random"):
         fields.ask("data.sequence_length", "Sequence length", lowest=4)
 
 
-def ask_samples(fields: Fields, task: str, source: str) -> int:
+def ask_samples(fields: Fields, source: str) -> int:
     """How many samples, and of a hub data set from which splits.
 
     Gives the number of test samples.
@@ -113,17 +97,15 @@ def _is_hub_name(source: str) -> bool:
 
 
 def _ask_source(
-    fields: Fields, path: str, label: str, start: ExperimentSpec, task: str,
-    fitting: Mapping[str, tuple[str, ...]], own: str, other: str,
+    fields: Fields, path: str, label: str, task: ChosenTask,
+    fitting: tuple[str, ...], own: str, other: str,
 ) -> str:  # fmt: skip
     """A model or data set that fits the task; each task remembers its own."""
-    preset = task == start.task
-    name = "" if preset else f"{task}.{label.lower()}"
-    if task == "custom":
-        value = None if preset else "my_code.py:make_" + label.lower()
+    name = "" if task.is_presets else f"{task.name}.{label.lower()}"
+    if task.fits.samples == "functions":
+        value = None if task.is_presets else "my_code.py:make_" + label.lower()
         answer = fields.ask(path, label, own, value=value, name=name)
     else:
-        offered = fitting.get(task, ())
-        value = None if preset or not offered else offered[0]
-        answer = fields.ask(path, label, other, choices=offered, typed=True, value=value, name=name)
+        value = None if task.is_presets or not fitting else fitting[0]
+        answer = fields.ask(path, label, other, choices=fitting, typed=True, value=value, name=name)
     return str(answer)

@@ -1,14 +1,18 @@
 """`python -m runner.worker.probe`: prints what this machine offers, as one line of JSON."""
 
+import importlib
 import inspect
 import json
 import platform
 import shutil
 import sys
+from dataclasses import asdict
 
 import torch
 import torch._dynamo
 from torch._inductor import config as inductor_config
+
+from runner.tasks import TASKS, Task
 
 
 def main() -> None:
@@ -20,6 +24,7 @@ def main() -> None:
         "backends": [name for name in every if name in usual],
         "debug_backends": [name for name in every if name not in usual],
         "optimizers": _optimizers(),
+        "tasks": {name: asdict(task) for name, task in tasks().items()},
         "cpp_compiler": _cpp_compiler(),
     }
     sys.stdout.write(json.dumps(found) + "\n")
@@ -52,6 +57,12 @@ def _optimizers() -> list[str]:
     classes = inspect.getmembers(torch.optim, inspect.isclass)
     unusable = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
     return [name for name, kind in classes if issubclass(kind, base) and name not in unusable]
+
+
+def tasks() -> dict[str, Task]:
+    """What fits each task, by its own word."""
+    modules = {name: importlib.import_module(f"runner.worker.tasks.{name}") for name in TASKS}
+    return {name: module.TASK for name, module in modules.items()}
 
 
 def _cpp_compiler() -> str | None:

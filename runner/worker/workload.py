@@ -1,13 +1,14 @@
 """What a task hands to the training loop: a model, samples, and how to judge its answers."""
 
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.training_spec import Metric
 from runner.worker.data import IGNORE, Dataset
 from runner.workload_spec import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
@@ -40,7 +41,7 @@ class Workload:
 def load_workload(experiment: ExperimentSpec) -> Workload:
     """The workload of the experiment's task; raises `WorkloadError` for one that cannot be had.
 
-    Each task is a module of `runner.worker.tasks` with a function `load`.
+    Each task is a module of `runner.worker.tasks`: its function `load`, and in `TASK` what fits it.
     """
     task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
     workload: Workload = task.load(experiment)
@@ -66,18 +67,16 @@ def _check_targets(data: Dataset) -> None:
             )
 
 
-def check_sources(
-    experiment: ExperimentSpec, *, models: Collection[str], data: Collection[str]
-) -> None:
+def check_sources(experiment: ExperimentSpec, task: Task) -> None:
     """Raises `WorkloadError` for a source that the task cannot use.
 
-    `models` and `data` are the built-in ones that it can; beside them it takes files and names of
-    the hub, but no functions, which are for the task `custom`.
+    Beside what it names itself it takes files and names of the hub, but no functions, which are
+    for the task `custom`.
     """
     known = BUILTIN_MODELS | BUILTIN_DATA
     for name, spec, usable in (
-        ("model.source", experiment.model, models),
-        ("data.source", experiment.data, data),
+        ("model.source", experiment.model, task.models),
+        ("data.source", experiment.data, task.data),
     ):
         source = spec.source
         is_foreign = source.startswith(BUILTIN) and source not in usable

@@ -4,16 +4,26 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.worker.data import IGNORE, Dataset, Split, make_split
 from runner.worker.models import make_model, text_shape
 from runner.worker.samples import choose_texts
 from runner.worker.tokenizing import make_tokenizer, tokenize
 from runner.worker.workload import TOKEN_METRICS, Workload, align_classes, check_sources
 
+TASK = Task(
+    learns="the next word of a text",
+    samples="texts",
+    labels="token",
+    models=("builtin:gpt2-tiny",),
+    data=("builtin:reviews",),
+    metrics=TOKEN_METRICS,
+)
+
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, models=("builtin:gpt2-tiny",), data=("builtin:reviews",))
+    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     tokenizer.padding_side = "right"
@@ -31,7 +41,7 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=model,
         data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
-        metrics=TOKEN_METRICS,
+        metrics=TASK.metrics,
         align=align_next_tokens,
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.training_spec import Metric
 from runner.worker.data import IGNORE, Dataset, Split, make_split
 from runner.worker.models import switch_off_dropout
@@ -24,6 +25,11 @@ from runner.worker.workload import (
     Workload,
     align_classes,
     align_numbers,
+)
+
+TASK = Task(
+    learns="what a model and data of your own come with",
+    samples="functions",
 )
 
 

@@ -9,6 +9,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.worker.data import Dataset, make_split
 from runner.worker.models import classification_settings, make_model
 from runner.worker.samples import choose_images, number_labels
@@ -17,10 +18,19 @@ from runner.worker.workload import CLASS_METRICS, Workload, align_classes, check
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 
+TASK = Task(
+    learns="the label of an image",
+    samples="images",
+    labels="sample",
+    models=(VIT,),
+    data=(DIGITS,),
+    metrics=CLASS_METRICS,
+)
+
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, models=(VIT,), data=(DIGITS,))
+    check_sources(experiment, TASK)
     encode = _make_encoder(experiment)
     samples = choose_images(experiment.data, experiment.training.seed)
     names, labels = number_labels(samples)
@@ -37,7 +47,7 @@ def load(experiment: ExperimentSpec) -> Workload:
             shape={"image_size": height, "num_channels": channels},
         ),
         data=Dataset(**splits, labels=names, vocabulary_size=None),
-        metrics=CLASS_METRICS,
+        metrics=TASK.metrics,
         align=align_classes,
     )
 

@@ -8,12 +8,21 @@ from transformers import AutoModelForMaskedLM
 
 from runner.errors import WorkloadError
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.worker.data import IGNORE, Dataset, Split, make_split
 from runner.worker.models import BERT_MODELS, make_model, text_shape
 from runner.worker.samples import choose_texts
 from runner.worker.tokenizing import make_tokenizer, tokenize
 from runner.worker.workload import TOKEN_METRICS, Workload, align_classes, check_sources
 
+TASK = Task(
+    learns="hidden words of a text",
+    samples="texts",
+    labels="token",
+    models=BERT_MODELS,
+    data=("builtin:reviews",),
+    metrics=TOKEN_METRICS,
+)
 CHOSEN_SHARE = 0.15
 """Share of the tokens that the model must tell. Of these 80 % are hidden behind the mask, 10 % are
 replaced by any token, and 10 % are left as they are (BERT, Devlin et al. 2018, section 3.1)."""
@@ -61,7 +70,7 @@ class MaskedSplit(Split):
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, models=BERT_MODELS, data=("builtin:reviews",))
+    check_sources(experiment, TASK)
     seed = experiment.training.seed
     samples = choose_texts(experiment.data, seed, labelled=False)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
@@ -94,6 +103,6 @@ def load(experiment: ExperimentSpec) -> Workload:
     return Workload(
         model=make_model(experiment, AutoModelForMaskedLM, settings={}, shape=shape),
         data=Dataset(**splits, labels=(), vocabulary_size=len(tokenizer)),
-        metrics=TOKEN_METRICS,
+        metrics=TASK.metrics,
         align=align_classes,
     )

@@ -3,7 +3,17 @@
 import importlib
 
 from runner.spec import ExperimentSpec
+from runner.suites import SUITES
+from runner.tasks import Task
 from runner.worker.workload import Workload
+from runner.workload_spec import RANDOM_DATA, SUITE_SOURCES
+
+TASK = Task(
+    learns="nothing: a model of PyTorch's benchmarks on random samples, for its speed",
+    samples="random",
+    models=tuple(model.source for name in SUITE_SOURCES for model in SUITES[name].models),
+    data=(RANDOM_DATA,),
+)
 
 
 def load(experiment: ExperimentSpec) -> Workload:

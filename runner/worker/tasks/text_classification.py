@@ -3,16 +3,26 @@
 from transformers import AutoModelForSequenceClassification
 
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.worker.data import Dataset, make_split
 from runner.worker.models import BERT_MODELS, classification_settings, make_model, text_shape
 from runner.worker.samples import choose_texts, number_labels
 from runner.worker.tokenizing import make_tokenizer, tokenize
 from runner.worker.workload import CLASS_METRICS, Workload, align_classes, check_sources
 
+TASK = Task(
+    learns="the label of a text",
+    samples="texts",
+    labels="sample",
+    models=BERT_MODELS,
+    data=("builtin:reviews",),
+    metrics=CLASS_METRICS,
+)
+
 
 def load(experiment: ExperimentSpec) -> Workload:
     """Raises `WorkloadError` for a model or data that cannot be used."""
-    check_sources(experiment, models=BERT_MODELS, data=("builtin:reviews",))
+    check_sources(experiment, TASK)
     samples = choose_texts(experiment.data, experiment.training.seed)
     tokenizer = make_tokenizer(experiment.model, samples["train"].samples)
     names, labels = number_labels(samples)
@@ -31,6 +41,6 @@ def load(experiment: ExperimentSpec) -> Workload:
             shape=text_shape(experiment, tokenizer),
         ),
         data=Dataset(**splits, labels=names, vocabulary_size=len(tokenizer)),
-        metrics=CLASS_METRICS,
+        metrics=TASK.metrics,
         align=align_classes,
     )
