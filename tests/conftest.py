@@ -25,10 +25,12 @@ def fresh_torch() -> Iterator[None]:
     """One thread, and a compiler that knows nothing: a run has its process to itself."""
     import torch  # takes seconds, and most tests do without
     from torch._dynamo.callback import callback_handler
+    from torch._dynamo.utils import clear_compilation_metrics
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     torch._dynamo.reset()
     callback_handler.clear()
+    clear_compilation_metrics()
     yield
     torch.set_num_threads(before)
