@@ -1,7 +1,7 @@
 # make run       set up what is missing and serve the dashboard on http://localhost:8501
 # make test      set up what the tests need and run them
 # make test-slow real work that takes too long for every day; last result in docs/slow-tests.md
-# make test-gpu  what only a CUDA device can show; torch, transformers and pytest are enough
+# make test-gpu  what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint      formatting, lint and types
 # make check     lint, then tests: what CI runs
