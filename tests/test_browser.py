@@ -1,25 +1,20 @@
 """A person's way through the real app: a real Chromium, a real server, real training on the CPU."""
 
 import csv
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from runner.capabilities import probe
-from runner.locks import is_locked
 from runner.queue import experiments
 from runner.run_dir import DataDir, RunState
+from tests.serving import browser as browser
+from tests.serving import served
 
 ROOT = Path(__file__).parent.parent
 SECOND = 1000.0
@@ -37,54 +32,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
 def address(folder: DataDir) -> Iterator[str]:
     with served(folder) as (url, _server):
         yield url
-
-
-@contextmanager
-def served(folder: DataDir) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A dashboard of its own, its address and process; all that it started is gone at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (folder.path / "dashboard.log").open("a")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "dashboard.py", "--server.headless", "true",
-         "--server.address", "127.0.0.1", "--server.port", str(port)],
-        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path)},
-        stdout=log, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}", server
-    finally:
-        for run in folder.run_dirs():
-            run.request_cancel()
-        server.terminate()
-        server.wait(20)
-        log.close()
-        deadline = time.monotonic() + 30
-        while is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
-            time.sleep(0.2)
-
-
-def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "the dashboard ended at once"
-        try:
-            urllib.request.urlopen(url, timeout=1)
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError(f"{url} did not answer within a minute")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
