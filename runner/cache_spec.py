@@ -1,28 +1,23 @@
 """How often compiling is timed, cold and warm, in the scenario `cache`."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from runner.accuracy_spec import Part
-from runner.validation import Spec, require
+from runner.bounds import Bounds
+from runner.validation import Spec
 
 MAX_REPEATS = 9
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheSpec(Spec):
+class CacheSpec(Spec, path="cache."):
     """Cold and warm processes of each backend."""
 
     part: Part = "training"
     """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
-    repeats: int = 1
+    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 1
     """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
-    steps: int = 20
+    steps: Annotated[int, Bounds(2, 100_000, "compiling is over after a few")] = 20
     """Optimizer steps, or forward passes, of each process. The first block compiles; the others
     tell what a step takes without compiling, and are as many blocks as it takes."""
-
-    def check_rules(self) -> None:
-        repeats, steps = self.repeats, self.steps
-        require(
-            1 <= repeats <= MAX_REPEATS, "cache.repeats", repeats, f"must be 1 to {MAX_REPEATS}"
-        )
-        require(steps >= 2, "cache.steps", steps, "must be at least 2")

@@ -13,7 +13,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from runner.errors import RunnerError
 from runner.field_texts import field_texts
-from runner.options import parse_options, split_at_commas, write_options
+from runner.options import (
+    parse_options,
+    read_number,
+    read_whole_number,
+    split_at_commas,
+    write_options,
+)
 from runner.spec import ExperimentSpec
 from runner.tasks import TASKS
 from runner.validation import Spec
@@ -51,6 +57,8 @@ REPEATED = ("callbacks", "training.losses", "training.parameter_groups")
 """Lists of which each entry takes an option of its own; those of other lists stand in one."""
 CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
 """What a field may be, where its type does not say so."""
+NUMBERS: dict[Any, Callable[[str], float]] = {int: read_whole_number, float: read_number}
+"""Readers of what is typed for a number, by its type."""
 UNASKED = ("suite_run", "fallback_of")
 """What nobody asks for: the command `suite` sets it, or the supervisor."""
 
@@ -113,7 +121,7 @@ class Option:
         if self.kind is bool:
             return {"action": argparse.BooleanOptionalAction, "default": None}
         if get_origin(self.kind) is dict:
-            return {"type": _said(parse_options), "metavar": "NAME=VALUE,..."}
+            return {"type": said(parse_options), "metavar": "NAME=VALUE,..."}
         if self.path in REPEATED:
             return {"action": "append", "metavar": "TEXT"}
         if get_origin(self.kind) is tuple:
@@ -122,7 +130,9 @@ class Option:
             return {"type": split_at_commas, "metavar": metavar}
         if choices:
             return {"choices": choices}
-        return {"type": self.kind, "metavar": {int: "N", float: "X"}.get(self.kind, "TEXT")}
+        if self.kind in NUMBERS:
+            return {"type": said(NUMBERS[self.kind]), "metavar": "N" if self.kind is int else "X"}
+        return {"type": self.kind, "metavar": "TEXT"}
 
 
 def spec_options() -> Iterator[Option]:
@@ -194,7 +204,7 @@ def write_spec(spec: ExperimentSpec) -> list[str]:
 def _read_file(file: Path) -> ExperimentSpec:
     try:
         return ExperimentSpec.from_json(file.read_text())
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"{file} cannot be read: {error}") from None
 
 
@@ -203,7 +213,7 @@ def _name_of(spec: ExperimentSpec) -> str:
     return f"{Path(model).name} on {Path(data).name}"
 
 
-def _said(read: Callable[[str], Read]) -> Callable[[str], Read]:
+def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
     """Lets argparse say what the ValueError of a reader says."""
 
     def reads(text: str) -> Read:

@@ -13,6 +13,9 @@ Every message says what was wrong, with which value, and what to do.
 
 from typing import Any
 
+LONGEST_SHOWN = 300
+LONGEST_SHOWN_BITS = 200
+
 
 class RunnerError(Exception):
     """Base of all errors that the runner raises on purpose."""
@@ -22,10 +25,19 @@ class InvalidSpec(RunnerError, ValueError):
     """A specification breaks a rule; names the field, the value and the rule."""
 
     def __init__(self, field: str, value: Any, rule: str) -> None:
-        super().__init__(f"{field} = {value!r}: {rule}")
+        field = field.encode("utf-8", "backslashreplace").decode()  # a stranger's name of a field
+        super().__init__(f"{field} = {shown(value)}: {rule}")
         self.field = field
         self.value = value
         self.rule = rule
+
+
+def shown(value: Any) -> str:
+    """A value as messages quote it: a number of 400 digits or a long text by its beginning."""
+    if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN_BITS:
+        return f"a whole number of {value.bit_length():,} bits"
+    written = repr(value)
+    return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]} ..."
 
 
 class InvalidRunFolder(RunnerError):

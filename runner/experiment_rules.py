@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
+from runner.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
 from runner.tasks import check_task
 from runner.validation import require
 from runner.variants import Variant, parse_backend
@@ -10,6 +11,9 @@ from runner.workload_spec import RANDOM_DATA, SUITE_TASK, USER_CODE
 
 if TYPE_CHECKING:  # the specification asks for its rules when it is made
     from runner.spec import ExperimentSpec
+
+
+MAX_BACKENDS = 64
 
 
 def check_experiment(spec: "ExperimentSpec") -> None:
@@ -31,17 +35,14 @@ def _check_names(spec: "ExperimentSpec", compiled: list[Variant]) -> None:
     rule = "must not name a backend twice"
     labels = {variant.label for variant in compiled}
     require(len(labels) == len(compiled), "backends", spec.backends, rule)
+    rule = f"must be at most {MAX_BACKENDS}: each is a process that lives beside the others"
+    require(len(compiled) <= MAX_BACKENDS, "backends", spec.backends, rule)
 
 
 def _check_machine(spec: "ExperimentSpec") -> None:
     rule = "must name exactly one device, 'cpu' or 'cuda:N'"
     valid = len(spec.devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", spec.devices[0])
     require(bool(valid), "devices", spec.devices, rule)
-    require(spec.block_steps >= 1, "block_steps", spec.block_steps, "must be at least 1")
-    limit = spec.time_limit_seconds
-    require(limit > 0, "time_limit_seconds", limit, "must be above 0")
-    threads = spec.cpu_threads
-    require(threads is None or threads >= 1, "cpu_threads", threads, "must be at least 1")
     on_cpu = spec.device == "cpu"
     precision = spec.training.precision
     rule = "needs a CUDA device; on the CPU choose float32 or bf16"
@@ -63,6 +64,11 @@ def _check_batches(spec: "ExperimentSpec", compiled: list[Variant]) -> None:
     batch, samples = spec.training.batch_size, spec.data.num_train_samples
     rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
     require(batch <= samples, "training.batch_size", batch, rule)
+    steps = spec.num_steps
+    rule = f"makes {steps:,} steps and must make at most {MAX_STEPS:,}: {EVERY_STEP_IS_KEPT}"
+    longest = "speed.max_rounds" if spec.scenario == "speed" else "training.epochs"
+    count = spec.speed.max_rounds if spec.scenario == "speed" else spec.training.epochs
+    require(steps <= MAX_STEPS, longest, count, rule)
     last_batch = spec.training.last_batch
     fixed = any(variant.backend == "cudagraphs" for variant in compiled)
     rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"

@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Callable
 
+from runner.bounds import LARGEST_WHOLE_NUMBER
+from runner.errors import shown
 from runner.validation import Options
 
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
@@ -50,15 +52,34 @@ def read_value(text: str) -> bool | int | float | str | tuple[float, ...]:
     return text if number is None else number
 
 
+def read_whole_number(text: str) -> int:
+    """Raises `ValueError` with a sentence for anything but a whole number written in digits."""
+    number = _number(text)
+    if not isinstance(number, int):
+        raise ValueError(f"{shown(text)} must be a whole number, written in digits alone")
+    return number
+
+
+def read_number(text: str) -> float:
+    """Raises `ValueError` with a sentence for anything but a finite number."""
+    number = _number(text)
+    if number is None:
+        raise ValueError(f"{shown(text)} must be a number, such as 0.001 or 1e-3")
+    return float(number)
+
+
 def _number(text: str) -> int | float | None:
+    """Raises `ValueError` for one that nothing here can hold."""
     kinds: tuple[Callable[[str], int | float], ...] = (int, float)
     for kind in kinds:
         try:
             number = kind(text)
         except ValueError:
             continue
+        if isinstance(number, int) and abs(number) > LARGEST_WHOLE_NUMBER:
+            raise ValueError(f"{shown(text)} must be at most {LARGEST_WHOLE_NUMBER:,}")
         if not math.isfinite(number):
-            raise ValueError(f"{text!r} is not a finite number")
+            raise ValueError(f"{shown(text)} is not a finite number")
         return number
     return None
 

@@ -8,9 +8,10 @@ complete one, so that a folder copied from elsewhere explains itself.
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from runner.accuracy_spec import AccuracySpec
+from runner.bounds import Bounds
 from runner.cache_spec import CacheSpec
 from runner.experiment_rules import check_experiment
 from runner.speed_spec import SpeedSpec
@@ -32,6 +33,7 @@ __all__ = [
 
 Scenario = Literal["train", "speed", "accuracy", "cache"]
 Schedule = Literal["turns", "sequential"]
+YEAR_SECONDS = 31_536_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +67,15 @@ class ExperimentSpec(Spec):
     """Whether a second, minutely perturbed baseline measures noise and rounding."""
     devices: tuple[str, ...] = ("cpu",)
     """Where each run computes; one device, `cpu` or `cuda:N`."""
-    cpu_threads: int | None = None
+    cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
     """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
-    block_steps: int = 10
+    block_steps: Annotated[int, Bounds(1, 10_000, "all other runs wait while a turn lasts")] = 10
     """Steps per turn."""
-    time_limit_seconds: float = 3600.0
+    time_limit_seconds: Annotated[float, Bounds(0, YEAR_SECONDS, "that is a year", above=True)] = (
+        3600.0
+    )
     """Longest that one run may work; waiting for its turn is not counted."""
     suite_run: str | None = None
     """Id of the suite run that the experiment is a cell of."""

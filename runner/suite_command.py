@@ -4,14 +4,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from runner.cli_options import add_field_options, read_fields
-from runner.options import split_at_commas
+from runner.bounds import Bounds
+from runner.cli_options import add_field_options, read_fields, said
+from runner.options import read_whole_number, split_at_commas
 from runner.spec import ExperimentSpec
 from runner.suite_queue import check_suite_run, new_suite_run
 from runner.suite_spec import PARTS, SCENARIOS, Matrix, check_choice
 from runner.suites import SUITES
 from runner.training_spec import Precision
 
+SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
 ROWS = (
     "name", "scenario", "task", "model.source", "data.source", "training.precision",
     "speed.part", "cache.part", "accuracy.parts",
@@ -33,7 +35,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     for name, text in lists.items():
         group.add_argument(f"--{name}", type=split_at_commas, metavar="NAME,...", help=text)
     group.add_argument(
-        "--shrink", type=int, default=1, metavar="N",
+        "--shrink", type=said(read_whole_number), default=1, metavar="N",
         help="how many times fewer layers, attention heads and words the models of huggingface "
         "have than the suite's, for trials on small machines (default: 1)",
     )  # fmt: skip
@@ -50,6 +52,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
     suite = SUITES[options.suite]
     suite_run = options.run or new_suite_run(suite.name)
     check_suite_run(suite_run)
+    SHRINK.check("shrink", options.shrink)
     matrix = Matrix(
         suite=suite,
         models=suite.choose(tuple(options.models or ())),

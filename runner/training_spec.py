@@ -2,8 +2,9 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+from runner.bounds import EVERY_STEP_IS_KEPT, FLOAT32_MAX, MAX_STEPS, NO_LARGER_FLOAT, Bounds
 from runner.settings import parse_settings
 from runner.validation import Options, Spec, require
 
@@ -21,6 +22,12 @@ Metric = Literal[
 LOWER_IS_BETTER = ("loss", "mse", "mae", "perplexity")
 MODEL_LOSS = "model"
 """Name of the loss that the model itself returns."""
+
+
+LEARNING_RATE = Bounds(0, 10_000, "one step would undo all that was learned", above=True)
+STEPS = Bounds(1, MAX_STEPS, EVERY_STEP_IS_KEPT)
+SIZE = Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT, above=True)
+COPIES = "each is three times as large as the model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +51,8 @@ def parse_loss(text: str) -> Loss:
     rule += "that of a criterion in torch.nn, such as CrossEntropyLoss"
     is_number = bool(re.fullmatch(r"\d+(\.\d*)?([eE]-?\d+)?", weight))
     require(name.isidentifier() and (not times or is_number), field_name, text, rule)
+    rule = "must weigh a loss by a number that float32 holds"
+    require(not times or float(weight) <= FLOAT32_MAX, field_name, text, rule)
     rule = "has settings, which only a criterion of torch.nn takes"
     require(name != MODEL_LOSS or not options, field_name, text, rule)
     return Loss(name=name, weight=float(weight) if times else 1.0, options=options)
@@ -74,8 +83,10 @@ def parse_parameter_group(text: str) -> ParameterGroup:
     require(bool(pattern and (optimizer or rate or options)), field_name, text, rule)
     is_name = optimizer is None or isinstance(optimizer, str)
     require(is_name, field_name, text, "must name a class in torch.optim as its optimizer")
-    is_rate = rate is None or (isinstance(rate, (int, float)) and rate > 0)
-    require(is_rate, field_name, text, "must have a number above 0 as its lr")
+    most = LEARNING_RATE.most
+    is_rate = rate is None or (isinstance(rate, (int, float)) and 0 < rate <= most)
+    rule = f"must have a number above 0 as its lr, and at most {most:,}: {LEARNING_RATE.why}"
+    require(is_rate, field_name, text, rule)
     assert optimizer is None or isinstance(optimizer, str)
     assert rate is None or isinstance(rate, (int, float))
     return ParameterGroup(
@@ -87,7 +98,7 @@ def parse_parameter_group(text: str) -> ParameterGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSpec(Spec):
+class TrainingSpec(Spec, path="training."):
     """How the model is trained."""
 
     losses: tuple[str, ...] = (MODEL_LOSS,)
@@ -100,64 +111,53 @@ class TrainingSpec(Spec):
     parameter_groups: tuple[str, ...] = ()
     """Parameters with an optimizer of their own: `classifier.*:optimizer=SGD+lr=0.01`. A parameter
     belongs to the first pattern that its name matches, all others to the optimizer above."""
-    learning_rate: float = 5e-5
+    learning_rate: Annotated[float, LEARNING_RATE] = 5e-5
     """The highest that the schedule reaches."""
     scheduler: Scheduler = "constant"
     """How the learning rate changes with the steps."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT)] = 0
     """Steps over which the learning rate first rises from 0."""
     scheduler_options: Options = field(default_factory=dict)
     """Keyword arguments of the schedule, such as `num_cycles`, or `step_size` for `step`."""
-    batch_size: int = 8
+    batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
     """Samples per micro-batch: what the device works on at once."""
     last_batch: LastBatch = "drop"
     """What becomes of samples that do not fill an epoch's last batch: left out; filled up with
     samples that do not count; or a smaller batch, whose size the compiler treats as a symbol."""
-    gradient_accumulation: int = 1
+    gradient_accumulation: Annotated[
+        int, Bounds(1, 100_000, "nothing is seen of a step before all of them are done")
+    ] = 1
     """Micro-batches per optimizer step. An epoch's last step takes what is left."""
-    epochs: int = 1
+    epochs: Annotated[int, STEPS] = 1
     """Passes over the training samples."""
-    max_steps: int | None = None
+    max_steps: Annotated[int | None, STEPS] = None
     """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
-    clip_norm: float | None = None
+    clip_norm: Annotated[float | None, SIZE] = None
     """Largest norm of all gradients together; they are scaled down to it."""
-    clip_value: float | None = None
+    clip_value: Annotated[float | None, SIZE] = None
     """Largest size of each gradient element."""
     record_gradient_norm: bool = False
     """Whether every step records the norm of its gradients, before clipping."""
-    gradient_statistics_every: int | None = None
+    gradient_statistics_every: Annotated[int | None, STEPS] = None
     """How many steps lie between records of each parameter's gradient: norm, mean, deviation,
     largest element, share of zeros."""
     precision: Precision = "float32"
     """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
     scaler_options: Options = field(default_factory=dict)
     """Keyword arguments of `torch.amp.GradScaler`, which fp16 uses."""
-    seed: int = 0
+    seed: Annotated[int, Bounds(0, 2**32 - 1, "random generators take 32 bits")] = 0
     """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
 
     def check_rules(self) -> None:
         require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
                  "must be the name of a class in torch.optim")  # fmt: skip
-        for name in (
-            "batch_size", "gradient_accumulation", "epochs", "max_steps",
-            "gradient_statistics_every",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"training.{name}", value, "must be at least 1")
-        for name in ("clip_norm", "clip_value"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"training.{name}", value, "must be above 0")
         warmup = self.warmup_steps
-        require(warmup >= 0, "training.warmup_steps", warmup, "must be at least 0")
         rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
         without = self.scheduler in ("step", "multistep", "plateau")
         require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
         scaler = self.scaler_options
         rule = "are for precision 'fp16' only"
         require(not scaler or self.precision == "fp16", "training.scaler_options", scaler, rule)
-        rate = self.learning_rate
-        require(rate > 0, "training.learning_rate", rate, "must be above 0")
-        require(0 <= self.seed < 2**32, "training.seed", self.seed, "must be 0 to 4294967295")
         require(bool(self.losses), "training.losses", self.losses, "must name at least one loss")
         names = [loss.name for loss in self.loss_terms]
         require(len(set(names)) == len(names), "training.losses", self.losses,
@@ -174,12 +174,12 @@ class TrainingSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSpec(Spec):
+class EvaluationSpec(Spec, path="evaluation."):
     """When and how the model is judged on samples."""
 
     when: EvaluationPoint = "epochs"
     """After epochs, after steps, at the end only, or never; at the end in any case but `never`."""
-    every: int = 1
+    every: Annotated[int, STEPS] = 1
     """How many epochs or steps lie between evaluations."""
     splits: tuple[SplitName, ...] = ("validation",)
     """The first one's numbers rank checkpoints, stop training and drive the schedule `plateau`."""
@@ -191,7 +191,6 @@ class EvaluationSpec(Spec):
     """Splits whose labels and logits are written to a file at the end."""
 
     def check_rules(self) -> None:
-        require(self.every >= 1, "evaluation.every", self.every, "must be at least 1")
         for name in ("splits", "predictions"):
             value = getattr(self, name)
             unique = len(set(value)) == len(value)
@@ -207,24 +206,18 @@ class EvaluationSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoppingSpec(Spec):
+class StoppingSpec(Spec, path="stopping."):
     """When training ends before its last step."""
 
     nonfinite: bool = False
     """Whether a loss of NaN or infinity ends training in the step where it appears. Each step then
     waits for the device."""
-    patience: int | None = None
+    patience: Annotated[int | None, STEPS] = None
     """Evaluations without a better value of the metric after which training ends."""
-    min_delta: float = 0.0
+    min_delta: Annotated[float, Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT)] = 0.0
     """How much better a value must be to count as better."""
-    threshold: float | None = None
+    threshold: Annotated[float | None, Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT)] = None
     """Value of the metric at which training ends, because it is good enough."""
-
-    def check_rules(self) -> None:
-        patience, delta = self.patience, self.min_delta
-        rule = "must be at least 1"
-        require(patience is None or patience >= 1, "stopping.patience", patience, rule)
-        require(delta >= 0, "stopping.min_delta", delta, "must be at least 0")
 
     @property
     def follows_evaluation(self) -> bool:
@@ -232,21 +225,15 @@ class StoppingSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointSpec(Spec):
+class CheckpointSpec(Spec, path="checkpoints."):
     """When everything that training needs to go on is saved."""
 
-    every: int | None = None
+    every: Annotated[int | None, STEPS] = None
     """How many epochs or steps lie between checkpoints; one follows the last step. None: none."""
     unit: Literal["epochs", "steps"] = "epochs"
     """What `every` counts."""
-    keep_last: int = 1
+    keep_last: Annotated[int, Bounds(1, 1000, COPIES)] = 1
     """Latest checkpoints that are kept."""
-    keep_best: int = 0
+    keep_best: Annotated[int, Bounds(0, 1000, COPIES)] = 0
     """Checkpoints that are kept for their value of the metric, beside the latest. Only one made
     where the model is evaluated, too, has a value."""
-
-    def check_rules(self) -> None:
-        for name, least in (("every", 1), ("keep_last", 1), ("keep_best", 0)):
-            value = getattr(self, name)
-            rule = f"must be at least {least}"
-            require(value is None or value >= least, f"checkpoints.{name}", value, rule)

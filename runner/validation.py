@@ -5,13 +5,13 @@ names the field, the value and the rule.
 """
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+from runner.bounds import Bounds, bounds_of, check_plain
 from runner.errors import InvalidSpec
 
 Options = dict[str, bool | int | float | str | tuple[float, ...]]
@@ -24,13 +24,29 @@ def _type_hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
+def _bounds(kind: Any) -> dict[str, Bounds]:
+    return bounds_of(kind)
+
+
 class Spec:
-    """Base of all specifications: checks types and rules on construction, reads and writes JSON."""
+    """Base of all specifications: checks types, bounds and rules on construction, reads and writes
+    JSON.
+
+    A part of an experiment says how its fields are called there: `class DataSpec(Spec,
+    path="data.")`.
+    """
+
+    _path = ""
+
+    def __init_subclass__(cls, path: str = "") -> None:
+        cls._path = path
 
     def __post_init__(self) -> None:
-        hints = _type_hints(type(self))  # type: ignore[arg-type]
-        for spec_field in fields(self):  # type: ignore[arg-type]
-            _check_type(spec_field.name, getattr(self, spec_field.name), hints[spec_field.name])
+        for name, hint in _type_hints(type(self)).items():  # type: ignore[arg-type]
+            _check_type(self._path + name, getattr(self, name), hint)
+        for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
+            bounds.check(self._path + name, getattr(self, name))
         self.check_rules()
 
     def check_rules(self) -> None:
@@ -44,7 +60,9 @@ class Spec:
         """Reads what `to_json` wrote; raises `InvalidSpec` for anything else."""
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except RecursionError:
+            raise InvalidSpec(cls.__name__, text[:80], "is nested too deeply") from None
+        except ValueError as error:  # not JSON, or a whole number of thousands of digits
             raise InvalidSpec(cls.__name__, text[:80], f"is not JSON: {error}") from None
         return cls.from_dict(content)
 
@@ -59,7 +77,9 @@ class Spec:
             name = min(unknown)
             rule = f"is not a field of {cls.__name__}; its fields are {', '.join(hints)}"
             raise InvalidSpec(path + name, content[name], rule)
-        values = {name: _from_plain(value, hints[name], name) for name, value in content.items()}
+        values = {
+            name: _from_plain(value, hints[name], name, path) for name, value in content.items()
+        }
         try:
             return cls(**values)
         except TypeError:
@@ -71,7 +91,7 @@ class Spec:
             raise
 
 
-def _from_plain(value: Any, hint: Any, name: str) -> Any:
+def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Spec):
         return hint.from_dict(value, path=f"{name}.")
     if get_origin(hint) is tuple and isinstance(value, list):
@@ -79,6 +99,7 @@ def _from_plain(value: Any, hint: Any, name: str) -> Any:
     if get_origin(hint) is dict and isinstance(value, Mapping):
         return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        check_plain(path + name, value)  # a float holds no number of 400 digits
         return float(value)
     return value
 
@@ -86,8 +107,7 @@ def _from_plain(value: Any, hint: Any, name: str) -> Any:
 def _check_type(name: str, value: Any, hint: Any) -> None:
     if not _has_type(value, hint):
         raise InvalidSpec(name, value, f"must be {_type_name(hint)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidSpec(name, value, "must be a finite number")
+    check_plain(name, value)
 
 
 def _has_type(value: Any, hint: Any) -> bool:

@@ -11,8 +11,9 @@ A backend is written as its name, or with settings behind a colon:
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from runner.bounds import Bounds
 from runner.errors import InvalidSpec
 from runner.settings import parse_settings
 from runner.validation import Options, Spec, require
@@ -24,6 +25,7 @@ CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = ("baseline", "control")
+MAX_LABEL_BYTES = 150
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
 
 
@@ -48,12 +50,14 @@ class Variant(Spec):
     cache: CacheState = "cold"
     """Whether compile caches are empty at first, or those that the cold run of the same repeat
     left."""
-    repeat: int = 1
+    repeat: Annotated[int, Bounds(1, 100, "no scenario has so many")] = 1
     """Which of several processes under the same settings this is, counted from 1."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
         require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
+        require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
         rule = "must be named for a backend, and only for a backend"
         require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
                 rule)  # fmt: skip

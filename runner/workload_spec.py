@@ -2,8 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from runner.bounds import Bounds
 from runner.validation import Spec, require
 
 BUILTIN = "builtin:"
@@ -28,9 +29,11 @@ SUITE_SOURCES = {
 }
 """How each suite names its models; behind a stroke how many times smaller one is."""
 SUITE_MODEL = re.compile(
-    r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d*))?"
+    r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{0,3}))?"
 )
 DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+MAX_SAMPLES = 100_000_000
+HELD_IN_MEMORY = "every run holds all of them in memory"
 USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")
 """`path.py:name`: a function or class in a person's own file."""
 
@@ -45,7 +48,7 @@ class SuiteModelName(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec(Spec):
+class ModelSpec(Spec, path="model."):
     """Which model is trained."""
 
     source: str = "builtin:bert-tiny"
@@ -86,7 +89,7 @@ class ModelSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSpec(Spec):
+class DataSpec(Spec, path="data."):
     """Which samples are trained on and which are held out."""
 
     source: str = "builtin:reviews"
@@ -103,13 +106,13 @@ class DataSpec(Spec):
     """Split of a hub data set to evaluate on while training (validation)."""
     test_split: str = "test"
     """Split of a hub data set to test on; samples used for validation are not used again."""
-    num_train_samples: int = 1000
+    num_train_samples: Annotated[int, Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)] = 1000
     """Samples to train on."""
-    num_eval_samples: int = 200
+    num_eval_samples: Annotated[int, Bounds(1, MAX_SAMPLES, HELD_IN_MEMORY)] = 200
     """Held-out samples for validation."""
-    num_test_samples: int = 0
+    num_test_samples: Annotated[int, Bounds(0, MAX_SAMPLES, HELD_IN_MEMORY)] = 0
     """Further held-out samples, for a last test."""
-    sequence_length: int = 128
+    sequence_length: Annotated[int, Bounds(4, 131_072, "no model here reads longer texts")] = 128
     """Tokens per text; longer texts are cut, shorter ones padded."""
 
     def check_rules(self) -> None:
@@ -117,13 +120,6 @@ class DataSpec(Spec):
         if self.source.startswith(BUILTIN):
             rule = f"must be one of {', '.join(BUILTIN_DATA)}"
             require(self.source in BUILTIN_DATA, "data.source", self.source, rule)
-        for name in ("num_train_samples", "num_eval_samples"):
-            value = getattr(self, name)
-            require(value >= 1, f"data.{name}", value, "must be at least 1")
-        tests = self.num_test_samples
-        require(tests >= 0, "data.num_test_samples", tests, "must be at least 0")
-        length = self.sequence_length
-        require(4 <= length <= 131072, "data.sequence_length", length, "must be 4 to 131072")
 
     @property
     def is_user_code(self) -> bool:

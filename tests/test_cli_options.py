@@ -88,7 +88,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     [
         (["--optimizer-options=momentum"], "'momentum' must read name=value"),
         (["--task=singing"], "invalid choice: 'singing'"),
-        (["--batch-size=many"], "argument --batch-size: invalid int value: 'many'"),
+        (["--batch-size=many"], "argument --batch-size: 'many' must be a whole number"),
+        (["--max-steps=1e20"], "argument --max-steps: '1e20' must be a whole number"),
+        (["--max-steps=" + "9" * 5000], "is not a finite number"),
+        (["--max-steps=" + "9" * 400], "must be at most 9,223,372,036,854,775,807"),
+        (["--learning-rate=fast"], "'fast' must be a number, such as 0.001"),
         (["--precision=fp8"], "invalid choice: 'fp8'"),
     ],
 )

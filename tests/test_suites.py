@@ -123,7 +123,8 @@ def test_cachebench_times_compiling_cold_and_warm() -> None:
         (["--parts=training,training"], "none of them twice"),
         (["--scenarios=train"], "must name at least one of accuracy, speed, cache"),
         (["--run=a b"], "must be letters"),
-        (["--shrink=0"], "must read such as huggingface:Bert"),
+        (["--shrink=0"], "shrink = 0: must be at least 1"),
+        (["--shrink=10000"], "must be at most 9,999: no model has more layers"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_name(arguments: Sequence[str], said: str) -> None:

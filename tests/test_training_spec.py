@@ -96,7 +96,7 @@ def test_a_parameter_group_that_cannot_be_is_refused(text: str, rule: str) -> No
         (lambda: TrainingSpec(warmup_steps=-1), "at least 0"),
         (lambda: TrainingSpec(warmup_steps=5, scheduler="plateau"), "which has no warm-up"),
         (lambda: TrainingSpec(scaler_options={"growth_interval": 5}), "for precision 'fp16' only"),
-        (lambda: TrainingSpec(seed=2**32), "0 to 4294967295"),
+        (lambda: TrainingSpec(seed=2**32), "at most 4,294,967,295: random generators take 32 bits"),
         (lambda: EvaluationSpec(every=0), "at least 1"),
         (lambda: EvaluationSpec(splits=("test", "test")), "must not name a split twice"),
         (lambda: EvaluationSpec(splits=()), "at least one of train, validation, test"),
