@@ -1,4 +1,4 @@
-"""Lets results leave: any frame as CSV."""
+"""Lets results leave: any frame as CSV, all of it."""
 
 import pandas as pd
 

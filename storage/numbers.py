@@ -85,7 +85,7 @@ _RECORDED = (
     _recorded("num_steps", "Steps", "Optimizer steps of a run, done or planned.", format_count),
     _recorded("num_samples", "Samples", "How many samples an evaluation went through.",
               format_count),
-    _recorded("round", "Round", "In a round every run has one turn; here counted from 1.",
+    _recorded("round", "Round", "In a round every run has one turn; counted from 1.",
               format_count),
     _recorded("attempt", "Attempt", "Processes of a run: 1, and one more for each resumption.",
               format_count),

@@ -21,10 +21,7 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
 
 
 def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
-    """label, role, process, round, speedup of every paired round; raises `NotInStore`.
-
-    Rounds count from 1 within each process.
-    """
+    """label, role, process, round, speedup of every paired round; raises `NotInStore`."""
     _, runs = load_compared(store, experiment_id)
     baseline = next((run for run in runs if run.role == "baseline"), None)
     frames = [
@@ -36,6 +33,5 @@ def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame(columns=columns)
     pairs = pd.concat(frames, ignore_index=True)
-    pairs["round"] = pairs.groupby(["label", "process"]).cumcount() + 1
     pairs["speedup"] = pairs["baseline"] / pairs["other"]
     return pairs[columns]

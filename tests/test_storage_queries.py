@@ -137,6 +137,11 @@ def test_long_runs_are_thinned_to_real_points_that_keep_the_extremes(data_dir: D
         frame = queries.losses(store, EXPERIMENT_ID, max_points=100)
         everything = queries.losses(store, EXPERIMENT_ID)
         times = queries.cumulative_times(store, EXPERIMENT_ID, max_points=100)
+        whole = [query(store, EXPERIMENT_ID, max_points=None)
+                 for query in (queries.losses, queries.cumulative_times)]  # fmt: skip
+    assert [len(one) for one in whole] == [1010, 1010], "every step of both runs"
+    assert list(whole[0].columns) == list(frame.columns)
+    assert whole[1]["seconds"].iloc[999] == pytest.approx(100.0)
     long = frame[frame["label"] == "baseline"]
     assert 50 <= len(long) <= 100
     assert all(losses[step] == loss for step, loss in zip(long["step"], long["loss"], strict=True))
@@ -245,4 +250,4 @@ def test_exports_keep_diverged_losses_apart_from_missing_values(data_dir: DataDi
     lines = to_csv(losses[["step", "loss"]]).decode().splitlines()
     assert lines == ["step,loss", "0,NaN", "1,inf"]
     memory = to_csv(blocks[["round", "peak_memory_bytes"]]).decode().splitlines()
-    assert memory == ["round,peak_memory_bytes", "0,"]
+    assert memory == ["round,peak_memory_bytes", "1,"]

@@ -60,7 +60,7 @@ def test_steps_that_were_done_again_count_once(data_dir: DataDir, read: Read) ->
         assert found["attempt"].tolist() == [1] * 10 + [2] * 10
         frame = queries.blocks(store, EXPERIMENT_ID)
         assert frame["first_step"].tolist() == [0, 10]
-        assert frame["round"].tolist() == [0, 3]
+        assert frame["round"].tolist() == [1, 4]
         assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [20]
 
 

@@ -67,6 +67,18 @@ def test_of_a_number_recorded_twice_at_a_step_the_last_one_counts(data_dir: Data
     ]
 
 
+def test_epochs_and_rounds_count_from_one_wherever_they_are_read(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=20, epochs=2)
+    run = Recording(data_dir.runs, "baseline", spec).start()
+    for epoch in range(2):
+        run.block([0.1] * 10, [1.0] * 10).evaluation(0.5, epoch=epoch).device()
+    with Store.in_memory(data_dir) as store:
+        for query in (queries.step_times, queries.evaluations, queries.evaluation_metrics):
+            assert query(store, EXPERIMENT_ID)["epoch"].unique().tolist() == [1, 2], query.__name__
+        for query in (queries.step_times, queries.blocks, queries.device_samples):
+            assert query(store, EXPERIMENT_ID)["round"].unique().tolist() == [1, 2], query.__name__
+
+
 def test_every_number_of_every_evaluation_comes_back_under_its_name(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "inductor")
     run.evaluation(0.5, loss=2.0)  # as in old journals: validation, without a compiler

@@ -8,6 +8,7 @@ import pytest
 from journals import experiment_spec
 from test_views_pages import without_links
 
+from storage.export import to_csv
 from storage.metrics import DASH
 from storage.parity import Parity, unknown
 from storage.results import Comparison, Result
@@ -23,7 +24,7 @@ from views import (
     run_charts,
     score_charts,
 )
-from views.downloads import to_csv, to_html, to_png
+from views.downloads import to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
 from views.verdicts import doubts, headline, parity_text, speedup_text
@@ -168,6 +169,19 @@ def test_a_run_that_compiled_nothing_has_no_such_marks():
     assert "yaxis2" not in figure.layout
 
 
+def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
+    seconds = pd.Series(0.1, index=range(1_000_000))
+    seconds[123_456], seconds[777_777] = 5.0, 0.01
+    frame = pd.DataFrame({"label": "eager", "role": "backend", "step": seconds.index,
+                          "seconds": seconds, "compiled": False, "name": "a",
+                          "value": seconds.where(seconds != 5.0, math.nan)})  # fmt: skip
+    line = trace(run_charts.step_series(frame), "eager")
+    assert len(line.x) <= 1000
+    assert dict(zip(line.x, line.y, strict=True)).items() >= {123_456: 5e3, 777_777: 10.0}.items()
+    own = run_charts.named_series(frame, "a").data[0]
+    assert len(own.x) <= 1000 and 777_777 in own.x
+
+
 def test_every_step_of_several_runs_is_a_line_each():
     frame = series("seconds", baseline=[0.2, 0.2], inductor=[9.0, 0.1])
     figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
@@ -287,8 +301,8 @@ def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
     assert (list(reserved.x), list(reserved.y)) == ([3 * 2**30], ["inductor"])
 
 
-def test_a_score_over_epochs_counts_epochs_from_one():
-    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 1],
+def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
+    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
                           "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
     figure = score_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
     assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from storage.queries import MAX_POINTS
 from views import links
 from views.palette import FAINT, dash, run_colors
 
@@ -90,6 +91,18 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
         )
     over_steps(figure, links.axis("loss_difference"))
     return figure.update_yaxes(type="log", exponentformat="power")
+
+
+def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
+    """As many of one run's steps as a screen can show: of more than `MAX_POINTS`, the lowest and
+    the highest of each stretch, all real points, as `storage.queries.losses` has them.
+    """
+    if len(run) <= MAX_POINTS:
+        return run
+    stretch = np.arange(len(run)) * (MAX_POINTS // 2) // len(run)
+    finite = run[column].astype(float).reset_index(drop=True)
+    extremes = finite.where(np.isfinite(finite), 0.0).groupby(stretch)
+    return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
 
 
 def over_steps(figure: go.Figure, y_title: str) -> go.Figure:

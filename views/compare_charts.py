@@ -94,12 +94,16 @@ def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -
 
 def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
     times = _of(queries.cumulative_times(store, experiment_id), results)
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
+
     draw = {
         "Time spent": partial(break_even.cumulative, times, results),
         "Time saved": partial(break_even.saved, times, results),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
-    chart_card("Break-even", draw, times, name="break-even", numbers=numbers)
+    chart_card("Break-even", draw, every_step, name="break-even", numbers=numbers)
 
 
 def _losses(
@@ -115,10 +119,14 @@ def _losses(
         ),
         "Difference": partial(charts.loss_differences, losses, band),
     }
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.losses(store, comparison.experiment_id, max_points=None), results)
+
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
     told = [] if events.empty else EVENT_NUMBERS
-    chart_card("Training loss", draw, losses, name="loss",
+    chart_card("Training loss", draw, every_step, name="loss",
                numbers=["parity", "loss_difference", *told],
                help=smoothed if window > 1 else "")  # fmt: skip
 

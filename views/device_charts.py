@@ -3,7 +3,7 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.charts import by_run, line_style, over_steps
+from views.charts import by_run, line_style, over_steps, thinned
 from views.links import axis
 from views.palette import BAD
 
@@ -19,6 +19,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     """
     figure = go.Figure()
     for label, role, color, run in by_run(frame):
+        run = thinned(run, name)
         figure.add_scatter(
             x=run["step"], y=run[name].astype(float), name=label, mode="lines",
             line=line_style(role, color), legendgroup=label, connectgaps=True,

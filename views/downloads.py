@@ -4,11 +4,13 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from html import escape
+from typing import TypeAlias
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from storage.export import to_csv
 from storage.numbers import NUMBERS, read_definitions
 from views.links import anchors_in, explained, without_link
 
@@ -25,12 +27,14 @@ CHART_CONFIG = {
 
 
 Draw = Callable[[], go.Figure]
+Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
+"""What a file holds, or what reads it when somebody asks: more than what is drawn takes a while."""
 
 
 def chart_card(
     title: str,
     draw: Draw | Mapping[str, Draw],
-    data: pd.DataFrame,
+    data: Data,
     *,
     name: str,
     numbers: Sequence[str],
@@ -39,7 +43,8 @@ def chart_card(
     """Shows a chart of `data` under its title, with the downloads on the right.
 
     Several figures of the same data are offered as a choice, which the address keeps; only the
-    chosen one is drawn. `name` is unique on the page; downloaded files are named after it.
+    chosen one is drawn. `data` is all that was measured, however little of it is drawn. `name` is
+    unique on the page; downloaded files are named after it.
     `numbers`: what is charted, as `storage.numbers` names it; the help explains it, before what
     `help` adds.
     """
@@ -55,15 +60,9 @@ def chart_card(
         st.plotly_chart(figure, key=f"chart-{name}", config=config, alt=title)
 
 
-def csv_button(label: str, data: pd.DataFrame, name: str) -> None:
-    """Downloads a table."""
-    download(label, partial(to_csv, data), f"{name}.csv", "text/csv")
-
-
-def to_csv(data: pd.DataFrame) -> bytes:
-    """The frame behind a chart, undefined values empty."""
-    text: str = data.to_csv(index=False)
-    return text.encode()
+def csv_button(label: str, data: Data, name: str) -> None:
+    """Downloads a table, all of it."""
+    download(label, lambda: to_csv(data() if callable(data) else data), f"{name}.csv", "text/csv")
 
 
 def to_html(figure: go.Figure, title: str, numbers: Sequence[str]) -> bytes:
@@ -114,7 +113,7 @@ def _choice(options: list[str], name: str) -> str:
 
 
 def _chart_downloads(
-    figure: go.Figure, data: pd.DataFrame, title: str, name: str, numbers: Sequence[str]
+    figure: go.Figure, data: Data, title: str, name: str, numbers: Sequence[str]
 ) -> None:
     csv_button("CSV", data, name)
     if find_browser() is None:

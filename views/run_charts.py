@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from storage.metrics import METRICS, axis_unit
 from views import links
-from views.charts import HEIGHT, by_run, line_style, over_steps
+from views.charts import HEIGHT, by_run, line_style, over_steps, thinned
 from views.palette import run_colors
 
 SMALL_HEIGHT = 220
@@ -33,7 +33,8 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
     legend = {"showlegend": True}
     for label, role, color, run in by_run(frame):
         line = line_style(role, color)
-        figure.add_scatter(x=run["step"], y=run["seconds"], name=label, mode="lines", line=line)
+        few = thinned(run, "seconds")
+        figure.add_scatter(x=few["step"], y=few["seconds"], name=label, mode="lines", line=line)
         compiled = run[run["compiled"].astype(bool)]
         if len(compiled):
             figure.add_scatter(
@@ -56,6 +57,7 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     """
     figure = go.Figure()
     _label, _role, color, run = next(by_run(frame))
+    run = thinned(run, name)
     values = run[name].astype(float)
     figure.add_scatter(
         x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
@@ -73,6 +75,7 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
     figure = go.Figure()
     colors = run_colors(frame["name"])
     for name, series in frame.groupby("name", sort=False):
+        series = thinned(series, "value")
         values = series["value"].astype(float)
         figure.add_scatter(
             x=series["step"], y=values.where(np.isfinite(values)), name=str(name), mode="lines",

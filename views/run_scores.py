@@ -50,11 +50,10 @@ def show_score(scores: pd.DataFrame, name: str) -> None:
 
 
 def table(scores: pd.DataFrame) -> pd.DataFrame:
-    """One row per evaluation, a column for each number; epochs count from 1."""
+    """One row per evaluation, a column for each number."""
     keys = ["epoch", "step", "split", "compiled", "num_samples"]
     wide = scores.pivot_table(index=keys, columns="name", values="value", sort=False)
     wide = wide.reset_index().rename_axis(columns=None)
-    wide["epoch"] += 1
     return wide.rename(columns={"loss": "eval_loss"})
 
 

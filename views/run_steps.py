@@ -48,7 +48,8 @@ def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
                numbers=["step_seconds", *told])  # fmt: skip
     if not losses.empty:  # forward passes have none
         loss = with_events(partial(charts.losses, losses, every_step=steps))
-        chart_card("Training loss", loss, losses, name="run-loss", numbers=["loss", *told])
+        every_loss = steps[["run_id", "label", "role", "step", "loss"]]
+        chart_card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *told])
     terms = of_run(queries.loss_terms(store, record.experiment_id), run)
     if not terms.empty:
         title = axis("loss_terms", METRICS["loss"].axis_title)

@@ -74,7 +74,7 @@ def scores_of_runs(
     colors = run_colors(frame["label"])
     for label, run in frame.groupby("label", sort=False):
         figure.add_scatter(
-            x=run["step"] if by_step else run["epoch"] + 1,
+            x=run["step"] if by_step else run["epoch"],
             y=run["value"],
             name=str(label), mode="lines+markers", marker={"size": 8},
             line=line_style(str(run["role"].iloc[0]), colors[str(label)]),

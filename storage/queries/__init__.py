@@ -1,6 +1,7 @@
 """Reads the store: one function per question, each returning a data frame. No statistics here.
 
-Times of day are UTC timestamps, durations seconds. What was not measured is missing (NaN, NaT or
+Times of day are UTC timestamps, durations seconds; epochs and rounds count from 1 and steps from 0,
+as pages show them, whatever a journal counts from. What was not measured is missing (NaN, NaT or
 None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
 """
 

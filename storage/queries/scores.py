@@ -17,7 +17,7 @@ def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
     """
     table = f"""(SELECT e.* FROM judged_evaluations e JOIN runs USING (run_id)
         WHERE NOT compiled AND split = {PRIMARY})"""
-    columns = "epoch, step, loss, accuracy, num_samples, seconds"
+    columns = "epoch + 1 AS epoch, step, loss, accuracy, num_samples, seconds"
     return rows(store, experiment_id, table, columns, "seq")
 
 
@@ -31,7 +31,7 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
             unnest(list_prepend({key: 'loss', value: loss}, map_entries(metrics)),
                 recursive := true)
         FROM judged_evaluations)"""
-    columns = "epoch, step, split, compiled, key AS name, value, num_samples"
+    columns = "epoch + 1 AS epoch, step, split, compiled, key AS name, value, num_samples"
     return rows(
         store, experiment_id, f"(FROM {table} WHERE value IS NOT NULL)", columns, "seq, name"
     )

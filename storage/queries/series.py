@@ -9,39 +9,48 @@ MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
 
 
-def losses(store: Store, experiment_id: str, max_points: int = MAX_POINTS) -> pd.DataFrame:
-    """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points."""
-    query = f"SELECT run_id, step, loss AS value FROM steps WHERE {MINE} AND loss IS NOT NULL"
-    return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "loss"})
+def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS) -> pd.DataFrame:
+    """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points.
+
+    With None for `max_points` every step is there, as a download needs it.
+    """
+    table = "(SELECT run_id, step, loss FROM steps WHERE loss IS NOT NULL)"
+    return _points(store, experiment_id, table, "loss", max_points)
 
 
 def cumulative_times(
-    store: Store, experiment_id: str, max_points: int = MAX_POINTS
+    store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
 ) -> pd.DataFrame:
     """run_id, label, role, step, seconds: training time up to the end of the step.
 
     The running sum of step times, compilation included, waiting for turns and evaluation not.
+    Thinned like `losses`.
     """
-    query = f"""SELECT run_id, step, sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS value
-        FROM steps WHERE {MINE} AND seconds IS NOT NULL"""
-    return _thinned(store, experiment_id, max_points, query).rename(columns={"value": "seconds"})
+    table = """(SELECT run_id, step,
+            sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS seconds
+        FROM steps WHERE seconds IS NOT NULL)"""
+    return _points(store, experiment_id, table, "seconds", max_points)
 
 
-def _thinned(store: Store, experiment_id: str, max_points: int, query: str) -> pd.DataFrame:
+def _points(
+    store: Store, experiment_id: str, table: str, column: str, max_points: int | None
+) -> pd.DataFrame:
     """Keeps, of runs longer than `max_points`, the lowest and highest point per bucket of steps."""
+    if max_points is None:
+        return rows(store, experiment_id, table, f"step, {column}", "step")
     return store.query(
         f"""
         WITH points AS (
             SELECT p.*, label, role, r.position AS place,
                 row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
                 count(*) OVER (PARTITION BY p.run_id) AS total
-            FROM ({query}) p JOIN runs r USING (run_id)),
+            FROM (FROM {table} WHERE {MINE}) p JOIN runs r USING (run_id)),
         bucketed AS (
             SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
-        SELECT run_id, label, role, step, value FROM bucketed
+        SELECT run_id, label, role, step, {column} FROM bucketed
         QUALIFY total <= $2
-            OR step = arg_min(step, value) OVER (PARTITION BY run_id, bucket)
-            OR step = arg_max(step, value) OVER (PARTITION BY run_id, bucket)
+            OR step = arg_min(step, {column}) OVER (PARTITION BY run_id, bucket)
+            OR step = arg_max(step, {column}) OVER (PARTITION BY run_id, bucket)
         ORDER BY place, step""",
         [prefix(experiment_id), max_points],
     )
@@ -49,7 +58,9 @@ def _thinned(store: Store, experiment_id: str, max_points: int, query: str) -> p
 
 def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, epoch, round, loss, seconds, compiled, attempt, steady of every step."""
-    columns = "step, epoch, round, loss, seconds, compiled, attempt, steady"
+    columns = (
+        "step, epoch + 1 AS epoch, round + 1 AS round, loss, seconds, compiled, attempt, steady"
+    )
     return rows(store, experiment_id, "judged_steps", columns, "step")
 
 
@@ -67,7 +78,7 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     `attempt` is 1 for a run's first process and one more after each resumption.
     """
     columns = (
-        "round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
+        "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
         "peak_memory_bytes, reserved_memory_bytes"
     )
     return rows(store, experiment_id, "judged_blocks", columns, "first_step")

@@ -1,0 +1,87 @@
+"""Files that leave a page hold all that was measured, whatever its charts leave out."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from test_views_pages import folder, opened  # noqa: F401
+
+from runner.run_dir import DataDir
+from views import downloads
+
+NUM_STEPS = 1800
+"""More than the 1,000 points that a chart gets."""
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
+    """What each button would hand out, as the page offers it, by the button's key."""
+    offered: dict[str, Callable[[], bytes]] = {}
+
+    def button(label: str, data: Any, file_name: str, mime: str, key: str, **settings: Any) -> None:
+        offered[key] = data if callable(data) else lambda: data
+
+    monkeypatch.setattr(downloads.st, "download_button", button)
+    return offered
+
+
+def record_long(folder: DataDir) -> None:  # noqa: F811
+    spec = experiment_spec(num_steps=NUM_STEPS, block_steps=100, epochs=2)
+    for label in ("baseline", "control", "inductor"):
+        recording = Recording(folder.runs, label, spec).claim().start()
+        recording.blocks([0.1] * 18, falling_losses(NUM_STEPS)).evaluation(0.8, epoch=1).end()
+
+
+def rows_of(files: dict[str, Callable[[], bytes]], name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(files[f"download-{name}.csv"]().decode())))
+
+
+def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["label"], []).append(int(row["step"]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["loss", "break-even", "step-times"])
+def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+    record_long(folder)
+    opened(experiment=EXPERIMENT_ID)
+    every = list(range(NUM_STEPS))
+    expected = {"baseline": every, "control": every, "inductor": every}
+    assert steps_by_run(rows_of(files, name)) == expected
+
+
+@pytest.mark.parametrize("name", ["run-loss", "run-steps"])
+def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+    record_long(folder)
+    opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    assert steps_by_run(rows_of(files, name)) == {"inductor": list(range(NUM_STEPS))}
+
+
+def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):  # noqa: F811
+    record_long(folder)
+    asked = []
+    real = downloads.to_csv
+
+    def counting(frame: pd.DataFrame) -> bytes:
+        asked.append(len(frame))
+        return real(frame)
+
+    monkeypatch.setattr(downloads, "to_csv", counting)
+    opened(experiment=EXPERIMENT_ID)
+    assert asked == [], "a page that is only looked at writes no file"
+    rows_of(files, "loss")
+    assert asked == [3 * NUM_STEPS]
+
+
+def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):  # noqa: F811
+    record_long(folder)
+    opened(experiment=EXPERIMENT_ID)
+    assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
+    assert {row["epoch"] for row in rows_of(files, "accuracy")} == {"2"}
+    assert min(int(row["round"]) for row in rows_of(files, "step-times")) == 1
