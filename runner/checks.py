@@ -1,13 +1,15 @@
 """What is known, before anything starts, not to work here."""
 
 from importlib.util import find_spec
-from pathlib import Path
 
 from runner.capabilities import Capabilities
+from runner.cpus import cpu_allowance, memory_bytes
+from runner.data_check import check_data
 from runner.errors import InvalidSpec
-from runner.queue import PROJECT_ROOT
 from runner.spec import ExperimentSpec
+from runner.tasks import Task
 from runner.user_code import locate
+from runner.validation import require
 
 SUITE_PACKAGES = {
     "timm": ("timm", "pip install timm torchvision, in versions that fit this torch"),
@@ -18,15 +20,43 @@ SUITE_PACKAGES = {
     ),
 }
 """Suite to the package that its models come from, and how to get it."""
+BYTES_PER_TOKEN = 16
+"""Its number and its place in the attention mask, 8 bytes each."""
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `InvalidSpec` for what this machine lacks and for data that is not there."""
+    """Raises `InvalidSpec` for what this machine lacks, and for data that cannot be used as asked.
+
+    The launch form and every command that queues something ask here.
+    """
     machine.check(spec)
     _check_suite_package(spec)
-    source = spec.data.source
-    if spec.data.is_file and not (PROJECT_ROOT / Path(source).expanduser()).exists():
-        raise InvalidSpec("data.source", source, "no such file or folder; give its full path")
+    _check_threads(spec)
+    task = machine.tasks[spec.task]
+    _check_memory(spec, task)
+    check_data(spec, task)
+
+
+def _check_threads(spec: ExperimentSpec) -> None:
+    threads, cpus = spec.cpu_threads, len(cpu_allowance().cpus)
+    rule = f"must be at most {cpus}: so many CPUs may a run use on this machine, and further "
+    rule += "threads would only wait for each other"
+    require(threads is None or threads <= cpus, "cpu_threads", threads, rule)
+
+
+def _check_memory(spec: ExperimentSpec, task: Task) -> None:
+    """Every run holds all of its texts, encoded."""
+    data, there = spec.data, memory_bytes()
+    if task.samples != "texts" or there is None:
+        return
+    samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
+    needed = samples * data.sequence_length * BYTES_PER_TOKEN
+    rule = (
+        f"{samples:,} texts of {data.sequence_length} tokens take {needed / 1e9:,.0f} GB in every "
+        f"run, and this machine has {there / 1e9:,.0f} GB; take fewer, or a shorter "
+        "data.sequence_length"
+    )
+    require(needed <= there, "data.num_train_samples", data.num_train_samples, rule)
 
 
 def _check_suite_package(spec: ExperimentSpec) -> None:

@@ -1,4 +1,4 @@
-"""Which CPUs this process may use, and how many threads a run gets by default."""
+"""Which CPUs this process may use, how many threads a run gets by default, and the memory."""
 
 import os
 from dataclasses import dataclass
@@ -41,6 +41,14 @@ def cpu_allowance() -> CpuAllowance:
     except AttributeError:
         cpus = frozenset(range(in_machine))
     return CpuAllowance(in_machine=in_machine, cpus=cpus, quota=cpu_quota(cpu_groups()))
+
+
+def memory_bytes() -> int | None:
+    """Memory of this machine; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def explain_threads(asked: int | None, allowance: CpuAllowance) -> str:

@@ -6,6 +6,7 @@
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
     ├── ProbeFailed         torch could not be asked what this machine offers
+    ├── UnusableData        a file of data is not there or cannot be read
     └── WorkloadError       the model, the data or the device cannot be used as asked
 
 Every message says what was wrong, with which value, and what to do.
@@ -54,6 +55,10 @@ class NotEnoughDisk(RunnerError):
 
 class ProbeFailed(RunnerError):
     """The subprocess that asks torch about this machine gave no answer."""
+
+
+class UnusableData(RunnerError):
+    """A file of data cannot be used; says why, to go on after the field and its value."""
 
 
 class WorkloadError(RunnerError):

@@ -31,7 +31,9 @@ SUITE_SOURCES = {
 SUITE_MODEL = re.compile(
     r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{0,3}))?"
 )
-DATA_FILE_SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
+DATA_FILE_SUFFIXES = (
+    ".csv", ".jsonl", ".json", ".parquet", ".csv.gz", ".jsonl.gz", ".json.gz",
+)  # fmt: skip
 MAX_SAMPLES = 100_000_000
 HELD_IN_MEMORY = "every run holds all of them in memory"
 USER_CODE = re.compile(r".+\.py:[A-Za-z_]\w*")

@@ -12,7 +12,7 @@ CHANGED: dict[str, Any] = {
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
     "control": False,
     "devices": ("cuda:1",),
-    "cpu_threads": 2,
+    "cpu_threads": 1,
     "schedule": "sequential",
     "block_steps": 3,
     "time_limit_seconds": 90.5,

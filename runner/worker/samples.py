@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.data_file import is_folder
 from runner.errors import WorkloadError
 from runner.spec import DataSpec
 from runner.worker import tables
@@ -64,10 +65,13 @@ def choose_images(data: DataSpec, seed: int) -> Samples:
         return _deal_out(_digits(data, seed), part_sizes(data))
 
     def choose(table: Any, count: int, where: str) -> Part:
-        tables.check_columns(table, (data.text_column, data.label_column), where)
+        column = (
+            tables.IMAGE_COLUMN if data.is_file and is_folder(data.source) else data.text_column
+        )
+        tables.check_columns(table, (column, data.label_column), where)
         rows = tables.pick_rows(table, count, seed, where)
         labels = tables.label_names(rows, data.label_column, where)
-        return Part(samples=tables.images(rows, data.text_column, where), labels=labels)
+        return Part(samples=tables.images(rows, column, where), labels=labels)
 
     if data.is_file:
         return _divide(tables.open_file(data.source, may_be_folder=True), data, choose)

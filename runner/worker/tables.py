@@ -1,40 +1,37 @@
 """Tables of samples, through the library `datasets`: a file, a folder of images, or the hub."""
 
+import glob
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from runner.errors import WorkloadError
+from runner.data_file import locate
+from runner.errors import UnusableData, WorkloadError
 
-FILE_LOADERS = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+IMAGE_COLUMN = "image"
+"""What `datasets` calls the images of a folder."""
 
 
 def open_file(source: str, *, may_be_folder: bool = False) -> Any:
     """All rows of a file; or the images of a folder that has one folder for each label."""
     import datasets  # takes seconds, and built-in data does without
 
-    path = Path(source).expanduser()
-    if may_be_folder and path.is_dir():
-        loader, files = "imagefolder", {"data_dir": str(path)}
+    try:
+        path = locate(source, may_be_folder=may_be_folder)
+    except UnusableData as error:
+        raise WorkloadError(f"data.source = {source!r}: {error}") from None
+    # The library takes paths for patterns: `a[1].csv` would be `a1.csv`.
+    literal = glob.escape(str(path))
+    if path.is_dir():
+        loader, files = "imagefolder", {"data_dir": literal}
     else:
-        loader, files = _file_loader(path, source), {"data_files": str(path)}
+        kind = path.name.removesuffix(".gz").rpartition(".")[2]
+        loader, files = kind.replace("jsonl", "json"), {"data_files": literal}
     try:
         return datasets.load_dataset(loader, split="train", **files)
     except Exception as error:
         cause = error.__cause__ or error
-        kind = path.suffix[1:] or loader
-        raise WorkloadError(f"{path} cannot be read as {kind}: {cause}") from error
-
-
-def _file_loader(path: Path, source: str) -> str:
-    if not path.is_file():
-        raise WorkloadError(f"data.source = {source!r}: no such file")
-    loader = FILE_LOADERS.get(path.suffix)
-    if loader is None:
-        known = ", ".join(FILE_LOADERS)
-        raise WorkloadError(f"data.source = {source!r}: the file's name must end in {known}")
-    return loader
+        raise WorkloadError(f"{path} cannot be read as {loader}: {cause}") from error
 
 
 def open_hub(source: str, split: str) -> Any:
