@@ -17,7 +17,8 @@ def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
     """
     columns = (
         "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
-        "temperature_celsius, power_watts, utilization, throttled_by, device_memory_used_bytes, processes, "
+        "temperature_celsius, power_watts, utilization, throttled_by, "
+        "device_memory_used_bytes, processes, "
         "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
         "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
         "others_cpu_share, stolen_cpu_share"
