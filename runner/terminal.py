@@ -64,7 +64,9 @@ def _line(label: str, run: RunProgress) -> str:
         parts.append(f"{run.step_seconds * 1e3:.1f} ms/step")
     if run.held_out is not None:
         name, value = run.held_out
-        parts.append(f"accuracy {value:.1%}" if name == "accuracy" else f"held-out {value:.4f}")
+        parts.append(
+            f"accuracy {100 * value:.1f} %" if name == "accuracy" else f"held-out {value:.4f}"
+        )
     if said := run.error or run.stopped:
         parts.append(textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ..."))
     return "  ".join(parts)

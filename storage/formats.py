@@ -12,11 +12,16 @@ MILLISECONDS_BELOW = 0.9995
 """Seconds; rounded to three digits, from here on it is a second."""
 
 
+def digits(number: float, count: int) -> str:
+    """So many significant digits, zeros at the end among them: `36.0` stands under `23.5`."""
+    return f"{number:#.{count}g}".removesuffix(".")
+
+
 def format_loss(value: Any) -> str:
     """Four digits; a loss that is not finite is a finding, so only None is a dash."""
     if value is None:
         return DASH
-    return "NaN" if math.isnan(value) else f"{value:.4g}"
+    return "NaN" if math.isnan(value) else digits(value, 4)
 
 
 def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -30,13 +35,15 @@ def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 @_defined
 def format_seconds(seconds: Any) -> str:
-    """0.85 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
+    """0.850 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
     if math.isinf(seconds):
         return "never"
+    if seconds == 0:
+        return "0 s"
     if abs(seconds) < MILLISECONDS_BELOW:
-        return f"{seconds * 1e3:.3g} ms"
+        return f"{digits(seconds * 1e3, 3)} ms"
     if seconds < 119.95:
-        return f"{seconds:.3g} s"
+        return f"{digits(seconds, 3)} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 120:
         return f"{minutes} min {rest} s"
@@ -63,8 +70,13 @@ def format_ratio(ratio: Any) -> str:
 
 
 @_defined
+def format_correlation(number: Any) -> str:
+    return f"{number:.2f}"
+
+
+@_defined
 def format_multiple(multiple: Any) -> str:
-    return f"{multiple:.2g}" if math.isfinite(multiple) else "infinite"
+    return digits(multiple, 2) if math.isfinite(multiple) else "infinite"
 
 
 @_defined
@@ -74,7 +86,7 @@ def format_share(share: Any) -> str:
 
 @_defined
 def format_rate(rate: Any) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3)
 
 
 @_defined
@@ -82,8 +94,8 @@ def format_flops(rate: Any) -> str:
     """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
     for factor, unit in ((1e6, "MFLOP/s"), (1e9, "GFLOP/s")):
         if abs(rate) < 999.5 * factor:
-            return f"{rate / factor:.3g} {unit}"
-    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e14 else f"{rate / 1e12:.3g} TFLOP/s"
+            return f"{digits(rate / factor, 3)} {unit}"
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e14 else f"{digits(rate / 1e12, 3)} TFLOP/s"
 
 
 @_defined
@@ -93,8 +105,8 @@ def format_epochs(epochs: Any) -> str:
 
 @_defined
 def format_number(number: Any) -> str:
-    """Four digits, very large and very small ones with an exponent."""
-    return f"{number:.4g}"
+    """Four digits, very large and very small ones with an exponent; whole numbers as they are."""
+    return f"{number:.4g}" if number == round(number, 0) else digits(number, 4)
 
 
 @_defined

@@ -15,6 +15,7 @@ from storage.formats import (
     DASH,
     MILLISECONDS_BELOW,
     format_bytes,
+    format_correlation,
     format_count,
     format_epochs,
     format_flops,
@@ -133,7 +134,7 @@ _ALL = (
         definition="Sign test's p-value of the speedup, Holm-corrected over backends.",
     ),
     Metric(
-        name="effect_size", title="Effect size", unit="", better="higher", format=format_number,
+        name="effect_size", title="Effect size", unit="", better="higher", format=format_correlation,
         definition="Rank-biserial correlation: 1 if faster in every round, 0 if in half of them.",
     ),
     Metric(

@@ -332,7 +332,7 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
     assert inductor.break_even is not None
     assert inductor.break_even.steps == pytest.approx(3000)
     printed = report(comparison)
-    assert re.search(r"same +3 s +unsure", printed)
+    assert re.search(r"same +3\.00 s +unsure", printed)
     assert (
         "break-even of inductor: unsure, the saving may be chance; if it is real, 3,000 steps, "
         "5 min 0 s or " in printed  # 3 s + 3,000 x 0.099 s
@@ -390,10 +390,10 @@ def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: Dat
     header, _, _, _, inductor = lines[2:7]
     assert header.split()[:3] == ["run", "state", "step"]
     assert "2.00x (2.00 to 2.00)  faster" in inductor
-    assert "3 s    30 steps" in inductor
+    assert "3.00 s    30 steps" in inductor
     assert inductor.endswith("holds")
     assert len({len(line) for line in lines[2:7]}) == 1  # aligned
-    assert "break-even of inductor: 30 steps, 6 s or 0.4 epochs" in lines
+    assert "break-even of inductor: 30 steps, 6.00 s or 0.4 epochs" in lines
 
 
 def test_exit_status_1_when_a_run_did_not_finish(

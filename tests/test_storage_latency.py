@@ -65,7 +65,7 @@ def test_single_processes_are_not_judged_and_have_no_empty_columns(
     assert header.split() == ["run", "state", "step", "samples/s", "compile", "memory", "final",
                               "loss"]  # fmt: skip
     assert "warning" not in printed and "parity" not in printed
-    assert "filled caches, inductor: 8 s instead of 8 s" in printed
+    assert "filled caches, inductor: 8.00 s instead of 8.00 s" in printed
 
 
 def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store) -> None:
@@ -138,7 +138,7 @@ def test_the_terminal_says_what_filled_caches_save(
     record(store, "inductor-warm-1", 2.0, experiment)
     command = ["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
-    said = "filled caches, inductor: 2 s instead of 8 s, 75.0 % of the compile time saved; "
+    said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
     pays = "break-even cold: 32 steps, warm: 8 steps"
     printed = capsys.readouterr().out
     assert f"{said}repeats: 1; {pays}" in printed

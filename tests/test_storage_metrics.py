@@ -41,9 +41,12 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
 @pytest.mark.parametrize(
     ("name", "value", "written"),
     [
-        ("step_seconds", 0.00085, "0.85 ms"),
+        ("step_seconds", 0.00085, "0.850 ms"),
         ("step_seconds", 0.0123, "12.3 ms"),
-        ("step_seconds", 0.9999, "1 s"),
+        ("step_seconds", 0.036, "36.0 ms"),  # under 23.5 ms: as many digits
+        ("step_seconds", 0.1, "100 ms"),
+        ("step_seconds", 0.0, "0 s"),
+        ("step_seconds", 0.9999, "1.00 s"),
         ("compile_seconds", 95.12, "95.1 s"),
         ("compile_seconds", 119.97, "2 min 0 s"),
         ("compile_seconds", 200.4, "3 min 20 s"),
@@ -63,7 +66,7 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
         ("samples_per_second", 12.345, "12.3"),
         ("flops_per_second", 9.5e8, "950 MFLOP/s"),
         ("flops_per_second", 1.234e10, "12.3 GFLOP/s"),
-        ("flops_per_second", 9.9999e11, "1 TFLOP/s"),
+        ("flops_per_second", 9.9999e11, "1.00 TFLOP/s"),
         ("flops_per_second", 4.16e14, "416 TFLOP/s"),
         ("flops_per_second", 1.02e15, "1,020 TFLOP/s"),
         ("peak_share", 0.415, "41.5 %"),

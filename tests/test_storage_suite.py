@@ -241,7 +241,7 @@ def test_each_kind_of_regression_is_named_with_both_values(
     texts = {one.cell.model: (one.before, one.now) for one in found.changes}
     assert texts["Checked"] == ("pass", "fail_accuracy")
     assert texts["Slower"] == ("2.00x (2.00 to 2.00)", "1.60x (1.60 to 1.60)")
-    assert texts["Longer"] == ("4 s", "6 s")
+    assert texts["Longer"] == ("4.00 s", "6.00 s")
     assert texts["Bigger"] == ("1.00x", "0.80x")
     assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed")
     # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.

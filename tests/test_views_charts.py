@@ -535,7 +535,7 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
         result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
     ])  # fmt: skip
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
-              "for after 700 steps (300 to never, 30 s).")  # fmt: skip
+              "for after 700 steps (300 to never, 30.0 s).")  # fmt: skip
     assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
 
 
@@ -569,10 +569,10 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
     assert found.to_dict("list") == {
         "run": ["control", "inductor"],
         "p_holm": [DASH, "0.020"],
-        "effect_size": ["0.8", "0.8"],
+        "effect_size": ["0.80", "0.80"],
         # exp(2.802 x ln(1.6 / 1.4) / 3.920) - 1
         "detectable_effect": ["10.0 %", "10.0 %"],
-        "training_loss_excess": [DASH, "0.2"],
+        "training_loss_excess": [DASH, "0.2000"],
         "training_loss_check": [DASH, "fails"],
     }
 

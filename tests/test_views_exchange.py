@@ -63,7 +63,7 @@ def test_imported_rows_stand_beside_own_ones_and_say_that_they_were_imported(
     dash = "\N{EN DASH}"
     assert rows["Speedup"].tolist() == ["2.00x", "1.50x", dash], "a failure is no number"
     assert rows["Step time"].tolist() == ["100 ms", "41.2 ms", dash]
-    assert rows["Compile latency"].tolist() == ["3 s", "18.7 s", dash]
+    assert rows["Compile latency"].tolist() == ["3.00 s", "18.7 s", dash]
 
 
 def test_without_imports_compare_shows_no_such_table(page: AppTest) -> None:
