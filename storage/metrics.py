@@ -134,7 +134,8 @@ _ALL = (
         definition="Sign test's p-value of the speedup, Holm-corrected over backends.",
     ),
     Metric(
-        name="effect_size", title="Effect size", unit="", better="higher", format=format_correlation,
+        name="effect_size", title="Effect size", unit="", better="higher",
+        format=format_correlation,
         definition="Rank-biserial correlation: 1 if faster in every round, 0 if in half of them.",
     ),
     Metric(
