@@ -1,6 +1,7 @@
 """Foreign text is shown as it is: the function that sees to it, and that nothing gets round it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
@@ -8,10 +9,12 @@ from playwright.sync_api import Browser, Page, Request
 
 from runner.run_dir import DataDir
 from tests.hostile import HOST, ODD, TEXTS
+from tests.inert_sources import Sources
 from tests.serving import browser as browser
 from tests.serving import served
 from views.inert import JOINER, code, inert, inert_figure
 
+VIEWS = Path(__file__).parent.parent / "views"
 WAYS = ("plain", "code", "label")
 
 
@@ -91,3 +94,53 @@ def test_a_figure_keeps_our_own_html_and_no_other() -> None:
     assert found.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'
     plain = go.Figure().add_bar(x=["a"], y=[1.0])
     assert inert_figure(plain) is plain
+
+
+def test_nothing_foreign_reaches_a_page_but_by_the_one_function() -> None:
+    faults = list(Sources(sorted(VIEWS.glob("*.py"))).faults())
+    assert not faults, "say `inert(...)` of `views/inert.py`, or promise it by the type `Markdown`"
+
+
+FORGOTTEN = {
+    "a name in an f-string": "st.caption(f'{run.label} is done')",
+    "an error as it is": "st.error(str(error))",
+    "a local name": "said = run.reason\n    st.info(said)",
+    "a list that grew": "said = ['done']\n    said.append(run.reason)\n    st.info(' '.join(said))",
+    "a loop": "for one in run.labels:\n        st.markdown(one)",
+    "a label": "st.button(run.label)",
+    "a help": "st.button('Stop', help=run.label)",
+    "options that are read as Markdown": "st.pills('Runs', run.labels)",
+    "a column of a page": "left, right = st.columns(2)\n    left.caption(run.label)",
+    "HTML": "st.html(f'<p>{run.label}</p>')",
+    "an argument that has to be inert": "asks(run.label)",
+    "a figure": "st.plotly_chart(run.figure)",
+    "a figure's file": "run.figure.to_html()",
+    "another's promise": "broken(run)",
+}
+
+
+@pytest.mark.parametrize("forgotten", FORGOTTEN)
+def test_the_reading_of_sources_finds_what_was_forgotten(forgotten: str, tmp_path: Path) -> None:
+    page = f"""
+import streamlit as st
+from views.inert import Markdown, inert, inert_figure
+
+def asks(title: Markdown) -> None:
+    st.markdown(f"**{{title}}**")
+
+def promised(run) -> Markdown:
+    return f"{{inert(run.label)}} of {{run.count:,}}"
+
+def page(run, error):
+    {FORGOTTEN[forgotten]}
+
+def sound(run):
+    asks(promised(run))
+    st.caption("Done: " + ", ".join(inert(one) for one in run.labels))
+    st.plotly_chart(inert_figure(run.figure))
+"""
+    if forgotten == "another's promise":
+        page += "\ndef broken(run) -> Markdown:\n    return run.label\n"
+    file = tmp_path / "page.py"
+    file.write_text(page)
+    assert len(list(Sources([file]).faults())) == 1

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from html import unescape
 from importlib import metadata
 from pathlib import Path
 
@@ -73,11 +74,11 @@ def opened(page: str = "compare", **query: str) -> AppTest:
 
 
 def text(app: AppTest) -> str:
-    """All that the page says, in one string; links as the words that they show."""
+    """All that the page says, as it reads, in one string; links as the words that they show."""
     shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
     said = "\n".join([*(entry.value for entry in shown),
                       *(entry.proto.body for entry in app.get("html"))])  # fmt: skip
-    return without_links(said)
+    return unescape(without_links(said))
 
 
 def without_links(said: str) -> str:
@@ -426,7 +427,7 @@ def test_durations_read_naturally(seconds: float | None, expected: str):
     ],
 )
 def test_a_workload_is_called_by_the_ends_of_its_paths(model: str, data: str, said: str):
-    assert words.workload(model, data) == said
+    assert unescape(words.workload(model, data)) == said
 
 
 def test_compare_says_what_filled_compile_caches_save(folder: DataDir):

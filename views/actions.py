@@ -11,6 +11,7 @@ from runner.errors import RunnerError
 from runner.queue import can_resume, cancel, ensure_supervisor, find_experiment, resume, submit
 from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec
+from views.inert import inert
 from views.presets import PRESETS, adjusted
 from views.progress import ACTIVE
 from views.resources import data_dir, look_at_machine
@@ -33,7 +34,7 @@ def quick_race() -> None:
             machine = look_at_machine(data_dir()).result()
         launch(adjusted(PRESETS["quick"].spec, machine), machine)
     except RunnerError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(inert(error), icon=":material/error:")
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
@@ -74,7 +75,7 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     experiment_id = str(experiment["experiment_id"])
     if st.button(
         "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
-        help=f"Goes on from the latest checkpoint: {', '.join(labels)}.",
+        help=f"Goes on from the latest checkpoint: {inert(', '.join(labels))}.",
     ):  # fmt: skip
         folder = data_dir()
         resume(find_experiment(folder, experiment_id))

@@ -155,5 +155,6 @@ def _mark(figure: go.Figure, curve: Curve, steps: float, baseline: Curve) -> Non
         legendgroup=curve.label,
         showlegend=False,
         marker={"color": curve.color, "size": 12, "symbol": "circle-open", "line": {"width": 2.5}},
-        hovertemplate=f"{curve.label} pays off after {steps:,.0f} steps<extra></extra>",
+        text=[f"{curve.label} pays off after {steps:,.0f} steps"],
+        hovertemplate="%{text}<extra></extra>",
     )

@@ -57,8 +57,8 @@ def phases(data: pd.DataFrame) -> go.Figure:
             orientation="h",
             name=phase,
             marker={"color": color},
-            hovertemplate=[f"%{{y}}: {phase} {_seconds(value)}<extra></extra>"
-                           for value in mine["seconds"]],
+            customdata=[f"{phase} {_seconds(value)}" for value in mine["seconds"]],
+            hovertemplate="%{y}: %{customdata}<extra></extra>",
         )  # fmt: skip
     rows = data.groupby(["backend", "cache"]).ngroups
     return _lying(figure, rows * NARROW_ROW, "stack", axis("compile_phases"))

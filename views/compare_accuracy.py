@@ -8,6 +8,7 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.correctness import PASS, Check, checks, table
 from storage.store import Store
+from views.inert import Markdown, inert
 from views.links import linked, quantities
 from views.tables import show_table
 
@@ -32,10 +33,10 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     st.caption("  \n".join([HELP, *(quantities("accuracy_rule", note) for note in notes)]))
 
 
-def headline(found: Sequence[Check]) -> str:
+def headline(found: Sequence[Check]) -> Markdown:
     failing = {check.label: None for check in found if check.status not in (PASS, None)}
     if failing:
-        return f"Not what the model says: **{', '.join(failing)}**."
+        return f"Not what the model says: **{inert(', '.join(failing))}**."
     if not found or any(check.status is None for check in found):
         return "Not every check was made."
     return "Every backend computes what the model says, gradients included."

@@ -18,6 +18,7 @@ from storage.statistics import BreakEven, Ratio
 from storage.store import Store
 from views import cache_charts, words
 from views.downloads import chart_card
+from views.inert import Markdown, inert
 from views.links import linked
 from views.progress import FAILED
 from views.tables import show_table
@@ -33,10 +34,10 @@ def show(store: Store, comparison: Comparison) -> None:
     ended = [result for result in comparison.results if result.state in FAILED]
     if ended:
         listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
-        st.warning(f"Did not finish: {listed}.", icon=":material/info:")
+        st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")
     if not found:
         return
-    title = f"Compile latency of {spec.cache.part} with empty and with filled caches"
+    title = f"Compile latency of {inert(spec.cache.part)} with empty and with filled caches"
     show_table(title, table(found), "cold-warm", "")
     show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "")
     st.caption(certainty(found))
@@ -53,7 +54,7 @@ def show(store: Store, comparison: Comparison) -> None:
                "compile-caches", "None recorded yet.")  # fmt: skip
 
 
-def headline(found: Sequence[ColdWarm]) -> str:
+def headline(found: Sequence[ColdWarm]) -> Markdown:
     if not found:
         return "No pair of a cold and a warm process has ended yet."
     best = max(found, key=lambda one: one.time_saved or 0.0)
@@ -61,10 +62,10 @@ def headline(found: Sequence[ColdWarm]) -> str:
     saved = linked("compile_time_saved", f"{share} of the compile time")
     warm = linked("warm_compile_seconds", _seconds(best.warm_median))
     times = f"{warm} instead of {linked('cold_compile_seconds', _seconds(best.cold_median))}"
-    return f"Filled caches save {saved} of **{best.backend}**: {times}."
+    return f"Filled caches save {saved} of **{inert(best.backend)}**: {times}."
 
 
-def certainty(found: Sequence[ColdWarm]) -> str:
+def certainty(found: Sequence[ColdWarm]) -> Markdown:
     """How sure the numbers are: how many repeats an interval takes, and how steps were timed."""
     fewest = min(len(one.cold_seconds) for one in found)
     order = (

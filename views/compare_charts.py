@@ -22,6 +22,7 @@ from views import (
     speed_charts,
 )
 from views.downloads import Draw, chart_card
+from views.inert import inert
 from views.leaderboard import task_scores, throughput_metric
 from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 
@@ -44,6 +45,7 @@ def show(store: Store, comparison: Comparison) -> None:
     labels = [result.label for result in comparison.results]
     shown = st.pills(
         "Runs", labels, selection_mode="multi", key="runs", default=labels, bind="query-params",
+        format_func=inert,
         label_visibility="collapsed",
     )  # fmt: skip
     results = [result for result in comparison.results if result.label in shown]

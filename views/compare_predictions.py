@@ -11,6 +11,7 @@ from storage.errors import PredictionsUnreadable
 from storage.results import Comparison, Result
 from storage.store import Store
 from views import words
+from views.inert import inert
 from views.links import linked
 from views.tables import show_table
 
@@ -32,7 +33,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
     if len(splits) > 1:
         split = st.segmented_control(
             "Samples", splits, default=split, required=True, key="predictions",
-            bind="query-params", label_visibility="collapsed",
+            bind="query-params", label_visibility="collapsed", format_func=inert,
         ) or split  # fmt: skip
     mine = kept[kept["split"] == split]
     files = {str(row.label): Path(str(row.file)) for row in mine.itertuples()}
@@ -40,7 +41,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
         differ = predictions.disagreements(files, comparison.baseline)
         counts = count(differ, files, comparison)
     except PredictionsUnreadable as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(inert(error), icon=":material/error:")
         return
     if differ.columns.empty:
         st.caption("The labels are no classes, so there is no answer to disagree on.")
@@ -48,9 +49,9 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
     num_samples = int(mine["num_samples"].iloc[0])
     left, right = st.columns([2, 3])
     with left:
+        samples = words.plural(num_samples, f"{inert(split)} sample")
         show_table(
-            f"How many of {linked('num_samples', words.plural(num_samples, f'{split} sample'))}",
-            counts, "disagreements", "",
+            f"How many of {linked('num_samples', samples)}", counts, "disagreements", "",
         )  # fmt: skip
     with right:
         shown = named(differ, list(files), labels_of(store, comparison.experiment_id))

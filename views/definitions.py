@@ -6,6 +6,7 @@ import streamlit as st
 
 from storage.metrics import METRICS
 from storage.numbers import NUMBERS, Chapter, Definition, read_chapters
+from views.inert import Markdown
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def show_definition(definition: Definition) -> None:
     st.markdown(cross_linked(definition.text))
 
 
-def cross_linked(text: str) -> str:
+def cross_linked(text: Markdown) -> Markdown:
     """Names of metrics lead to them; files of this project cannot be opened from here."""
     text = re.sub(r"\[([^]]+)\]\((decisions/[^)]+)\)", r"\1: `docs/\2`", text)
     return re.sub(
@@ -43,7 +44,7 @@ def cross_linked(text: str) -> str:
     )  # fmt: skip
 
 
-def anchor_of(title: str) -> str:
+def anchor_of(title: Markdown) -> Markdown:
     return re.sub(r"\W+", "-", title.lower())
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 from runner.cpus import CpuAllowance
 from storage.device_doubts import SHARED_CPU
 from storage.numbers import NUMBERS
+from views.inert import Markdown, inert
 from views.links import linked
 
 BUSY_LOAD = 0.5
@@ -16,14 +17,14 @@ LATEST = 5
 STATES = ("sm_clock_mhz", "temperature_celsius", "power_watts")
 
 
-def before_launch(allowance: CpuAllowance, load: float) -> str:
+def before_launch(allowance: CpuAllowance, load: float) -> Markdown:
     """What else the machine is doing, if it does much; `load`: its load average."""
     if load < BUSY_LOAD * allowance.usable:
         return ""
     shown = linked("load_average", f"load average {load:.1f}")
     return (
-        f"This machine is busy: {shown} on {allowance.usable} CPUs over the last minute. What else "
-        "runs here makes the runs slower and their times less certain."
+        f"This machine is busy: {shown} on {allowance.usable:,} CPUs over the last minute. What "
+        "else runs here makes the runs slower and their times less certain."
     )
 
 
@@ -35,7 +36,7 @@ def load_average() -> float:
         return 0.0
 
 
-def while_running(samples: pd.DataFrame) -> str:
+def while_running(samples: pd.DataFrame) -> Markdown:
     """How the device is, and who else uses it, by the latest of `storage.queries.device_samples`.
 
     `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
@@ -52,7 +53,7 @@ def while_running(samples: pd.DataFrame) -> str:
     held_back = sorted({name for names in latest["throttled_by"] for name in names or []})
     parts = [state] if state else []
     if held_back:
-        parts.append(f"{linked('held_back', 'held back')}: {', '.join(held_back)}")
+        parts.append(f"{linked('held_back', 'held back')}: {inert(', '.join(held_back))}")
     # On CUDA not every block has a look at other processes.
     looks = blocks[blocks["processes"].notna()].tail(LATEST)
     if others := _others(looks, on_cuda=bool(told)):
@@ -60,9 +61,9 @@ def while_running(samples: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-def _others(looks: pd.DataFrame, *, on_cuda: bool) -> str:
+def _others(looks: pd.DataFrame, *, on_cuda: bool) -> Markdown:
     seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
-    names = ", ".join(f"{name or '?'} (pid {pid})" for pid, name in seen.items())
+    names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in seen.items())
     if on_cuda:
         return f"other processes on the device: {names}" if names else ""
     capacity = (looks["wall_seconds"] * looks["cpus"]).sum()

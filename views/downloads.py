@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from html import escape
+from html import unescape
 from typing import TypeAlias
 
 import pandas as pd
@@ -12,6 +12,7 @@ import streamlit as st
 
 from storage.export import to_csv
 from storage.numbers import NUMBERS, read_definitions
+from views.inert import Markdown, inert, inert_figure
 from views.links import anchors_in, explained, without_link
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -32,13 +33,13 @@ Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
 
 
 def chart_card(
-    title: str,
+    title: Markdown,
     draw: Draw | Mapping[str, Draw],
     data: Data,
     *,
     name: str,
     numbers: Sequence[str],
-    help: str = "",
+    help: Markdown = "",
 ) -> None:
     """Shows a chart of `data` under its title, with the downloads on the right.
 
@@ -57,10 +58,12 @@ def chart_card(
                 _chart_downloads(figure, data, title, name, numbers)
         image = {"format": "png", "filename": name, "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
-        st.plotly_chart(figure, key=f"chart-{name}", config=config, alt=title)
+        st.plotly_chart(
+            inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(title)
+        )
 
 
-def csv_button(label: str, data: Data, name: str) -> None:
+def csv_button(label: Markdown, data: Data, name: str) -> None:
     """Downloads a table, all of it."""
     download(label, lambda: to_csv(data() if callable(data) else data), f"{name}.csv", "text/csv")
 
@@ -71,7 +74,7 @@ def to_html(figure: go.Figure, title: str, numbers: Sequence[str]) -> bytes:
     """
     anchors = [NUMBERS[name].anchor for name in numbers]
     anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
-    page: str = _for_export(figure, title).to_html(
+    page: str = inert_figure(_for_export(figure, title)).to_html(
         include_plotlyjs=True, config={"displaylogo": False}
     )
     return page.replace("</body>", f"{_definitions(anchors)}</body>").encode()
@@ -82,8 +85,8 @@ def _definitions(anchors: Iterable[str]) -> str:
     known = read_definitions()
     titles = {name: number.axis_title for name, number in NUMBERS.items()}
     entries = "".join(
-        f'<h3 id="{anchor}">{escape(titles.get(anchor, anchor))}</h3>'
-        f'<p style="white-space: pre-line">{escape(known[anchor])}</p>'
+        f'<h3 id="{anchor}">{inert(titles.get(anchor, anchor))}</h3>'
+        f'<p style="white-space: pre-line">{inert(known[anchor])}</p>'
         for anchor in dict.fromkeys(anchors)
     )
     style = "font-family: sans-serif; line-height: 1.5; max-width: 50rem; margin: 2rem 70px"
@@ -94,7 +97,9 @@ def to_png(figure: go.Figure, title: str) -> bytes:
     """A picture at twice the resolution of the screen; takes seconds, a browser draws it."""
     height = max(PNG_MIN_HEIGHT, figure.layout.height or 0)
     copy = _for_export(figure, title)
-    picture: bytes = copy.to_image(format="png", width=PNG_WIDTH, height=height, scale=2)
+    picture: bytes = inert_figure(copy).to_image(
+        format="png", width=PNG_WIDTH, height=height, scale=2
+    )
     return picture
 
 
@@ -106,8 +111,8 @@ def find_browser() -> str | None:
 
 def _choice(options: list[str], name: str) -> str:
     chosen = st.segmented_control(
-        name, options, default=options[0], required=True, key=name, bind="query-params",
-        label_visibility="collapsed",
+        inert(name), options, default=options[0], required=True, key=name, bind="query-params",
+        label_visibility="collapsed", format_func=inert,
     )  # fmt: skip
     return chosen or options[0]
 
@@ -124,12 +129,12 @@ def _chart_downloads(
 
 
 def download(
-    label: str,
+    label: Markdown,
     data: Callable[[], bytes] | bytes,
     file_name: str,
     mime: str,
-    unavailable: str | None = None,
-    help: str | None = None,
+    unavailable: Markdown | None = None,
+    help: Markdown | None = None,
 ) -> None:
     """A button for a file that is made when somebody asks; `unavailable` says why there is none."""
     st.download_button(

@@ -7,6 +7,7 @@ import streamlit as st
 from runner.tasks import Task
 from runner.training_spec import Metric, SplitName
 from views.fields import Fields
+from views.inert import inert
 
 NEVER = "Nothing is evaluated"
 
@@ -25,8 +26,8 @@ def ask_evaluation(fields: Fields, task: Task, num_test_samples: int) -> bool:
         never = NEVER if when == "never" else ""
         once = "" if when in ("epochs", "steps") else never or "It is evaluated once, at the end"
         fields.ask("evaluation.every", "Evaluate every",
-                   f"How many {when} lie between two evaluations; the end is evaluated in any "
-                   "case.", unless=once)  # fmt: skip
+                   f"How many {inert(when)} lie between two evaluations; the end is evaluated in "
+                   "any case.", unless=once)  # fmt: skip
     with samples:
         fields.ask(
             "evaluation.splits", "On samples of",

@@ -13,6 +13,7 @@ from storage.exchange.rows import MILLISECONDS, Row, rows
 from storage.metrics import DASH, METRICS
 from storage.store import Store
 from views.downloads import download
+from views.inert import inert
 from views.tables import show_table
 
 TITLES = {
@@ -47,7 +48,7 @@ def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:
-        st.warning(str(error), icon=":material/upload_file:")
+        st.warning(inert(error), icon=":material/upload_file:")
         return
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, beside this experiment",

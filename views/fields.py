@@ -13,6 +13,7 @@ from runner.errors import InvalidSpec
 from runner.options import parse_options, write_options
 from runner.spec import ExperimentSpec
 from runner.validation import Options
+from views.inert import Markdown, code, inert
 
 
 class Fields:
@@ -36,7 +37,7 @@ class Fields:
         self._subject = ""
 
     @contextmanager
-    def subject(self, title: str, icon: str) -> Iterator[None]:
+    def subject(self, title: Markdown, icon: str) -> Iterator[None]:
         """A folded part of the form."""
         with st.expander(title, icon=f":material/{icon}:"):
             self._subject = title
@@ -46,8 +47,8 @@ class Fields:
     def ask(
         self,
         path: str,
-        label: str,
-        help: str = "",
+        label: Markdown,
+        help: Markdown = "",
         *,
         choices: Sequence[str] = (),
         typed: bool = False,
@@ -56,7 +57,7 @@ class Fields:
         lowest: float = 1,
         step: float = 0.1,
         empty: str | None = None,
-        unless: str = "",
+        unless: Markdown = "",
     ) -> Any:
         """Shows the widget of a field and gives what it holds.
 
@@ -92,7 +93,7 @@ class Fields:
         self.put(path, option.default if unless else given, label)
         return self._given[path]
 
-    def ask_one(self, path: str, label: str, help: str, choices: Sequence[str]) -> None:
+    def ask_one(self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]) -> None:
         """A field that is a list, of which one entry is wanted."""
         (start,) = self._options[path].value_in(self._start)
         options = [*choices] if start in choices else [start, *choices]
@@ -118,24 +119,27 @@ class Fields:
             (values[section] if section else values)[name] = value
         return ExperimentSpec.from_dict(values)
 
-    def changes(self, spec: ExperimentSpec) -> list[str]:
+    def changes(self, spec: ExperimentSpec) -> list[Markdown]:
         """What differs from the preset: `Batch size 16`."""
         told = []
         for path, (label, _subject) in self._places.items():
             option = self._options[path]
             value = option.value_in(spec)
             if value != option.value_in(self._start):
-                told.append(f"{label} {'none' if value is None else option.text_of(value)}")
+                told.append(
+                    f"{inert(label)} {inert('none' if value is None else option.text_of(value))}"
+                )
         return told
 
-    def show(self, error: InvalidSpec) -> str:
+    def show(self, error: InvalidSpec) -> Markdown:
         """Says an error beside its field, and returns a sentence that tells where that is."""
         if error.field not in self._slots:
-            return str(error)
-        self._slots[error.field].caption(f":red[:material/error: {error.rule}]")
+            return inert(error)
+        self._slots[error.field].caption(f":red[:material/error: {inert(error.rule)}]")
         label, subject = self._places[error.field]
-        under = f" (under “{subject}”)" if subject else ""
-        return f"**{label}**{under}, `{error.field} = {error.value!r}`: {error.rule}"
+        under = f" (under “{inert(subject)}”)" if subject else ""
+        value = code(f"{error.field} = {error.value!r}")
+        return f"**{inert(label)}**{under}, {value}: {inert(error.rule)}"
 
     def _ask_options(self, path: str, start: Options, shared: dict[str, Any]) -> Options:
         text = st.text_input(

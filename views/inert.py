@@ -21,10 +21,10 @@ Html: TypeAlias = str
 """The same for HTML."""
 
 ENTITIES = re.compile(
-    r"[\\`*\[\]<>&\"'$~|{}^#]"
+    r"[\\`*\[\]<>&\"'$~|{}^]"
     r"|:(?!\s|$)"  # a directive as `:red[...]`, an icon, an emoji, the scheme of an address
     r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # within a word it has no meaning
-    r"|^(?:[-+](?=\s|$)|[-=]+\s*$|\d{1,9}[.)](?=\s|$))"  # lists, underlines of headings
+    r"|^(?:[-+](?=\s|$)|[-=]+\s*$|#{1,6}(?=\s|$)|\d{1,9}[.)](?=\s|$))"  # lists, headings
 )
 """What has a meaning somewhere; as an entity it has none, and reads the same."""
 FOUND_LATER = re.compile(

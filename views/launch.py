@@ -14,6 +14,7 @@ from storage.formats import format_share
 from storage.store import Store
 from views import device_now, words
 from views.actions import check, launch
+from views.inert import Markdown, code, inert
 from views.links import linked
 from views.own_code import show_command
 from views.presets import PRESETS, adjusted
@@ -31,7 +32,9 @@ def main() -> None:
     try:
         machine = probe.result()
     except ProbeFailed as error:
-        st.error(f"**torch did not say what it can do here.** {error}", icon=":material/error:")
+        st.error(
+            f"**torch did not say what it can do here.** {inert(error)}", icon=":material/error:"
+        )
         show_look_again()
         return
     titles = {preset.title: key for key, preset in PRESETS.items()}
@@ -46,7 +49,7 @@ def main() -> None:
         spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine, check)
     except RunnerError as error:
         spec = None
-        st.error(f"This cannot run here. {error}", icon=":material/error:")
+        st.error(f"This cannot run here. {inert(error)}", icon=":material/error:")
     if spec is None:
         st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
         return
@@ -61,7 +64,7 @@ def main() -> None:
         try:
             launch(spec, machine)
         except RunnerError as error:
-            st.error(str(error), icon=":material/error:")
+            st.error(inert(error), icon=":material/error:")
 
 
 @st.fragment(run_every=0.5)
@@ -92,7 +95,7 @@ def show_missing_compiler(machine: Capabilities) -> None:
 
 def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None:
     """What a click on Launch sets in motion."""
-    labels = ", ".join(f"`{variant.label}`" for variant in spec.variants)
+    labels = ", ".join(code(variant.label) for variant in spec.variants)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
     at_most = "at most " if spec.scenario == "speed" else ""
@@ -103,11 +106,11 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         took = words.duration(expected.seconds)
         most = "At most about" if spec.scenario == "speed" else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
-        time = f"{about}, going by “{expected.based_on}” with the same model and device."
+        time = f"{about}, going by “{inert(expected.based_on)}” with the same model and device."
     steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
-        f"{spec.device} ({device}), {order}, {at_most}{steps} each: "
+        f"{inert(spec.device)} ({inert(device)}), {order}, {at_most}{steps} each: "
         f"{_length(spec)}. {time}"
     )
 
@@ -119,14 +122,14 @@ def show_busy(store: Store) -> None:
         st.caption(f":material/memory: {said}")
 
 
-def _length(spec: ExperimentSpec) -> str:
+def _length(spec: ExperimentSpec) -> Markdown:
     """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
     training = spec.training
     if spec.scenario == "speed":
         return _length_of_speed(spec)
-    what = f"batches of {training.batch_size}"
+    what = f"batches of {training.batch_size:,}"
     if training.gradient_accumulation > 1:
-        what = f"steps of {training.gradient_accumulation} x {training.batch_size} samples"
+        what = f"steps of {training.gradient_accumulation:,} x {training.batch_size:,} samples"
     if training.max_steps is None:
         epochs = linked("epoch", words.plural(training.epochs, "epoch"))
         return f"{epochs} of {spec.steps_per_epoch:,} {what}"
@@ -135,14 +138,14 @@ def _length(spec: ExperimentSpec) -> str:
     return f"{linked('epoch', f'{num_epochs} {epochs}')} of {spec.steps_per_epoch:,} {what}"
 
 
-def _length_of_speed(spec: ExperimentSpec) -> str:
+def _length_of_speed(spec: ExperimentSpec) -> Markdown:
     speed = spec.speed
     what = "forward passes" if spec.is_inference else "steps"
     return (
-        f"{speed.warm_up_blocks} warm-up turns, then {speed.min_rounds} to {speed.max_rounds} "
-        f"{linked('round', 'rounds')} of {spec.block_steps} {what} on the same "
-        f"{words.plural(speed.batches, 'batch')}. It ends by itself once every speedup is known to "
-        f"within {format_share(speed.target_width)}"
+        f"{speed.warm_up_blocks:,} warm-up turns, then {speed.min_rounds:,} to "
+        f"{speed.max_rounds:,} {linked('round', 'rounds')} of {spec.block_steps:,} {what} on the "
+        f"same {words.plural(speed.batches, 'batch')}. It ends by itself once every speedup is "
+        f"known to within {format_share(speed.target_width)}"
     )
 
 

@@ -5,13 +5,13 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 """
 
 from collections.abc import Callable, Sequence
-from html import escape
 
 from runner.spec import Scenario
 from storage.metrics import DASH, METRICS
 from storage.results import SCORES, Result
 from views import words
 from views.bars import value_of
+from views.inert import Html, inert
 from views.links import anchor_html
 from views.palette import run_colors
 from views.verdicts import (
@@ -22,10 +22,10 @@ from views.verdicts import (
     speedup_text,
 )
 
-Cell = Callable[[Result], str]
+HtmlCell = Callable[[Result], Html]
 
 
-def html(results: Sequence[Result], scenario: Scenario = "train") -> str:
+def html(results: Sequence[Result], scenario: Scenario = "train") -> Html:
     """The whole table; text from specifications is escaped."""
     columns = _columns(results, scenario)
     colors = run_colors(result.label for result in results)
@@ -40,27 +40,29 @@ def html(results: Sequence[Result], scenario: Scenario = "train") -> str:
     return f'<div class="leaderboard">{table}</div>'
 
 
-def run_mark(label: str, role: str, color: str) -> str:
+def run_mark(label: str, role: str, color: str) -> Html:
     """A run's label behind its colour: a dot, for the control a ring."""
-    fill = f"border: 2px solid {color}" if role == "control" else f"background: {color}"
-    return f'<span class="mark" style="{fill}"></span>{escape(label)}'
+    fill = (
+        f"border: 2px solid {inert(color)}" if role == "control" else f"background: {inert(color)}"
+    )
+    return f'<span class="mark" style="{fill}{inert(color)}"></span>{inert(label)}'
 
 
-def throughput_metric(results: Sequence[Result]) -> str:
+def throughput_metric(results: Sequence[Result]) -> Html:
     """Tokens per second where the data are text, else samples per second."""
     has_tokens = any(result.tokens_per_second is not None for result in results)
     return "tokens_per_second" if has_tokens else "samples_per_second"
 
 
-def task_scores(results: Sequence[Result]) -> list[str]:
+def task_scores(results: Sequence[Result]) -> list[Html]:
     """Names of what the task is judged by beside the loss, the most telling first."""
     told = {name for result in results for name in result.metrics}
     if any(result.accuracy is not None for result in results) or not told:
         told.add("accuracy")
-    return [name for name in ("accuracy", *SCORES) if name in told]
+    return [inert(name) for name in ("accuracy", *SCORES) if name in told]
 
 
-def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, Cell]:
+def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCell]:
     throughput = throughput_metric(results)
     score = task_scores(results)[0]
     columns = {
@@ -81,57 +83,57 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, Cell]:
     return columns
 
 
-def _header(name: str) -> str:
+def _header(name: str) -> Html:
     return f"<th>{anchor_html(name, METRICS[name].title, METRICS[name].definition)}</th>"
 
 
-def _run(result: Result, color: str) -> str:
+def _run(result: Result, color: str) -> Html:
     ended = "" if result.state == "finished" else words.STATES.get(result.state, (result.state,))[0]
-    state = f" <small>{escape(ended)}</small>" if ended else ""
+    state = f" <small>{inert(ended)}</small>" if ended else ""
     return run_mark(result.label, result.role, color) + state
 
 
-def _plain(name: str) -> Cell:
-    return lambda result: escape(METRICS[name].format(value_of(result, name)))
+def _plain(name: str) -> HtmlCell:
+    return lambda result: inert(METRICS[name].format(value_of(result, name)))
 
 
-def _doubted(cell: Cell) -> Cell:
+def _doubted(cell: HtmlCell) -> HtmlCell:
     """The cell, marked where the device gave reason to doubt it; the reason shows on hover."""
 
-    def marked(result: Result) -> str:
+    def marked(result: Result) -> Html:
         text = cell(result)
         return text if text == DASH else doubt_mark(result.device_doubts) + text
 
     return marked
 
 
-def doubt_mark(doubts: Sequence[str]) -> str:
+def doubt_mark(doubts: Sequence[str]) -> Html:
     """What stands before a number that is in doubt, and says why on hover; else nothing."""
-    reasons = escape("\n".join(doubts))
+    reasons = inert("\n".join(doubts))
     return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
 
 
-def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> str:
+def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Html:
     """A word in the colour of its kind; the reason shows on hover."""
     if kind is None:
         return DASH
     style = f"color: {VERDICT_COLORS[kind]}; font-weight: 500"
-    return f'<span style="{style}" title="{escape(reason)}">{escape(text or kind)}</span>'
+    return f'<span style="{style}" title="{inert(reason)}">{inert(text or kind)}</span>'
 
 
-def _parity(result: Result) -> str:
+def _parity(result: Result) -> Html:
     if result.parity is None:
         return DASH
     return _verdict(result.parity.verdict, parity_text(result), result.parity.reason)
 
 
-def _break_even(result: Result) -> str:
+def _break_even(result: Result) -> Html:
     if result.break_even_verdict == "unsure":
         return _verdict("unsure", reason=break_even_doubt(result))
     return with_interval(break_even_text(result))
 
 
-def with_interval(text: str) -> str:
+def with_interval(text: str) -> Html:
     """What stands in parentheses is set smaller."""
-    value, bracket, rest = escape(text).partition(" (")
+    value, bracket, rest = inert(text).partition(" (")
     return f"{value} <small>({rest}</small>" if bracket else value

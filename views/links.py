@@ -6,9 +6,10 @@ the page of definitions wherever the dashboard is served.
 
 import re
 from collections.abc import Iterable
-from html import escape, unescape
+from html import unescape
 
 from storage.numbers import NUMBERS
+from views.inert import Html, Markdown, inert
 
 PAGE = "definitions"
 QUANTITY = re.compile(r"\d[\d.,]*( ?(x|%|ms|s|min|h|[KMG]iB)| (steps?|epochs?|samples?))(?![\w-])")
@@ -20,20 +21,20 @@ def address(name: str) -> str:
     return f"{PAGE}#{NUMBERS[name].anchor}"
 
 
-def linked(name: str, text: str) -> str:
+def linked(name: str, text: Markdown) -> Markdown:
     """Markdown: the text, which says a number, leading to the number's definition."""
     return f"[{text}]({address(name)})"
 
 
-def quantities(name: str, sentence: str) -> str:
+def quantities(name: str, sentence: str) -> Markdown:
     """Markdown: a sentence that storage wrote, each number with a unit in it leading to `name`."""
-    return QUANTITY.sub(lambda found: linked(name, found[0]), sentence)
+    return QUANTITY.sub(lambda found: linked(name, found[0]), inert(sentence))
 
 
-def anchor_html(name: str, text: str, title: str = "") -> str:
+def anchor_html(name: str, text: str, title: str = "") -> Html:
     """HTML of the same; `title` shows on hover. Plotly reads it in titles of axes, too."""
-    hover = f' title="{escape(title)}"' if title else ""
-    return f'<a target="_blank" href="{address(name)}"{hover}>{escape(text)}</a>'
+    hover = f' title="{inert(title)}"' if title else ""
+    return f'<a target="_blank" href="{address(name)}"{hover}>{inert(text)}</a>'
 
 
 def axis(name: str, title: str = "") -> str:
@@ -51,7 +52,7 @@ def anchors_in(title: str) -> list[str]:
     return re.findall(rf'"{PAGE}#(\w+)"', title)
 
 
-def explained(names: Iterable[str]) -> str:
+def explained(names: Iterable[str]) -> Markdown:
     """Markdown for a help text: each number with its definition in a sentence, and the link."""
     said = [f"{linked(name, NUMBERS[name].title)}: {NUMBERS[name].definition}"
             for name in dict.fromkeys(names)]  # fmt: skip

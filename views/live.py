@@ -14,6 +14,7 @@ from storage.store import Store
 from views import charts, device_now, run_charts, words
 from views.actions import resume_button, stop_button
 from views.downloads import CHART_CONFIG
+from views.inert import inert, inert_figure
 from views.leaderboard import run_mark
 from views.links import linked
 from views.marks import mark_resumptions
@@ -71,7 +72,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
     with st.container(horizontal=True, vertical_alignment="center"):
         words.state_badge(experiment["state"])
         what = words.workload(experiment["model"], experiment["data"])
-        st.markdown(f"{what}, {experiment['device']}")
+        st.markdown(f"{what}, {inert(experiment['device'])}")
         if is_stopping(runs):
             st.caption("stopping …", width="content")
         elif experiment["state"] in ACTIVE:
@@ -138,7 +139,9 @@ def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
     reasons = [words.why_ended(record.reason, record.error) for record in records]
     for reason, group in failed.groupby(pd.Series(reasons, index=failed.index), sort=False):
-        st.error(f"**{', '.join(group['label'])}**: {reason}", icon=":material/error:")
+        st.error(
+            f"**{inert(', '.join(group['label']))}**: {inert(reason)}", icon=":material/error:"
+        )
         st.page_link(
             "views/run.py", label="What happened", icon=":material/troubleshoot:",
             query_params={"experiment": experiment_id, "run": group["run_id"].iloc[0]},
@@ -149,8 +152,9 @@ def show_stops(store: Store, experiment_id: str) -> None:
     """Which runs ended by rules of their own before their last step, and why."""
     stops = queries.stops(store, experiment_id)
     for (step, reason), group in stops.groupby(["step", "reason"], sort=False, dropna=False):
-        st.caption(f":material/front_hand: **{', '.join(group['label'])}** stopped early after "
-                   f"{linked('num_steps', words.plural(step, 'step'))}: {reason}")  # fmt: skip
+        who = inert(", ".join(group["label"]))
+        steps = linked("num_steps", words.plural(step, "step"))
+        st.caption(f":material/front_hand: **{who}** stopped early after {steps}: {inert(reason)}")
 
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:
@@ -164,7 +168,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
     figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
     figure = mark_resumptions(figure, queries.resumptions(store, experiment_id))
     alt = "Step times so far" if losses.empty else "Losses so far"
-    st.plotly_chart(figure, key="race", config=CHART_CONFIG, alt=alt)
+    st.plotly_chart(inert_figure(figure), key="race", config=CHART_CONFIG, alt=alt)
 
 
 def show_queue(active: pd.DataFrame, experiment_id: str) -> None:
@@ -177,7 +181,7 @@ def show_queue(active: pd.DataFrame, experiment_id: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             words.state_badge(other.state)
             st.page_link(
-                "views/live.py", label=f"{other.name} · {words.moment(other.submitted)}",
+                "views/live.py", label=f"{inert(other.name)} · {words.moment(other.submitted)}",
                 query_params={"experiment": other.experiment_id},
             )  # fmt: skip
             stop_button(other.experiment_id)

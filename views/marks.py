@@ -1,7 +1,6 @@
 """What happened at a step, marked on figures over steps: resumptions, and the compiler's work."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -51,7 +50,7 @@ def _event_text(event: dict[Any, Any]) -> str:
     often = f"{event['count']:.0f} x " if event["count"] > 1 else ""
     when = " while evaluating" if event["phase"] == "evaluating" else ""
     what = f"{event['label']}, {often}{event['kind']}{when}"
-    detail = "" if pd.isna(event["detail"]) else escape(event["detail"])
+    detail = "" if pd.isna(event["detail"]) else str(event["detail"])
     return f"{what}: {detail[:MAX_DETAIL]}" if detail else what
 
 

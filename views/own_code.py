@@ -5,13 +5,14 @@ import streamlit as st
 from runner.spec import ExperimentSpec
 from runner.user_code import CODE_VARIABLE, allowed_folders
 from views import reproduce
+from views.inert import code
 
 
 def show_permission() -> bool:
     """Says which folders runs may execute code from; whether there is one."""
     folders = allowed_folders()
     if folders:
-        st.caption(f"Files may run from {', '.join(f'`{folder}`' for folder in folders)}.")
+        st.caption(f"Files may run from {', '.join(map(code, folders))}.")
     else:
         st.info(
             "Python files of your own run only if whoever starts the dashboard names their "

@@ -22,6 +22,7 @@ from runner.queue import ensure_supervisor, experiments
 from runner.run_dir import DataDir, RunState
 from storage.errors import StoreLocked, StoreUnusable
 from storage.store import Store
+from views.inert import inert
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -116,10 +117,10 @@ def _open(folder: DataDir) -> Store:
         folder.path.mkdir(parents=True, exist_ok=True)
         return Store.open(folder, examples=EXAMPLES)
     except StoreLocked as error:
-        problem = f"**The database is in use.** {error}"
+        problem = f"**The database is in use.** {inert(error)}"
         remedy = "One process at a time may own it: close the other dashboard, or start this one"
     except (StoreUnusable, OSError) as error:
-        problem = f"**The data folder cannot be used.** {error}"
+        problem = f"**The data folder cannot be used.** {inert(error)}"
         remedy = "Make it writable, or start the dashboard"
     st.error(problem, icon=":material/database_off:")
     st.markdown(f"{remedy} with another data folder: `BREAKEVEN_DATA=/another/folder make run`.")

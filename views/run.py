@@ -12,6 +12,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import device_panel, run_records, run_scores, run_steps, words
 from views.actions import resume_button
+from views.inert import Markdown, code, inert
 from views.links import linked
 from views.progress import FAILED
 from views.resources import get_store
@@ -68,7 +69,7 @@ def show_unreadable(store: Store) -> None:
     if not broken.empty:
         with st.expander(f"{words.plural(len(broken), 'run folder')} could not be read"):
             for folder in broken.itertuples():
-                st.markdown(f"`{folder.folder}`: {folder.message}")
+                st.markdown(f"{code(folder.folder)}: {inert(folder.message)}")
 
 
 def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -81,17 +82,17 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     if not stops.empty:
         last = stops.iloc[-1]
         steps = linked("num_steps", words.plural(int(last["step"]), "step"))
-        st.info(f"Stopped early after {steps}: {last['reason']}",
+        st.info(f"Stopped early after {steps}: {inert(last['reason'])}",
                 icon=":material/front_hand:")  # fmt: skip
     if run["state"] in FAILED:
-        st.error(words.why_ended(record.reason, record.error), icon=":material/error:")
+        st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
     if record.error:
         # What a person can mend needs no traceback; everything else is read from it.
         with st.expander("Traceback", expanded="WorkloadError" not in record.error):
             st.code(record.error, language="pytb")
 
 
-def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[str]:
+def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
     """How far the run came, when, how long it took, and where it went on."""
     parts = [linked("num_steps", f"{run['steps_done']:,} of {run['num_steps']:,} steps"),
              f"started {words.moment(run['started'])}"]  # fmt: skip
@@ -100,11 +101,15 @@ def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[str]:
         parts.append(linked("elapsed_seconds", f"took {took}"))
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:
-        parts.append(linked("step", f"resumed at step {', '.join(map(str, resumptions['step']))}"))
+        parts.append(
+            linked(
+                "step", f"resumed at step {', '.join(f'{step:,}' for step in resumptions['step'])}"
+            )
+        )
     return parts
 
 
-def measured(store: Store, run: pd.Series, record: RunRecord) -> list[str]:
+def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
     """What the run's steps came to, as far as it is known: `Step time 12.3 ms`; where there are
     repeats, those of all of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])

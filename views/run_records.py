@@ -9,6 +9,7 @@ from storage.metrics import METRICS
 from storage.queries import RunRecord
 from storage.store import Store
 from views import words
+from views.inert import code
 from views.links import explained
 from views.own_code import show_command
 from views.score_charts import score_metric
@@ -96,7 +97,7 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
         copy = (folder.path / str(source.file)).resolve()
         # A journal may come from elsewhere; it shows nothing outside its own folder.
         if copy.is_relative_to(folder.path.resolve()) and copy.is_file():
-            with st.expander(f"`{source.source}`"):
+            with st.expander(code(source.source)):
                 st.code(copy.read_text(errors="replace"), language="python")
 
 
@@ -115,5 +116,5 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
     tail = RunDir(record.folder).log_tail(LOG_LINES)
-    st.caption(f"The last {LOG_LINES} lines of `{record.folder / 'output.log'}`")
+    st.caption(f"The last {LOG_LINES} lines of {code(record.folder / 'output.log')}")
     st.code(tail or "(empty)", language=None)

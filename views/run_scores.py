@@ -12,6 +12,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import score_charts, words
 from views.downloads import chart_card
+from views.inert import inert
 from views.links import linked
 from views.tables import of_run, show_table
 
@@ -44,7 +45,7 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_score(scores: pd.DataFrame, name: str) -> None:
     metric = score_charts.score_metric(name)
     draw = partial(score_charts.scores, scores, name)
-    chart_card(metric.title if metric else name, draw, scores, name=f"score-{name}",
+    chart_card(metric.title if metric else inert(name), draw, scores, name=f"score-{name}",
                numbers=[metric.name if metric else "own_values"],
                help=COMPILED_HELP if scores["compiled"].any() else "")  # fmt: skip
 
@@ -70,7 +71,7 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
             try:
                 show_confusion(str(file.split), Path(file.file), labels)
             except PredictionsUnreadable as error:
-                st.error(str(error), icon=":material/error:")
+                st.error(inert(error), icon=":material/error:")
     if record.variant.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
             show_inference(str(file.split), Path(file.file), int(file.num_samples), labels)
@@ -79,11 +80,11 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
 def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
     counts = predictions.confusion(file, labels)
     if counts.empty:
-        st.caption(f"The labels of the {split} samples are no classes to be confused.")
+        st.caption(f"The labels of the {inert(split)} samples are no classes to be confused.")
         return
     draw = partial(score_charts.confusion, counts)
     help = "How many samples of each label were given each prediction, without a compiler."
-    chart_card(f"Confusion, {split}", draw, counts.reset_index(), name=f"confusion-{split}",
+    chart_card(f"Confusion, {inert(split)}", draw, counts.reset_index(), name=f"confusion-{split}",
                numbers=["predictions"], help=help)  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def show_inference(split: str, file: Path, num_samples: int, labels: list[str] |
     try:
         differ = predictions.inference_disagreements(file)
     except PredictionsUnreadable as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(inert(error), icon=":material/error:")
         return
     if differ.columns.empty:  # numbers, of which none is right or wrong
         return
@@ -101,7 +102,7 @@ def show_inference(split: str, file: Path, num_samples: int, labels: list[str] |
     for column in ("label", "prediction", "compiled_prediction"):
         differ[column] = [names.get(number, f"class {number}") for number in differ[column]]
     show_table(
-        f"Answered differently by the compiled model, {split}: {many}",
+        f"Answered differently by the compiled model, {inert(split)}: {many}",
         differ.rename(columns={"label": "true label"}),
         f"inference-{split}", "None: the compiled model agrees with its own weights everywhere.",
     )  # fmt: skip

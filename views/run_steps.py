@@ -11,6 +11,7 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import charts, run_charts
 from views.downloads import Draw, chart_card
+from views.inert import inert
 from views.links import axis
 from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
 from views.tables import of_run
@@ -85,7 +86,7 @@ def show_own_values(values: pd.DataFrame) -> None:
         data = values[values["name"] == name]
         with columns[number % len(columns)]:
             draw = partial(run_charts.named_series, data, axis("own_values", name))
-            chart_card(name, draw, data, name=f"value-{name}", numbers=["own_values"])
+            chart_card(inert(name), draw, data, name=f"value-{name}", numbers=["own_values"])
 
 
 def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:

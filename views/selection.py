@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from views import words
+from views.inert import code, inert
 
 NO_RUN = "no other run"
 """What stands for no suite run to compare with."""
@@ -71,14 +72,14 @@ def _choose(
 ) -> str:
     asked = st.query_params.get(what)
     if asked is not None and asked not in options:
-        st.warning(f"There is no {what} `{asked}` here.", icon=":material/search_off:")
+        st.warning(f"There is no {inert(what)} {code(asked)} here.", icon=":material/search_off:")
     candidates = [asked, *preferred, st.session_state.get(what), options[0]]
     chosen = next(option for option in candidates if option in options)
     key = f"{page}_{what}"
     st.session_state[key] = chosen
     label = what.replace("_", " ").capitalize()
     st.selectbox(
-        label, options, key=key, format_func=text, on_change=_write_to_address,
+        inert(label), options, key=key, format_func=text, on_change=_write_to_address,
         args=(what, key), label_visibility="collapsed", width=480,
     )  # fmt: skip
     if asked != chosen:

@@ -49,7 +49,8 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
             error_x={"type": "data", "symmetric": False, "array": mine["high"] - mine["speedup"],
                      "arrayminus": mine["speedup"] - mine["low"], "color": color, "thickness": 1.4},
             customdata=[write(one) for one in mine["speedup"]],
-            hovertemplate=f"%{{y}}, {backend}: %{{customdata}}<extra></extra>",
+            text=[str(backend)] * len(mine),
+            hovertemplate="%{y}, %{text}: %{customdata}<extra></extra>",
         )  # fmt: skip
         known = mine.dropna(subset=["earlier"])
         if len(known):

@@ -1,7 +1,7 @@
 """Every cell of a suite run as a table, each leading to its experiments on Compare."""
 
 from collections.abc import Callable, Sequence
-from html import escape
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -9,12 +9,13 @@ from storage.correctness import PASS
 from storage.metrics import DASH, METRICS
 from storage.suite import Outcome
 from storage.suite_report import speedup_text
+from views.inert import Html, inert
 from views.leaderboard import doubt_mark, run_mark, with_interval
 from views.links import anchor_html
 from views.palette import BAD, GOOD, run_colors
 from views.verdicts import VERDICT_COLORS
 
-Cell = Callable[[Outcome], str]
+HtmlCell = Callable[[Outcome], Html]
 STATUS = "num_tensors"
 """The number that is defined where statuses are."""
 PLAIN = ("compile_seconds", "memory_ratio")
@@ -22,7 +23,7 @@ CACHES = {"cold_compile_seconds": "cold_seconds", "warm_compile_seconds": "warm_
 """Name of a metric to that of the outcome's field."""
 
 
-def html(found: Sequence[Outcome]) -> str:
+def html(found: Sequence[Outcome]) -> Html:
     """The whole table; text from specifications is escaped."""
     columns = _columns(found)
     head = "".join(f"<th>{title}</th>" for title in columns)
@@ -57,14 +58,14 @@ def frame(found: Sequence[Outcome]) -> pd.DataFrame:
     )
 
 
-def _columns(found: Sequence[Outcome]) -> dict[str, Cell]:
+def _columns(found: Sequence[Outcome]) -> dict[str, HtmlCell]:
     """By the title's HTML; columns that say nothing of any cell are left out."""
     colors = run_colors(one.cell.backend for one in found)
-    columns: dict[str, Cell] = {
-        "Model": lambda one: escape(one.cell.model),
+    columns: dict[str, HtmlCell] = {
+        "Model": lambda one: inert(one.cell.model),
         "Backend": lambda one: run_mark(one.cell.backend, "backend", colors[one.cell.backend]),
-        "Precision": lambda one: escape(one.cell.precision),
-        "Part": lambda one: escape(one.cell.part),
+        "Precision": lambda one: inert(one.cell.precision),
+        "Part": lambda one: inert(one.cell.part),
     }
     if any("accuracy" in one.experiments for one in found):
         columns[anchor_html(STATUS, "Accuracy check")] = _status
@@ -79,41 +80,45 @@ def _columns(found: Sequence[Outcome]) -> dict[str, Cell]:
     return columns
 
 
-def _title(name: str) -> str:
+def _title(name: str) -> Html:
     return anchor_html(name, METRICS[name].title, METRICS[name].definition)
 
 
-def _plain(name: str, field: str) -> Cell:
-    return lambda one: escape(METRICS[name].format(getattr(one, field)))
+def _plain(name: str, field: str) -> HtmlCell:
+    return lambda one: inert(METRICS[name].format(getattr(one, field)))
 
 
-def _status(one: Outcome) -> str:
+def _status(one: Outcome) -> Html:
     if one.status is None:
         return _to_experiment(one, "accuracy", DASH)
     color = GOOD if one.status == PASS else BAD
-    word = _colored(escape(one.status), color, one.explanation)
+    word = _colored(inert(one.status), color, one.explanation)
     return _to_experiment(one, "accuracy", word)
 
 
-def _speedup(one: Outcome) -> str:
+def _speedup(one: Outcome) -> Html:
     if one.speed_failure:
         return _to_experiment(one, "speed", _colored("failed", BAD, one.speed_failure))
     text = with_interval(speedup_text(one))
     return doubt_mark(one.doubts) + _to_experiment(one, "speed", text)
 
 
-def _verdict(one: Outcome) -> str:
+def _verdict(one: Outcome) -> Html:
     if one.speed_verdict is None:
         return DASH
-    return _colored(one.speed_verdict, VERDICT_COLORS[one.speed_verdict], one.failure or "")
+    return _colored(inert(one.speed_verdict), VERDICT_COLORS[one.speed_verdict], one.failure or "")
 
 
-def _colored(text: str, color: str, reason: str) -> str:
+def _colored(text: Html, color: Html, reason: str) -> Html:
     style = f"color: {color}; font-weight: 500"
-    return f'<span style="{style}" title="{escape(reason)}">{text}</span>'
+    return f'<span style="{style}" title="{inert(reason)}">{text}</span>'
 
 
-def _to_experiment(one: Outcome, scenario: str, text: str) -> str:
+def _to_experiment(one: Outcome, scenario: str, text: Html) -> Html:
     """The text, leading to the experiment on Compare, which is the page at the root."""
     key = one.experiments.get(scenario)
-    return f'<a class="quiet" target="_self" href="./?experiment={key}">{text}</a>' if key else text
+    return (
+        f'<a class="quiet" target="_self" href="./?experiment={quote(key)}">{text}</a>'
+        if key
+        else text
+    )

@@ -16,6 +16,7 @@ from storage.suite_regressions import Against, against
 from storage.suite_report import other_conditions
 from views import exchange, suite_charts, suite_table, suite_words, words
 from views.downloads import chart_card, csv_button
+from views.inert import inert
 from views.links import linked
 from views.resources import get_store
 from views.selection import choose_earlier, choose_suite_run
@@ -64,14 +65,14 @@ def show_answer(
     num_open = run["num_experiments"] - run["num_over"]
     if num_open:
         st.info(
-            f"{num_open} of {run['num_experiments']} experiments are still to come: what follows "
-            "is what is known so far.",
+            f"{num_open:,} of {run['num_experiments']:,} experiments are still to come: what "
+            "follows is what is known so far.",
             icon=":material/hourglass_top:",
         )
     st.markdown(f"### {suite_words.headline(groups(found), compared, earlier)}")
     parts = [run["device_name"], words.day(run["submitted"])]
     parts += [f"torch {run['torch_version']}"] if run["torch_version"] else []
-    st.caption(" · ".join(str(part) for part in parts if part))
+    st.caption(" · ".join(inert(part) for part in parts if part))
 
 
 def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:
@@ -82,7 +83,7 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
     named = {f"{model} ({row.backend}, {row.precision}, {row.part}): {reason}": None
              for row in rows for model, reason in row.failures.items()}  # fmt: skip
     if named:
-        listed = "\n".join(f"- {one}" for one in named)
+        listed = "\n".join(f"- {inert(one)}" for one in named)
         st.warning(f"Left out of the mean speedup:\n{listed}", icon=":material/info:")
     exchange.buttons(store, run["suite_run"], SUITE_FORMATS)
 
@@ -91,7 +92,7 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     """What is worse or better than before, which cells only one of the runs has, and what differed
     where they were made."""
     if conditions:
-        st.warning(f"The two runs were made under other conditions: {conditions}.",
+        st.warning(f"The two runs were made under other conditions: {inert(conditions)}.",
                    icon=":material/info:")  # fmt: skip
     table = pd.DataFrame(
         [
@@ -108,18 +109,18 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     )
     if not any(change.doubts for change in compared.changes):
         table = table.drop(columns="doubt", errors="ignore")
-    show_table(f"Worse or better than {earlier}", table, "suite-changes",
+    show_table(f"Worse or better than {inert(earlier)}", table, "suite-changes",
                "No cell is clearly better or worse.",
                {"before": "suite_change", "now": "suite_change"})  # fmt: skip
     notes = []
     if compared.geomean_change is not None:
-        change = METRICS["geomean_speedup"].format(compared.geomean_change)
+        overall = METRICS["geomean_speedup"].format(compared.geomean_change)
         notes.append(f"Over the {words.plural(compared.num_paired, 'cell')} that have a speedup in "
-                     f"both runs, speedups are {linked('suite_change', change)} the earlier "
+                     f"both runs, speedups are {linked('suite_change', overall)} the earlier "
                      "ones.")  # fmt: skip
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:
-            models = ", ".join(dict.fromkeys(cell.model for cell in cells))
+            models = inert(", ".join(dict.fromkeys(cell.model for cell in cells)))
             notes.append(f"Only the {which} run has {words.plural(len(cells), 'cell')}: {models}.")
     st.caption("  \n".join(notes))
 

@@ -8,6 +8,7 @@ import streamlit as st
 from storage.metrics import DASH
 from storage.numbers import NUMBERS
 from views.downloads import csv_button
+from views.inert import Markdown
 from views.links import explained
 
 ALWAYS_KNOWN = ["run_id", "label", "role"]
@@ -20,10 +21,10 @@ def of_run(frame: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
 
 
 def show_table(
-    title: str,
+    title: Markdown,
     frame: pd.DataFrame,
     name: str,
-    empty: str,
+    empty: Markdown,
     numbers: Mapping[str, str] | None = None,
 ) -> None:
     """A table under its title, or what `empty` says; `name` is unique on the page.

@@ -4,6 +4,7 @@ import streamlit as st
 
 from runner.capabilities import Capabilities
 from views.fields import Fields
+from views.inert import code
 
 LOSSES = ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1")
 GROUPS = ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01")
@@ -65,7 +66,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
         )  # fmt: skip
         rises = scheduler not in WITHOUT_WARMUP
         fields.ask("training.warmup_steps", "Warm-up steps", lowest=0,
-                   unless="" if rises else f"`{scheduler}` has no warm-up")  # fmt: skip
+                   unless="" if rises else f"{code(scheduler)} has no warm-up")  # fmt: skip
         fields.ask(
             "training.scheduler_options", "Schedule options",
             "Arguments of the schedule: `num_cycles=2` for `cosine_with_restarts`, "

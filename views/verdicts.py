@@ -9,6 +9,7 @@ from storage.metrics import DASH, METRICS
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven
 from views import words
+from views.inert import Markdown, inert
 from views.links import linked, quantities
 from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
@@ -24,7 +25,7 @@ VERDICT_COLORS = {
 }
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: Comparison) -> Markdown:
     """The answer in one or two sentences: which backend pays off, when, and is it the same."""
     backends = [result for result in comparison.results if result.role == "backend"]
     rated = [result for result in backends if result.speedup is not None]
@@ -36,19 +37,19 @@ def headline(comparison: Comparison) -> str:
     sound = [result for result in rated if _parity(result) != "broken"]
     if not sound:
         best = max(rated, key=_median)
-        found = f"**{best.label}** is at {_speed(best)}"
+        found = f"**{inert(best.label)}** is at {_speed(best)}"
         return f"No backend can be trusted: {found}, but {_breach(best)}."
     faster = [result for result in sound if result.speed_verdict == "faster"]
     if faster:
         return _winner(max(faster, key=_median), comparison.spec)
     best = max(sound, key=_median)
     if best.speed_verdict == "unsure":
-        found = f"the best, **{best.label}**, came out at {_speed(best)}"
+        found = f"the best, **{inert(best.label)}**, came out at {_speed(best)}"
         return f"No backend is clearly faster here: {found}, which may be chance."
-    return f"No backend pays off here: the best, **{best.label}**, is at {_speed(best)}."
+    return f"No backend pays off here: the best, **{inert(best.label)}**, is at {_speed(best)}."
 
 
-def speedup_text(result: Result) -> str:
+def speedup_text(result: Result) -> Markdown:
     """`1.62x (1.60 to 1.64)`; the interval is left out where none is claimed."""
     ratio = result.speedup
     if ratio is None:
@@ -59,14 +60,14 @@ def speedup_text(result: Result) -> str:
     return f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def break_even_text(result: Result) -> str:
+def break_even_text(result: Result) -> Markdown:
     """`210 steps (180 to 260, 84 s)`, `never`, `unsure`, or a dash."""
     if result.break_even_verdict == "reached" and result.break_even is not None:
         return _steps_text(result.break_even)
-    return result.break_even_verdict or DASH
+    return inert(result.break_even_verdict or DASH)
 
 
-def break_even_doubt(result: Result) -> str:
+def break_even_doubt(result: Result) -> Markdown:
     """What is known of a break-even that is unsure; else nothing."""
     if result.break_even_verdict != "unsure" or result.break_even is None:
         return ""
@@ -76,7 +77,7 @@ def break_even_doubt(result: Result) -> str:
     )
 
 
-def _steps_text(found: BreakEven) -> str:
+def _steps_text(found: BreakEven) -> Markdown:
     count = METRICS["break_even_steps"].format
     spread = "" if found.low is None else f"{count(found.low)} to {count(found.high)}, "
     return f"{count(found.steps)} steps ({spread}{METRICS['step_seconds'].format(found.seconds)})"
@@ -97,18 +98,18 @@ def parity_text(result: Result) -> str:
     return f"holds (losses to {last})" if parity.verdict == "holds" else f"broken after {last}"
 
 
-def doubts(results: Sequence[Result]) -> list[str]:
+def doubts(results: Sequence[Result]) -> list[Markdown]:
     """Reasons behind parity verdicts other than `holds`, each said once, after its runs."""
     labels: dict[str, list[str]] = {}
     for result in results:
         if result.parity is not None and result.parity.verdict != "holds":
             labels.setdefault(result.parity.reason, []).append(result.label)
     parity = linked("parity", "parity")
-    return [f"**{', '.join(runs)}**, {parity}: {quantities('parity', reason)}"
+    return [f"**{inert(', '.join(runs))}**, {parity}: {quantities('parity', reason)}"
             for reason, runs in labels.items()]  # fmt: skip
 
 
-def noise_text(comparison: Comparison) -> str:
+def noise_text(comparison: Comparison) -> Markdown:
     """What this machine's own noise allows to tell apart."""
     if comparison.noise_floor is None:
         return (
@@ -122,20 +123,20 @@ def noise_text(comparison: Comparison) -> str:
     )
 
 
-def provenance(experiment: pd.Series) -> str:
+def provenance(experiment: pd.Series) -> Markdown:
     """Where and when: `recorded example, NVIDIA H100, 20 Nov 2026`, then what was trained."""
     parts = ["recorded example"] if experiment["origin"] == "example" else []
-    parts += [str(experiment["device_name"] or experiment["device"])]
+    parts += [inert(experiment["device_name"] or experiment["device"])]
     parts += [words.day(experiment["submitted"])]
     what = [words.workload(experiment["model"], experiment["data"])]
     if experiment["torch_version"]:
-        what.append(f"torch {experiment['torch_version']}")
+        what.append(f"torch {inert(experiment['torch_version'])}")
     return " · ".join([", ".join(parts), *what])
 
 
-def _winner(best: Result, spec: ExperimentSpec) -> str:
+def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
     does = "answers" if spec.is_inference else "trains"
-    text = f"**{best.label}** {does} at {_speed(best)} the speed of no compile"
+    text = f"**{inert(best.label)}** {does} at {_speed(best)} the speed of no compile"
     if best.break_even_verdict == "reached" and best.break_even and best.break_even.steps:
         paid = spec.scenario != "speed" and best.break_even.steps <= best.num_steps
         pays = "has paid" if paid else "pays"
@@ -148,15 +149,15 @@ def _winner(best: Result, spec: ExperimentSpec) -> str:
         "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
     }
     reason = best.parity.reason if best.parity else "it was not judged"
-    unknown = f"Whether it learns the same thing is not known: {reason}."
+    unknown = f"Whether it learns the same thing is not known: {inert(reason)}."
     return f"{text}. {ends.get(_parity(best), unknown)}"
 
 
-def _speed(result: Result) -> str:
+def _speed(result: Result) -> Markdown:
     return linked("speedup", speedup_text(result))
 
 
-def _breach(result: Result) -> str:
+def _breach(result: Result) -> Markdown:
     """How parity broke, in short; the whole reason stands among the doubts."""
     step = None if result.parity is None else result.parity.first_step_outside
     if step is None:

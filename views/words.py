@@ -8,6 +8,7 @@ import streamlit as st
 
 from runner.workload_spec import BUILTIN
 from storage.metrics import DASH
+from views.inert import Markdown, inert
 from views.links import linked
 
 STATES = {
@@ -36,13 +37,13 @@ PHASES = {
 def state_badge(state: str) -> None:
     """A state in its colour, with its icon."""
     text, color, icon = STATES.get(state, (state, "gray", None))
-    st.badge(text, color=color, icon=icon)  # type: ignore[arg-type]
+    st.badge(inert(text), color=color, icon=icon)  # type: ignore[arg-type]
 
 
-def activity(run: Any, now: pd.Timestamp) -> str:
+def activity(run: Any, now: pd.Timestamp) -> Markdown:
     """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
     if run.state != "running":
-        return STATES.get(run.state, (run.state,))[0]
+        return inert(STATES.get(run.state, (run.state,))[0])
     if pd.notna(run.compiling_since):
         elapsed = duration((now - run.compiling_since).total_seconds())
         return f"compiling · {linked('compilation_seconds', elapsed)}"
@@ -57,7 +58,7 @@ def why_ended(reason: str | None, traceback: str | None) -> str:
     return last.partition("WorkloadError: ")[2] or last
 
 
-def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> str:
+def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> Markdown:
     """How long an experiment has been at work, what holds it up, how long it still takes."""
     if runs["started"].isna().all():
         return "waiting in the queue"
@@ -65,7 +66,9 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
     so_far = linked("elapsed_seconds", f"{elapsed} so far")
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
-        return f"{so_far}; {compiling['label'].iloc[0]} is compiling, the others wait meanwhile"
+        return (
+            f"{so_far}; {inert(compiling['label'].iloc[0])} is compiling, the others wait meanwhile"
+        )
     if remaining is None and runs["steps_done"].sum() > 0:
         return f"{so_far}; after the second round the remaining time is known"
     if remaining is None:
@@ -74,15 +77,15 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> s
     return f"{so_far}, {left}, not counting compiling still ahead"
 
 
-def workload(model: str, data: str) -> str:
+def workload(model: str, data: str) -> Markdown:
     """What is trained on what: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
     names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
     if names[0].startswith(("/", "~", ".")):
         names[0] = names[0].rpartition("/")[2]
-    return f"{names[0]} on {names[1].rpartition('/')[2]}"
+    return inert(f"{names[0]} on {names[1].rpartition('/')[2]}")
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> Markdown:
     """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
     if seconds is None or pd.isna(seconds):
         return DASH
@@ -96,17 +99,17 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def moment(time: pd.Timestamp | None) -> str:
+def moment(time: pd.Timestamp | None) -> Markdown:
     """Date and time of day where the reader is; a dash for None."""
     return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y, %H:%M")
 
 
-def day(time: pd.Timestamp | None) -> str:
+def day(time: pd.Timestamp | None) -> Markdown:
     """The date where the reader is; a dash for None."""
     return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y")
 
 
-def plural(count: int, word: str) -> str:
+def plural(count: int, word: Markdown) -> Markdown:
     """`1 run`, `2 runs`, `1,000 steps`, `3 processes`, `8 batches`."""
     ending = "" if count == 1 else "es" if word.endswith(("s", "tch")) else "s"
     return f"{count:,} {word}{ending}"

@@ -7,6 +7,7 @@ from runner.spec import DataSpec, ExperimentSpec
 from runner.tasks import Task
 from runner.workload_spec import BUILTIN, DATA_FILE_SUFFIXES
 from views.fields import Fields
+from views.inert import Markdown, code, inert
 from views.own_code import show_permission
 
 OWN_MODEL = (
@@ -28,7 +29,7 @@ class ChosenTask(NamedTuple):
 
 
 def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
-    lines = [f"* `{name}`: {task.learns}" for name, task in machine.tasks.items()]
+    lines = [f"* {code(name)}: {inert(task.learns)}" for name, task in machine.tasks.items()]
     text = "\n".join(["What the model learns:\n", *lines])
     name: str = fields.ask("task", "Task", text, choices=tuple(machine.tasks))
     task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
@@ -97,8 +98,8 @@ def _is_hub_name(source: str) -> bool:
 
 
 def _ask_source(
-    fields: Fields, path: str, label: str, task: ChosenTask,
-    fitting: tuple[str, ...], own: str, other: str,
+    fields: Fields, path: str, label: Markdown, task: ChosenTask,
+    fitting: tuple[str, ...], own: Markdown, other: Markdown,
 ) -> str:  # fmt: skip
     """A model or data set that fits the task; each task remembers its own."""
     name = "" if task.is_presets else f"{task.name}.{label.lower()}"
