@@ -6,6 +6,7 @@ from runner.capabilities import Capabilities
 from runner.cpus import cpu_allowance, memory_bytes
 from runner.data_check import check_data
 from runner.errors import InvalidSpec
+from runner.settings_check import check_settings
 from runner.spec import ExperimentSpec
 from runner.tasks import Task
 from runner.user_code import locate
@@ -35,6 +36,7 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     task = machine.tasks[spec.task]
     _check_memory(spec, task)
     check_data(spec, task)
+    check_settings(spec)
 
 
 def _check_threads(spec: ExperimentSpec) -> None:

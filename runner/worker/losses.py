@@ -77,7 +77,7 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
 
         return own
 
-    criterion = _make_criterion(loss, workload)
+    criterion = make_criterion(loss, workload.model)
     _try_out(criterion, loss, training, workload)
     align = workload.align
 
@@ -88,9 +88,9 @@ def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
     return apply
 
 
-def _make_criterion(loss: Loss, workload: Workload) -> nn.Module:
+def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
     """The criterion on the model's device and in its precision, which its weights of classes, if
-    any, must share."""
+    any, must share. Raises `WorkloadError` for one that torch.nn does not have, or not so."""
     known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
     if loss.name not in known:
         near = difflib.get_close_matches(loss.name, known, n=3)
@@ -114,7 +114,7 @@ def _make_criterion(loss: Loss, workload: Workload) -> nn.Module:
         raise WorkloadError(
             f"training.losses: {loss.options!r} do not fit torch.nn.{loss.name}: {error}"
         ) from error
-    return criterion.to(*_place(workload.model))
+    return criterion.to(*_place(model))
 
 
 def _place(model: nn.Module) -> tuple[torch.device, torch.dtype]:
@@ -145,6 +145,11 @@ def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload:
         if ignores:
             labels[-1] = IGNORE
         logits = torch.zeros(len(labels), num_classes, device=device, dtype=dtype)
+    try_criterion(criterion, loss, logits, labels)
+
+
+def try_criterion(criterion: nn.Module, loss: Loss, logits: Tensor, labels: Tensor) -> None:
+    """Raises `WorkloadError` unless the criterion takes such logits and labels."""
     try:
         criterion(logits, labels)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

@@ -52,6 +52,11 @@ def make_optimizers(
     return [_make(training.optimizer, options, rate, rest, training, device), *grouped]
 
 
+def takes(optimizer: str, argument: str) -> bool:
+    """Whether the class of `torch.optim` has such an argument."""
+    return argument in inspect.signature(getattr(torch.optim, optimizer)).parameters
+
+
 def _make(
     name: str,
     options: Options,
@@ -67,7 +72,7 @@ def _make(
             "Adam, AdamW and SGD are usual"
         )
     arguments: dict[str, Any] = dict(options)
-    if device.type == "cuda" and "capturable" in inspect.signature(kind).parameters:
+    if device.type == "cuda" and takes(name, "capturable"):
         # Keeps the optimizer's step count on the device, so that CUDA graphs can hold the step.
         arguments.setdefault("capturable", True)
     rate: float | Tensor = learning_rate

@@ -1,0 +1,129 @@
+"""`python -m runner.worker.settings_check`: does torch take the settings of an experiment?
+
+Reads a specification as JSON, and prints as JSON which field torch refuses and why, or nothing.
+What is tried here is made by the functions of a run, on a model of one layer: what passes here
+fails there only for what the real model or its labels are.
+"""
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch._inductor.config
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.spec import ExperimentSpec
+from runner.training_spec import MODEL_LOSS, Loss, TrainingSpec
+from runner.variants import parse_backend
+from runner.worker.compiling import leave_alone, make_compiler
+from runner.worker.losses import make_criterion, try_criterion
+from runner.worker.optimizers import make_optimizers, takes
+from runner.worker.schedules import LearningRate
+from runner.worker.stepping import MixedPrecision
+
+CPU = torch.device("cpu")
+NICENESS = 10
+USUAL_CLASSES = 4
+MOST_CHARACTERS = 400
+Check = Callable[[], object]
+
+
+def main() -> None:
+    os.nice(NICENESS)  # trainings may be timed meanwhile
+    torch.set_num_threads(1)
+    spec = ExperimentSpec.from_json(sys.stdin.read())
+    sys.stdout.write(json.dumps(first_refused(spec)) + "\n")
+
+
+def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
+    """Field, value and rule of the first setting that torch refuses; empty if it takes all."""
+    for field, value, check in _checks(spec):
+        try:
+            check()
+        except Exception as error:  # whatever torch says to settings that it does not like
+            said = str(error) or type(error).__name__
+            before, _, reason = said.partition(" do not fit ")
+            rule = f"do not fit {reason}" if reason else before
+            if not isinstance(error, WorkloadError):
+                rule = f"torch refuses it: {rule}"
+            return {"field": field, "value": value, "rule": rule[:MOST_CHARACTERS]}
+    return {}
+
+
+def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
+    """Every setting that torch has a say in: its field, its value, and what tries it."""
+    training, is_cpu = spec.training, spec.device == "cpu"
+    alone = replace(training, parameter_groups=())
+    yield ("training.optimizer_options", training.optimizer_options,
+           partial(_try_optimizer, alone, is_cpu))  # fmt: skip
+    for text in training.parameter_groups:
+        everything = "*:" + text.partition(":")[2]  # the layer here has other names
+        mine = replace(training, parameter_groups=(everything,))
+        yield "training.parameter_groups", text, partial(_try_optimizer, mine, is_cpu)
+    yield ("training.scheduler_options", training.scheduler_options,
+           partial(_try_schedule, alone, is_cpu, spec.num_steps))  # fmt: skip
+    yield ("training.scaler_options", training.scaler_options,
+           partial(MixedPrecision, training, CPU))  # fmt: skip
+    for text, loss in zip(training.losses, training.loss_terms, strict=True):
+        if loss.name != MODEL_LOSS:
+            yield "training.losses", text, partial(_try_loss, loss, spec.task)
+    for text in spec.backends:
+        yield "backends", text, partial(_try_backend, text)
+
+
+def _make_optimizers(
+    training: TrainingSpec, model: nn.Module, is_cpu: bool
+) -> list[torch.optim.Optimizer]:
+    if not is_cpu and takes(training.optimizer, "capturable"):
+        # As a run has it on a GPU, which this process leaves to those that train on it.
+        options = {"capturable": True, **training.optimizer_options}
+        training = replace(training, optimizer_options=options)
+    return make_optimizers(training, model, CPU)
+
+
+def _try_optimizer(training: TrainingSpec, is_cpu: bool) -> None:
+    model = nn.Linear(2, 2)
+    optimizers = _make_optimizers(training, model, is_cpu)
+    model(torch.ones(1, 2)).sum().backward()
+    for optimizer in optimizers if is_cpu else ():
+        optimizer.step()
+
+
+def _try_schedule(training: TrainingSpec, is_cpu: bool, num_steps: int) -> None:
+    optimizers = _make_optimizers(training, nn.Linear(2, 2), is_cpu)
+    rate = LearningRate(training, num_steps, optimizers)
+    for _ in range(min(2, num_steps)):
+        rate.step_done()
+    rate.evaluated(1.0)
+
+
+def _try_loss(loss: Loss, task: str) -> None:
+    """Classes are as many as their weights, if any; labels of one's own may be numbers."""
+    criterion = make_criterion(loss, nn.Linear(2, 2))
+    if task != "custom":
+        weights = [len(value) for value in loss.options.values() if isinstance(value, tuple)]
+        logits = torch.zeros(USUAL_CLASSES + 1, (weights or [USUAL_CLASSES])[0])
+        try_criterion(criterion, loss, logits, torch.zeros(len(logits), dtype=torch.int64))
+
+
+def _try_backend(text: str) -> None:
+    """Wrapping a function compiles nothing, but reads the options."""
+    variant = parse_backend(text)
+    known = torch._inductor.config.get_config_copy()
+    for name in variant.options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise WorkloadError(f"Inductor has no configuration {name!r}.{hint}")
+    make_compiler(variant)(leave_alone)
+
+
+if __name__ == "__main__":
+    main()
