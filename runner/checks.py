@@ -8,6 +8,7 @@ from runner.data_check import check_data
 from runner.errors import InvalidSpec
 from runner.settings_check import check_settings
 from runner.spec import ExperimentSpec
+from runner.task_check import check_task_fits
 from runner.tasks import Task
 from runner.user_code import locate
 from runner.validation import require
@@ -34,6 +35,7 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     _check_suite_package(spec)
     _check_threads(spec)
     task = machine.tasks[spec.task]
+    check_task_fits(spec, task)
     _check_memory(spec, task)
     check_data(spec, task)
     check_settings(spec)

@@ -125,7 +125,7 @@ def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -
             "text_classification",
             None,
             "builtin:digits",
-            r"data.source = 'builtin:digits' .*takes b",
+            r"data.source = 'builtin:digits': .*takes b",
         ),
         ("causal_lm", "builtin:bert-tiny", None, "takes builtin:gpt2-tiny, local files"),
         ("masked_lm", "builtin:gpt2-tiny", None, "takes builtin:bert-tiny, builtin:bert-base"),

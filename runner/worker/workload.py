@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
+from runner import task_check
+from runner.errors import InvalidSpec, WorkloadError
 from runner.spec import ExperimentSpec
 from runner.tasks import Task
 from runner.training_spec import Metric
 from runner.worker.data import IGNORE, Dataset
-from runner.workload_spec import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
@@ -68,25 +68,11 @@ def _check_targets(data: Dataset) -> None:
 
 
 def check_sources(experiment: ExperimentSpec, task: Task) -> None:
-    """Raises `WorkloadError` for a source that the task cannot use.
-
-    Beside what it names itself it takes files and names of the hub, but no functions, which are
-    for the task `custom`.
-    """
-    known = BUILTIN_MODELS | BUILTIN_DATA
-    for name, spec, usable in (
-        ("model.source", experiment.model, task.models),
-        ("data.source", experiment.data, task.data),
-    ):
-        source = spec.source
-        is_foreign = source.startswith(BUILTIN) and source not in usable
-        if is_foreign or spec.is_user_code:
-            what = known.get(source, "a function of one's own, for the task 'custom'")
-            raise WorkloadError(
-                f"{name} = {source!r} ({what}) does not fit task = {experiment.task!r}, which "
-                f"takes {', '.join(usable)}, local files and names of the hub. Choose one of "
-                "these, or another task"
-            )
+    """Raises `WorkloadError` for a source that the task cannot use."""
+    try:
+        task_check.check_sources(experiment, task)
+    except InvalidSpec as error:
+        raise WorkloadError(str(error)) from None
 
 
 def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
