@@ -6,6 +6,7 @@ from runner.capabilities import Capabilities
 from runner.cpus import cpu_allowance, memory_bytes
 from runner.data_check import check_data
 from runner.errors import InvalidSpec
+from runner.experiment_rules import check_request
 from runner.settings_check import check_settings
 from runner.spec import ExperimentSpec
 from runner.task_check import check_task_fits
@@ -27,10 +28,12 @@ BYTES_PER_TOKEN = 16
 
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
-    """Raises `InvalidSpec` for what this machine lacks, and for data that cannot be used as asked.
+    """Raises `InvalidSpec` for what could say nothing, for what this machine lacks, and for data
+    and settings that cannot be used as asked.
 
     The launch form and every command that queues something ask here.
     """
+    check_request(spec)
     machine.check(spec)
     _check_suite_package(spec)
     _check_threads(spec)

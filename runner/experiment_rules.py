@@ -92,3 +92,25 @@ def _check_evaluation(spec: "ExperimentSpec") -> None:
         rule = "must not name 'test' while data.num_test_samples is 0"
         missing = "test" in splits and spec.data.num_test_samples == 0
         require(not missing, f"evaluation.{name}", splits, rule)
+
+
+def check_request(spec: "ExperimentSpec") -> None:
+    """Raises `InvalidSpec` for an experiment that could say nothing.
+
+    Only what is asked for anew is held to this: one that was run is read and shown all the same.
+    """
+    if spec.scenario != "cache":
+        return
+    steps, compiling = spec.cache.steps, first_turn_steps(spec)
+    rule = (
+        f"must be at least {compiling + 1}: the first turn, of {compiling} steps here, is the one "
+        "that compiles, and only steps after it tell what a step takes without compiling. Ask for "
+        "more steps, or for a smaller block_steps"
+    )
+    require(steps > compiling, "cache.steps", steps, rule)
+
+
+def first_turn_steps(spec: "ExperimentSpec") -> int:
+    """Steps of a run's first turn, unless it ends before: a turn ends where an epoch does."""
+    often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
+    return min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)

@@ -67,7 +67,8 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
             found = checks(store, options.experiment, comparison.spec)
             print(correctness_report.correctness_report(comparison.spec, found))  # noqa: T201
             return correctness_report.exit_status(found)
-        caches = latency.summary(latency.cold_and_warm(store, options.experiment))
+        pairs = latency.cold_and_warm(store, options.experiment)
+        caches = latency.summary(pairs, latency.without_latency(store, options.experiment))
     print("\n\n".join(filter(None, [report(comparison), caches])))  # noqa: T201
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)

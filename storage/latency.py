@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from runner.run_dir import RunState
 from storage.evidence import Evidence, load_evidence, number
 from storage.metrics import DASH, METRICS
 from storage.statistics import BreakEven, Ratio, break_even, paired_ratio
@@ -68,6 +69,26 @@ class ColdWarm:
         return paired_ratio(self.cold_seconds, self.warm_seconds)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoLatency:
+    """A process that has ended, and of which no compile latency can be told."""
+
+    label: str
+    compiled: bool
+    """Whether it compiled at all; if so, no later step tells what one takes without compiling."""
+
+
+def without_latency(store: Store, experiment_id: str) -> list[NoLatency]:
+    """Cold and warm processes that finished and tell no latency; raises `NotInStore`."""
+    spec, found = load_evidence(store, experiment_id)
+    labels = {one.label for _text, *pair in spec.cold_and_warm for one in pair}
+    return [
+        NoLatency(label=run.label, compiled=run.has_compiled)
+        for run in found
+        if run.label in labels and run.state is RunState.FINISHED and run.compile_seconds is None
+    ]
+
+
 def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     """Latencies by backend, in the order of the experiment; raises `NotInStore`.
 
@@ -110,16 +131,37 @@ def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
     return float(np.mean(known)) if len(known) == len(found) else None
 
 
-def summary(found: list[ColdWarm]) -> str:
-    """A line per backend, for the terminal."""
+def summary(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:
+    """A line per backend, for the terminal, and one for what says nothing."""
     seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
-    return "\n".join(
+    lines = [
         f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
         f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
         f"repeats: {len(one.cold_seconds)}; break-even cold: {_steps(one.cold_break_even)}, "
         f"warm: {_steps(one.warm_break_even)}"
         for one in found
-    )
+    ]
+    return "\n".join([*lines, *why_silent(silent)])
+
+
+def why_silent(silent: Sequence[NoLatency]) -> list[str]:
+    """Sentences on the processes that tell no latency, for the terminal and for pages."""
+    blind = [one.label for one in silent if one.compiled]
+    idle = [one.label for one in silent if not one.compiled]
+    told = []
+    if blind:
+        told.append(
+            f"{_these(blind)} finished, but no step came after the turns that compiled, so nothing "
+            "tells what a step takes without compiling: ask for more steps (cache.steps) or for "
+            "shorter turns (block_steps)."
+        )
+    if idle:
+        told.append(f"{_these(idle)} finished without having compiled anything.")
+    return told
+
+
+def _these(labels: Sequence[str]) -> str:
+    return f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
 
 
 def _steps(found: BreakEven | None) -> str:

@@ -4,14 +4,18 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_views_pages import MACHINE
 
+from runner.checks import check
 from runner.errors import InvalidSpec
 from runner.queue import PROJECT_ROOT, find_experiment, submit
 from runner.run_dir import DataDir, RunState
 from runner.spec import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervisor import supervise
+from runner.worker.plan import plan_blocks
 from storage import queries
 from storage.latency import cold_and_warm
 from storage.store import Store
@@ -46,6 +50,32 @@ def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> 
 def test_repeats_beyond_one_to_nine_are_refused(repeats: int, said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         CacheSpec(repeats=repeats)
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes", "fewest"),
+    [
+        (10, {}, 11),  # a turn has 10 steps
+        (10, {"block_steps": 4}, None),
+        (4, {"block_steps": 4}, 5),
+        # An epoch of 8 samples has 2 batches of 4, and ends a turn.
+        (3, {"data": DataSpec(num_train_samples=8, num_eval_samples=2)}, None),
+        (2, {"data": DataSpec(num_train_samples=8, num_eval_samples=2)}, 3),
+    ],
+)
+def test_fewer_steps_than_can_tell_a_latency_are_refused_when_they_are_asked_for(
+    steps: int, changes: dict[str, Any], fewest: int | None
+) -> None:
+    spec = replace(experiment(), cache=CacheSpec(steps=steps), **changes)
+    assert ExperimentSpec.from_json(spec.to_json()) == spec, "one that was run is still read"
+    turns = list(plan_blocks(spec))
+    assert (len(turns) > 1) == (fewest is None), "steps after the turn that compiles"
+    if fewest is None:
+        check(spec, MACHINE)
+        return
+    with pytest.raises(InvalidSpec, match=f"must be at least {fewest}: the first turn") as caught:
+        check(spec, MACHINE)
+    assert caught.value.field == "cache.steps"
 
 
 @pytest.mark.usefixtures("fresh_torch")

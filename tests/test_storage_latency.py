@@ -7,7 +7,7 @@ import pytest
 from runner.run_dir import DataDir
 from runner.spec import CacheSpec, ExperimentSpec
 from storage.__main__ import main
-from storage.latency import ColdWarm, cold_and_warm
+from storage.latency import ColdWarm, NoLatency, cold_and_warm, without_latency
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording, experiment_spec
 
@@ -143,3 +143,28 @@ def test_the_terminal_says_what_filled_caches_save(
     printed = capsys.readouterr().out
     assert f"{said}repeats: 1; {pays}" in printed
     assert "control's run folder" not in printed  # this scenario never has one
+
+
+def test_processes_that_ended_and_tell_nothing_are_told_from_those_that_go_on(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = experiment_spec(
+        num_steps=10, scenario="cache", backends=("inductor", "eager"), cache=CacheSpec(steps=10)
+    )
+    runs = store.data_dir.runs
+    # One turn each: the compiled one has no step after it, the other never compiled.
+    compiled = Recording(runs, "inductor-cold-1", experiment).start()
+    compiled.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0]).end()
+    Recording(runs, "eager-cold-1", experiment).start().block([STEP] * 10, [1.0] * 10).end()
+    going_on = Recording(runs, "inductor-warm-1", experiment).start()
+    going_on.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0])
+    store.ingest_all()
+    assert cold_and_warm(store, EXPERIMENT_ID) == []
+    assert without_latency(store, EXPERIMENT_ID) == [
+        NoLatency(label="inductor-cold-1", compiled=True),
+        NoLatency(label="eager-cold-1", compiled=False),
+    ]
+    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    printed = capsys.readouterr().out
+    assert "inductor-cold-1 finished, but no step came after the turns that compiled" in printed
+    assert "eager-cold-1 finished without having compiled anything." in printed

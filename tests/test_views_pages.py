@@ -23,6 +23,7 @@ from runner.locks import FileLock
 from runner.process import ProcessIdentity
 from runner.queue import experiments
 from runner.run_dir import DataDir, RunState
+from runner.spec import CacheSpec
 from runner.worker.probe import tasks
 from views import actions, progress, resources, words
 from views.presets import PRESETS, adjusted
@@ -450,3 +451,19 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
     assert table["Compile time saved"].tolist() == ["75.0 %"]
     assert table["Cold over warm"].tolist() == ["4.00x"]
     assert caches["Hits"].tolist() == [3, 3]
+
+
+def test_compare_says_why_ended_processes_tell_nothing_of_compile_caches(folder: DataDir):
+    spec = experiment_spec(num_steps=10, scenario="cache", backends=("inductor",),
+                           cache=CacheSpec(steps=10))  # fmt: skip
+    labels = ("baseline", "inductor-cold-1", "inductor-warm-1")
+    runs = [Recording(folder.runs, label, spec).start() for label in labels]
+    for recording, compiled in zip(runs, ([], [0], [0]), strict=True):
+        recording.block([0.5] * 10, [1.0] * 10, compiled=compiled)
+    assert "No pair of a cold and a warm process has ended yet." in text(opened())
+    for recording in runs:
+        recording.end()
+    shown = text(opened())
+    assert "What filled caches save cannot be told from this experiment." in shown
+    assert "inductor-cold-1 and inductor-warm-1 finished, but no step came after" in shown
+    assert "has ended yet" not in shown

@@ -6,11 +6,12 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from runner.variants import Variant, parse_backend
 from storage import queries
 from storage.compile_phases import phases_by_run
-from storage.latency import ColdWarm, cold_and_warm
+from storage.latency import ColdWarm, cold_and_warm, why_silent, without_latency
 from storage.metrics import DASH, METRICS
 from storage.resampling import MIN_PAIRS
 from storage.results import Comparison
@@ -29,8 +30,11 @@ _seconds = METRICS["compile_seconds"].format
 def show(store: Store, comparison: Comparison) -> None:
     """The answer in a sentence, a table, every process as a bar, the phases, the caches' counts."""
     experiment_id, spec = comparison.experiment_id, comparison.spec
-    found = cold_and_warm(store, experiment_id)
-    st.markdown(f"### {headline(found)}")
+    found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
+    is_over = all(RunState(result.state).is_final for result in comparison.results)
+    st.markdown(f"### {headline(found, is_over)}")
+    for sentence in why_silent(silent):
+        st.info(inert(sentence), icon=":material/info:")
     ended = [result for result in comparison.results if result.state in FAILED]
     if ended:
         listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
@@ -54,7 +58,9 @@ def show(store: Store, comparison: Comparison) -> None:
                "compile-caches", "None recorded yet.")  # fmt: skip
 
 
-def headline(found: Sequence[ColdWarm]) -> Markdown:
+def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
+    if not found and is_over:
+        return "What filled caches save cannot be told from this experiment."
     if not found:
         return "No pair of a cold and a warm process has ended yet."
     best = max(found, key=lambda one: one.time_saved or 0.0)
