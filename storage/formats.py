@@ -8,6 +8,8 @@ import pandas as pd
 
 DASH = "\N{EN DASH}"
 """Stands for what is undefined or was not measured."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a formula begins with, or what a spreadsheet skips in front of one."""
 MILLISECONDS_BELOW = 0.9995
 """Seconds; rounded to three digits, from here on it is a second."""
 
@@ -132,3 +134,24 @@ def _aligned(row: Sequence[str], widths: Sequence[int], num_text_columns: int) -
         cell.ljust(width) if column < num_text_columns else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
+
+
+def cell(value: Any) -> Any:
+    """A value for a cell of a CSV file. A text that a spreadsheet would take for a formula, and
+    perhaps act upon, gets an apostrophe in front, which makes it a text there, too.
+
+    A lone return would end the row for some readers, and is not always quoted: it becomes a line
+    break, which is.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if value.startswith(FORMULA_STARTS) and not _is_number(value) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

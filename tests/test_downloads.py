@@ -11,6 +11,8 @@ from journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from test_views_pages import folder, opened  # noqa: F401
 
 from runner.run_dir import DataDir
+from storage.exchange.harness import write_csv
+from storage.export import to_csv
 from views import downloads
 
 NUM_STEPS = 1800
@@ -85,3 +87,29 @@ def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):  #
     assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
     assert {row["epoch"] for row in rows_of(files, "accuracy")} == {"2"}
     assert min(int(row["round"]) for row in rows_of(files, "step-times")) == 1
+
+
+FORMULAS = (
+    "=HYPERLINK(1)",
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(1)",
+    "\t=1",
+    "\r=1",
+    "=1\r\n=2\r=3",
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
+    frame = pd.DataFrame({"name": [formula, "plain", None], "change": [-1.5, 2.0, float("nan")],
+                          "shown": ["-0.5", "+3", "1e3"], formula: ["a", "b", "c"]})  # fmt: skip
+    frame["kind"] = pd.Categorical([formula, "plain", "plain"])
+    safe = "'" + formula.replace("\r\n", "\n").replace("\r", "\n")
+    header, first, second, _third = csv.reader(io.StringIO(to_csv(frame).decode(), newline=""))
+    assert header == ["name", "change", "shown", safe, "kind"]
+    assert first == [safe, "-1.5", "-0.5", "a", safe], "numbers stay numbers"
+    assert second == ["plain", "2.0", "+3", "b", "plain"]
+    written = write_csv(("name", "speedup"), [{"name": formula, "speedup": "-1.5"}])
+    _header, row = csv.reader(io.StringIO(written, newline=""))
+    assert row == [safe, "-1.5"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from storage.correctness import checks
 from storage.exchange.rows import Row, harness_name, load_spec, rows
+from storage.formats import cell
 from storage.store import Store
 
 COUNTERS = (
@@ -78,9 +79,9 @@ def _written(value: str | int | float | None) -> str:
 
 
 def write_csv(columns: Sequence[str], cells: Iterable[dict[str, str]]) -> str:
-    """Cells by column; those that are left out are empty."""
+    """Cells by column; those that are left out are empty. No text is a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(cells)
+    writer.writerows({column: cell(text) for column, text in row.items()} for row in cells)
     return text.getvalue()
