@@ -5,6 +5,7 @@ What a run recorded itself is taken over; of a run that ended before that, its e
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 
@@ -16,6 +17,9 @@ from storage.store import Store
 
 MAX_WORST = 3
 PASS = "pass"
+Outcome = Literal["passes", "differs", "failed", "undecided", "open"]
+"""What a status says of a backend: its numbers are right, or wrong; it gave none; the baseline or
+the model gave none to compare with; or nothing yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,15 @@ class Check:
     worst: tuple[str, ...]
     """The tensors that failed by most, at most 3, each with its error over what is allowed."""
     notes: tuple[str, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.status is None:
+            return "open"
+        if self.status.startswith("eager_") or self.status == "model_fail_to_load":
+            return "undecided"
+        words: dict[str, Outcome] = {PASS: "passes", "fail_accuracy": "differs"}
+        return words.get(self.status, "failed")
 
     @property
     def explanation(self) -> str:

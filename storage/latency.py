@@ -165,7 +165,10 @@ def _these(labels: Sequence[str]) -> str:
 
 
 def _steps(found: BreakEven | None) -> str:
-    """`32 steps`, `never`, or a dash."""
-    if found is None or found.never:
-        return DASH if found is None else "never"
-    return f"{METRICS['break_even_steps'].format(found.steps)} steps"
+    """`32 steps`, `never`, `unsure (32 steps by the median)`, or a dash."""
+    if found is None:
+        return DASH
+    written = f"{METRICS['break_even_steps'].format(found.steps)} steps"
+    if found.never:
+        written = "never"
+    return f"unsure ({written} by the median)" if found.verdict == "unsure" else written

@@ -6,7 +6,7 @@ from storage.exchange.imports import ImportedRow
 from storage.formats import DASH, aligned_table, format_share
 from storage.metrics import METRICS
 from storage.results import Comparison, Result
-from storage.statistics import BreakEven, Ratio
+from storage.statistics import BreakEven, Ratio, speed_doubt
 
 Cell = Callable[[Result], str]
 
@@ -109,6 +109,12 @@ def _break_even(result: Result) -> str:
     return result.break_even_verdict or DASH
 
 
+def doubt_of_saving(result: Result) -> str:
+    """Why the saving behind a break-even that is unsure is none to count on."""
+    doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
+    return "may be chance" if doubt != "margin" else "is too small to tell from noise"
+
+
 def _steps(pays: BreakEven) -> str:
     return f"{METRICS['break_even_steps'].format(pays.steps)} steps"
 
@@ -116,8 +122,10 @@ def _steps(pays: BreakEven) -> str:
 def _break_even_in_full(result: Result, pays: BreakEven) -> str:
     """Steps with their interval, time and epochs."""
     written = _break_even(result)
-    if written == "unsure":
-        written = f"unsure, the saving may be chance; if it is real, {_steps(pays)}"
+    if written == "unsure" and pays.never:
+        written = "unsure, nothing was saved, which may be chance"
+    elif written == "unsure":
+        written = f"unsure, the saving {doubt_of_saving(result)}; if it is real, {_steps(pays)}"
     if pays.low is not None:
         low, high = (METRICS["break_even_steps"].format(end) for end in (pays.low, pays.high))
         written += f" ({low} to {high})" if low != high else ""

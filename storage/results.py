@@ -73,12 +73,15 @@ class Result:
         """Whether `break_even` may be read as a number: only of a run that is clearly faster.
 
         Of any other run the saving may be chance, and with it the steps that repay the compiling.
+        Nor is it clear that compiling never pays, unless the run is slower or no end of the gain's
+        interval would repay it.
         """
-        if self.break_even is None:
+        found = self.break_even
+        if found is None:
             return None
-        if self.break_even.never:
+        if found.verdict == "never" or (found.never and self.speed_verdict == "slower"):
             return "never"
-        return "reached" if self.speed_verdict == "faster" else "unsure"
+        return "reached" if self.speed_verdict == "faster" and not found.never else "unsure"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,9 @@ ERRORS_PER_INTERVAL = 2 * 1.960
 """Standard errors that a 95 % interval is wide."""
 
 SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
+SpeedDoubt = Literal["few", "chance", "margin"]
+"""Why a speed is unsure: too few pairs for an interval; equal speeds may come out so by chance; or
+it is beyond chance, yet about as small as the margin."""
 BreakEvenVerdict = Literal["reached", "never", "unsure"]
 
 
@@ -155,6 +158,14 @@ def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> Sp
     return "unsure"
 
 
+def speed_doubt(ratio: Ratio, p_holm: float | None) -> SpeedDoubt:
+    """Why `speed_verdict` says unsure, if it does."""
+    if ratio.low is None or ratio.high is None or p_holm is None:
+        return "few"
+    chance = p_holm >= SIGNIFICANCE or ratio.low <= 1 <= ratio.high
+    return "chance" if chance else "margin"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """After how many steps the time saved per step has paid for compiling.
@@ -170,6 +181,16 @@ class BreakEven:
     seconds: float | None
     epochs: float | None
     never: bool
+
+    @property
+    def verdict(self) -> BreakEvenVerdict:
+        """By the interval of the saving alone: reached where even the least of it repays the
+        compiling, never where not even the most does."""
+        if self.low is None or self.high is None:
+            return "unsure"
+        if math.isinf(self.low):
+            return "never"
+        return "unsure" if math.isinf(self.high) else "reached"
 
 
 def break_even(

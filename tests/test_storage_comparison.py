@@ -334,8 +334,8 @@ def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: Dat
     printed = report(comparison)
     assert re.search(r"same +3\.00 s +unsure", printed)
     assert (
-        "break-even of inductor: unsure, the saving may be chance; if it is real, 3,000 steps, "
-        "5 min 0 s or " in printed  # 3 s + 3,000 x 0.099 s
+        "break-even of inductor: unsure, the saving is too small to tell from noise; if it is "
+        "real, 3,000 steps, 5 min 0 s or " in printed  # 3 s + 3,000 x 0.099 s
     )
 
 

@@ -7,6 +7,7 @@ from storage import queries
 from storage.comparison import compare
 from storage.results import Comparison
 from views import (
+    answers,
     behind_verdicts,
     compare_accuracy,
     compare_cache,
@@ -71,9 +72,7 @@ def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
                     icon=":material/hourglass_top:")  # fmt: skip
             st.page_link("views/live.py", label="Watch it live", icon=":material/monitor_heart:",
                          query_params={"experiment": experiment["experiment_id"]})  # fmt: skip
-    nothing = experiment["state"] in ("failed", "cancelled")
-    answer = "No run finished." if nothing else verdicts.headline(comparison)
-    st.markdown(f"### {answer}")
+    st.markdown(f"### {answers.headline(comparison)}")
     st.caption(verdicts.provenance(experiment))
 
 

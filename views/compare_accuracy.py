@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from runner.spec import ExperimentSpec
+from runner.variants import RESERVED_LABELS
 from storage import queries
-from storage.correctness import PASS, Check, checks, table
+from storage.correctness import Check, Outcome, checks, table
 from storage.store import Store
 from views.inert import Markdown, inert
 from views.links import linked, quantities
@@ -33,10 +34,32 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     st.caption("  \n".join([HELP, *(quantities("accuracy_rule", note) for note in notes)]))
 
 
+SAID: dict[Outcome, str] = {
+    "differs": "Not what the model says: {}.",
+    "failed": "Gave nothing to check: {}.",
+    "undecided": "Nothing to check against, because the baseline or the model failed: {}.",
+    "open": "Not checked: {}.",
+    "passes": "As the model says: {}.",
+}
+"""What is said of the checks that came out like that, in this order."""
+
+
 def headline(found: Sequence[Check]) -> Markdown:
-    failing = {check.label: None for check in found if check.status not in (PASS, None)}
-    if failing:
-        return f"Not what the model says: **{inert(', '.join(failing))}**."
-    if not found or any(check.status is None for check in found):
-        return "Not every check was made."
-    return "Every backend computes what the model says, gradients included."
+    """How the checks of the backends came out, all of them."""
+    mine = [check for check in found if check.label not in RESERVED_LABELS]
+    if not mine:
+        return "There is only the baseline: add a backend to check."
+    parts = {check.part: None for check in mine}
+    if all(check.outcome == "passes" for check in mine):
+        gradients = ", gradients included" if "training" in parts else ""
+        return f"Every backend computes what the model says in {' and '.join(parts)}{gradients}."
+    said = []
+    for outcome, sentence in SAID.items():
+        names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]
+        said += [sentence.format(", ".join(names))] if names else []
+    return " ".join(said)
+
+
+def _named(check: Check, with_part: bool) -> Markdown:
+    status = f" ({inert(check.status)})" if check.outcome in ("failed", "undecided") else ""
+    return f"**{inert(check.label)}**{f' in {check.part}' if with_part else ''}{status}"

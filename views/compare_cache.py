@@ -59,16 +59,27 @@ def show(store: Store, comparison: Comparison) -> None:
 
 
 def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
-    if not found and is_over:
-        return "What filled caches save cannot be told from this experiment."
+    """What the filled caches saved, or that they saved nothing, and how many repeats say so."""
     if not found:
-        return "No pair of a cold and a warm process has ended yet."
-    best = max(found, key=lambda one: one.time_saved or 0.0)
-    share = METRICS["compile_time_saved"].format(best.time_saved)
-    saved = linked("compile_time_saved", f"{share} of the compile time")
+        return (
+            "What filled caches save cannot be told from this experiment."
+            if is_over
+            else "No pair of a cold and a warm process has ended yet."
+        )
+    known = [one for one in found if one.time_saved is not None]
+    if not known:
+        return "Nothing was compiled, so caches have nothing to save."
+    best = max(known, key=lambda one: one.time_saved or 0.0)
     warm = linked("warm_compile_seconds", _seconds(best.warm_median))
     times = f"{warm} instead of {linked('cold_compile_seconds', _seconds(best.cold_median))}"
-    return f"Filled caches save {saved} of **{inert(best.backend)}**: {times}."
+    of = f"**{inert(best.backend)}**"
+    repeats = linked("repeats", words.plural(len(best.cold_seconds), "repeat"))
+    if (best.time_saved or 0.0) <= 0:
+        none = "saved nothing" if len(known) == 1 else "saved no backend anything"
+        return f"Filled caches {none}: {of} took {times} ({repeats})."
+    share = METRICS["compile_time_saved"].format(best.time_saved)
+    saved = linked("compile_time_saved", f"{share} of the compile time")
+    return f"Filled caches saved {saved} of {of}: {times} ({repeats})."
 
 
 def certainty(found: Sequence[ColdWarm]) -> Markdown:
@@ -134,11 +145,15 @@ def _ratio_text(ratio: Ratio | None) -> str:
 
 
 def break_even_text(found: BreakEven | None) -> str:
-    """`80 steps (70 to 95, 24 s, 1.3 epochs)`, `never`, or a dash."""
+    """`80 steps (70 to 95, 24 s, 1.3 epochs)`, `never`, or a dash; where the interval leaves it
+    open, or there is none, `unsure; by the median 80 steps (24 s, 1.3 epochs)`."""
     if found is None:
         return DASH
-    if found.never:
-        return "never"
+    written = "never" if found.never else _in_full(found)
+    return f"unsure; by the median {written}" if found.verdict == "unsure" else written
+
+
+def _in_full(found: BreakEven) -> str:
     count = METRICS["break_even_steps"].format
     told = [] if found.low is None else [f"{count(found.low)} to {count(found.high)}"]
     told.append(METRICS["break_even_seconds"].format(found.seconds))

@@ -1,11 +1,11 @@
-"""The comparison in words: one headline, and what to say beside a number."""
+"""What to say beside a number of a comparison; `views/answers.py` has the headline."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 
-from runner.spec import ExperimentSpec
 from storage.metrics import DASH, METRICS
+from storage.report import doubt_of_saving
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven
 from views import words
@@ -23,30 +23,6 @@ VERDICT_COLORS = {
     "nothing learned": DOUBT,
     "unknown": DOUBT,
 }
-
-
-def headline(comparison: Comparison) -> Markdown:
-    """The answer in one or two sentences: which backend pays off, when, and is it the same."""
-    backends = [result for result in comparison.results if result.role == "backend"]
-    rated = [result for result in backends if result.speedup is not None]
-    if not backends:
-        return "Only the baseline ran: add a backend to compare."
-    if not rated:
-        return "No backend has a speed to compare yet."
-    # Speed that comes with wrong numbers is no speed; it is named only where there is nothing else.
-    sound = [result for result in rated if _parity(result) != "broken"]
-    if not sound:
-        best = max(rated, key=_median)
-        found = f"**{inert(best.label)}** is at {_speed(best)}"
-        return f"No backend can be trusted: {found}, but {_breach(best)}."
-    faster = [result for result in sound if result.speed_verdict == "faster"]
-    if faster:
-        return _winner(max(faster, key=_median), comparison.spec)
-    best = max(sound, key=_median)
-    if best.speed_verdict == "unsure":
-        found = f"the best, **{inert(best.label)}**, came out at {_speed(best)}"
-        return f"No backend is clearly faster here: {found}, which may be chance."
-    return f"No backend pays off here: the best, **{inert(best.label)}**, is at {_speed(best)}."
 
 
 def speedup_text(result: Result) -> Markdown:
@@ -71,9 +47,11 @@ def break_even_doubt(result: Result) -> Markdown:
     """What is known of a break-even that is unsure; else nothing."""
     if result.break_even_verdict != "unsure" or result.break_even is None:
         return ""
+    doubted = f"The speedup of {speedup_text(result)} {doubt_of_saving(result)}"
+    if result.break_even.never:
+        return f"{doubted}; as it is, compiling is never paid for."
     return (
-        f"The speedup of {speedup_text(result)} may be chance. If it is real, compiling is paid "
-        f"for after {_steps_text(result.break_even)}."
+        f"{doubted}. If it is real, compiling is paid for after {_steps_text(result.break_even)}."
     )
 
 
@@ -132,43 +110,3 @@ def provenance(experiment: pd.Series) -> Markdown:
     if experiment["torch_version"]:
         what.append(f"torch {inert(experiment['torch_version'])}")
     return " · ".join([", ".join(parts), *what])
-
-
-def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
-    does = "answers" if spec.is_inference else "trains"
-    text = f"**{inert(best.label)}** {does} at {_speed(best)} the speed of no compile"
-    if best.break_even_verdict == "reached" and best.break_even and best.break_even.steps:
-        paid = spec.scenario != "speed" and best.break_even.steps <= best.num_steps
-        pays = "has paid" if paid else "pays"
-        after = linked("break_even_steps", break_even_text(best))
-        text += f" and {pays} for its compiling after {after}"
-    if spec.is_inference:
-        return f"{text}. Whether it gives the same answers, the scenario `accuracy` checks."
-    ends = {
-        "holds": "It learns the same thing.",
-        "nothing learned": "Whether it learns the same thing is not shown: nothing was learned.",
-    }
-    reason = best.parity.reason if best.parity else "it was not judged"
-    unknown = f"Whether it learns the same thing is not known: {inert(reason)}."
-    return f"{text}. {ends.get(_parity(best), unknown)}"
-
-
-def _speed(result: Result) -> Markdown:
-    return linked("speedup", speedup_text(result))
-
-
-def _breach(result: Result) -> Markdown:
-    """How parity broke, in short; the whole reason stands among the doubts."""
-    step = None if result.parity is None else result.parity.first_step_outside
-    if step is None:
-        return "its answers differ by more than rounding or chance explains"
-    at = linked("first_step_outside", f"at step {step:,}")
-    return f"its loss leaves, {at}, what rounding explains"
-
-
-def _median(result: Result) -> float:
-    return 0.0 if result.speedup is None else result.speedup.median
-
-
-def _parity(result: Result) -> str:
-    return "unknown" if result.parity is None else result.parity.verdict

@@ -1,0 +1,188 @@
+"""Headlines: what the verdicts of speed come to, in a sentence or two.
+
+Every sentence over several speeds is made here, of a comparison as of a suite, so that none says
+more than its verdicts: there is one for each verdict, for one speed and for several, and one for
+mixtures.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from runner.run_dir import RunState
+from runner.spec import ExperimentSpec
+from storage.resampling import MIN_PAIRS
+from storage.results import Comparison, Result
+from storage.standing import Standings, standings
+from storage.statistics import SpeedDoubt, SpeedVerdict, speed_doubt
+from views import words
+from views.inert import Markdown, inert
+from views.links import linked
+from views.verdicts import break_even_text, speedup_text
+
+MAX_NAMED = 3
+VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
+"""In the order in which they are told."""
+DOUBTS: dict[SpeedDoubt, str] = {
+    "few": f"too few rounds to tell, it takes {MIN_PAIRS}",
+    "chance": "which may be chance",
+    "margin": "too small a difference to tell from noise",
+}
+
+
+class Told(NamedTuple):
+    """A speed as it is written."""
+
+    name: Markdown
+    speed: Markdown
+    verdict: SpeedVerdict
+    why: Markdown = ""
+    """Why it is unsure."""
+
+
+def headline(comparison: Comparison) -> Markdown:
+    """Which backend pays off, when, and is it the same; of those that don't count, why."""
+    found = standings(comparison)
+    if not found.num_backends:
+        return "There is only the baseline: add a backend to compare."
+    if found.baseline is None:
+        return "There is no baseline to compare with."
+    if not found.has_baseline:
+        ended = words.STATES[found.baseline.state][0]
+        return f"There is nothing sure to compare with: the baseline did not finish ({ended})."
+    return " ".join(filter(None, [_speeds(found, comparison.spec), *_others(found)]))
+
+
+def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
+    """What may be said of the speeds that count; nothing without one."""
+    faster = [result for result in found.counted if result.speed_verdict == "faster"]
+    if faster:
+        return _winner(faster[0], spec)
+    told = [_told(result) for result in found.counted]
+    return none_faster(told, are_all=found.num_backends == len(told)) if told else ""
+
+
+def _others(found: Standings) -> list[Markdown]:
+    """A sentence for each reason why a speed does not count."""
+    if found.broken and len(found.broken) == found.num_backends:
+        best = found.broken[0]
+        at = f" is at {_speed(best)}, but" if best.speedup else ":"
+        return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
+    said = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
+    ended = [f"{_name(result)} ({words.STATES[result.state][0]})" for result in found.unfinished]
+    said += [f"{listed(ended)} did not finish."] if ended else []
+    missing = [_name(result) for result in found.unmeasured]
+    if not missing:
+        return said
+    yet = "" if all(RunState(one.state).is_final for one in found.unmeasured) else " yet"
+    if len(missing) == found.num_backends:
+        return [f"No backend has a speed to compare{yet}."]
+    return [*said, f"{listed(missing)}: no speed to compare{yet}."]
+
+
+def none_faster(told: Sequence[Told], *, are_all: bool) -> Markdown:
+    """Of at least one speed, none of them faster. `are_all`: whether no backend is left out."""
+    if len(told) == 1:
+        return _alone(told[0])
+    verdicts = {one.verdict for one in told}
+    if len(verdicts) == 1:
+        every = "Every backend" if are_all else "Every backend that counts"
+        each = listed([f"{one.name} at {one.speed}" for one in told])
+        if verdicts == {"unsure"}:
+            reasons = {one.why for one in told}
+            why = f", {reasons.pop()}" if len(reasons) == 1 else ""
+            return f"No backend is shown to be faster or slower than no compile: {each}{why}."
+        word = "as fast as" if verdicts == {"same"} else "slower than"
+        return f"{every} is {word} no compile: {each}."
+    return f"No backend is shown to be faster than no compile: {_by_verdict(told)}."
+
+
+def _alone(one: Told) -> Markdown:
+    if one.verdict == "unsure":
+        said = f"{one.name} is not shown to be faster or slower than no compile"
+        return f"{said}: it came out at {one.speed}, {one.why}."
+    word = "as fast as" if one.verdict == "same" else "slower than"
+    return f"{one.name} is {word} no compile, at {one.speed}."
+
+
+def _by_verdict(told: Sequence[Told]) -> Markdown:
+    """`**a** at 1.00x is as fast, **b** at 0.68x is slower, **c** at 1.02x is unsure`."""
+    parts = []
+    for verdict in VERDICTS:
+        mine = [f"{one.name} at {one.speed}" for one in told if one.verdict == verdict]
+        word = "as fast" if verdict == "same" else verdict
+        parts += [f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}"] if mine else []
+    return joined(parts)
+
+
+def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
+    does = "answers" if spec.is_inference else "trains"
+    text = f"{_name(best)} {does} at {_speed(best)} the speed of no compile"
+    text += f"{_pays(best, spec)}."
+    if spec.is_inference:
+        return f"{text} Whether it gives the same answers, the scenario `accuracy` checks."
+    return f"{text} {_likeness(best)}"
+
+
+def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
+    """When compiling is paid for: it has been where the interval's end was reached, too."""
+    found, verdict = best.break_even, best.break_even_verdict
+    if found is None or verdict is None:
+        return ""
+    if verdict != "reached" or found.steps is None:
+        return ", but whether that ever pays for its compiling is open"
+    after = linked("break_even_steps", break_even_text(best))
+    latest = found.steps if found.high is None else max(found.steps, found.high)
+    if latest == float("inf"):
+        return f" and may pay for its compiling after {after}"
+    paid = spec.scenario != "speed" and latest <= best.num_steps
+    return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
+
+
+def _likeness(best: Result) -> Markdown:
+    """Whether it learns the same thing, as far as parity says so."""
+    parity = best.parity
+    if parity is None:
+        return "Whether it learns the same thing is not known: it was not judged."
+    if parity.verdict == "holds" and parity.band_ended:
+        last = linked("parity", f"step {parity.last_step_in_band:,}")
+        return f"It learns the same thing, as far as losses can tell: to {last}."
+    if parity.verdict == "holds":
+        return "It learns the same thing."
+    if parity.verdict == "nothing learned":
+        return "Whether it learns the same thing is not shown: nothing was learned."
+    return f"Whether it learns the same thing is not known: {inert(parity.reason)}."
+
+
+def _breach(result: Result) -> Markdown:
+    """How parity broke, in short; the whole reason stands among the doubts."""
+    step = None if result.parity is None else result.parity.first_step_outside
+    if step is None:
+        return "its answers differ by more than rounding or chance explains"
+    at = linked("first_step_outside", f"at step {step:,}")
+    return f"its loss leaves, {at}, what rounding explains"
+
+
+def _told(result: Result) -> Told:
+    assert result.speedup is not None and result.speed_verdict is not None
+    why = DOUBTS[speed_doubt(result.speedup, result.p_holm)]
+    return Told(_name(result), _speed(result), result.speed_verdict, why)
+
+
+def _name(result: Result) -> Markdown:
+    return f"**{inert(result.label)}**"
+
+
+def _speed(result: Result) -> Markdown:
+    return linked("speedup", speedup_text(result))
+
+
+def listed(names: Sequence[Markdown]) -> Markdown:
+    """`a, b and c`; of more than three `a, b, c and 4 more`."""
+    if len(names) > MAX_NAMED:
+        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
+    return joined(names)
+
+
+def joined(parts: Sequence[Markdown]) -> Markdown:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
