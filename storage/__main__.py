@@ -17,8 +17,9 @@ there is no control, or no backend). A broken parity outranks a run that did not
 does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
 there is no 4.
 
-Exit status of `suite`: 0 every cell passed; 1 one is not over; 2 bad input; 3 one failed; 5 one is
-worse than in the earlier suite run, which outranks the others.
+Exit status of `suite`: 0 every cell passed; 1 one is not over, was stopped, or was measured too
+badly to be compared with the earlier suite run; 2 bad input; 3 one failed; 5 one is worse than in
+the earlier suite run, which outranks the others.
 """
 
 import argparse

@@ -192,6 +192,8 @@ _RECORDED = (
               "Processes that ran or waited for a CPU, mean of the last minute."),
     _recorded("suite_change", "Change", "What counts as better or worse than an earlier suite run.",
               format_text),
+    _recorded("left_out", "What a mean rests on",
+              "What a mean over models and its verdict would be without one of them.", format_text),
     _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),

@@ -8,13 +8,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from storage.resampling import CONFIDENCE, MIN_PAIRS, median_interval
-
-Floats = NDArray[np.float64]
-NORMAL_QUANTILE = 1.960
-"""Standard errors from the middle of a 95 % interval to its end."""
+from storage.means import NORMAL_QUANTILE, Floats, half_width, p_of_mean
+from storage.resampling import MIN_PAIRS, median_interval
 
 
 def typical(
@@ -38,22 +35,15 @@ def typical(
     within = _error_of_rounds(parts)
     if within is None:
         return middle, None, None
-    half = max(NORMAL_QUANTILE * within, _t_quantile(len(parts)) * _standard_error(medians))
+    half = half_width(medians, within)
     return middle, middle - half, middle + half
 
 
 def p_of_processes(values: ArrayLike, processes: ArrayLike | None) -> float:
     """Two-sided p-value of Student's t-test that the medians of the processes are 0 on average; 0
     for one process alone, which cannot be asked."""
-    from scipy.special import stdtr  # here, because it takes time that no list of runs needs
-
     medians = np.array([np.median(part) for part in _parts(np.asarray(values), processes)])
-    if len(medians) < 2:
-        return 0.0
-    error = _standard_error(medians)
-    if not error:
-        return 1.0 if not medians.any() else 0.0
-    return float(2 * stdtr(len(medians) - 1, -abs(medians.mean()) / error))
+    return p_of_mean(medians) if len(medians) > 1 else 0.0
 
 
 def _parts(values: Floats, processes: ArrayLike | None) -> Iterator[Floats]:
@@ -75,13 +65,3 @@ def _error_of_rounds(parts: Sequence[Floats]) -> float | None:
     if len(errors) < len(parts):
         return None
     return math.sqrt(sum(error**2 for error in errors)) / len(errors)
-
-
-def _standard_error(medians: Floats) -> float:
-    return float(medians.std(ddof=1)) / math.sqrt(len(medians))
-
-
-def _t_quantile(count: int) -> float:
-    from scipy.special import stdtrit  # here for the same reason
-
-    return float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))

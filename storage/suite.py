@@ -11,7 +11,7 @@ from typing import NamedTuple
 from runner.accuracy_spec import Part
 from storage.correctness import PASS
 from storage.statistics import Ratio, SpeedVerdict
-from storage.summary import geometric_mean
+from storage.suite_means import MeanSpeedup, judge_means, mean_ratio
 
 
 class Cell(NamedTuple):
@@ -39,6 +39,8 @@ class Outcome:
     """Why the check did not pass."""
     speedup: Ratio | None = None
     speed_verdict: SpeedVerdict | None = None
+    control: Ratio | None = None
+    """Speedup of the control, which tells this machine's noise."""
     compile_seconds: float | None = None
     memory_ratio: float | None = None
     cold_seconds: float | None = None
@@ -58,18 +60,31 @@ class Outcome:
         return self.speed_failure
 
     @property
-    def counted_speedup(self) -> float | None:
-        return None if self.failure or self.speedup is None else self.speedup.median
+    def counted_speedup(self) -> Ratio | None:
+        return None if self.failure else self.speedup
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that was asked for was found out; a check that somebody stopped was not."""
+        return self.is_over and (self.status is not None or "accuracy" not in self.experiments)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """All models under one backend in one precision and part: a row of the summary."""
+class Row(NamedTuple):
+    """What is averaged together: all models under one backend in one precision and part."""
 
     backend: str
     precision: str
     part: Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A row of the summary."""
+
+    row: Row
     outcomes: tuple[Outcome, ...]
+    mean: MeanSpeedup | None
+    """Of the speedups that count; None if none does."""
 
     @property
     def num_checked(self) -> int:
@@ -84,17 +99,14 @@ class Group:
         return self.num_passed / self.num_checked if self.num_checked else None
 
     @property
-    def speedups(self) -> dict[str, float]:
-        """What counts, by model."""
-        return {
-            one.cell.model: speedup
-            for one in self.outcomes
-            if (speedup := one.counted_speedup) is not None
-        }
+    def speedup(self) -> Ratio | None:
+        """Geometric mean of the speedups that count."""
+        return None if self.mean is None else self.mean.ratio
 
     @property
-    def geomean_speedup(self) -> float | None:
-        return geometric_mean(self.speedups.values())
+    def num_counted(self) -> int:
+        """Models in the mean."""
+        return 0 if self.mean is None else self.mean.ratio.n
 
     @property
     def failures(self) -> dict[str, str]:
@@ -102,25 +114,47 @@ class Group:
         return {one.cell.model: one.failure for one in self.outcomes if one.failure}
 
     @property
+    def compile_seconds(self) -> tuple[float, ...]:
+        """Of the cells that have a compile latency."""
+        return tuple(
+            one.compile_seconds for one in self.outcomes if one.compile_seconds is not None
+        )
+
+    @property
     def mean_compile_seconds(self) -> float | None:
-        known = [one.compile_seconds for one in self.outcomes if one.compile_seconds is not None]
+        known = self.compile_seconds
         return sum(known) / len(known) if known else None
 
     @property
-    def memory_ratio(self) -> float | None:
-        known = [one.memory_ratio for one in self.outcomes if one.memory_ratio is not None]
-        return geometric_mean(known)
+    def memory(self) -> Ratio | None:
+        """Mean memory ratio, with what models differ by as its interval."""
+        return mean_ratio(
+            [
+                Ratio(median=one.memory_ratio, low=None, high=None, p_value=None, n=1)
+                for one in self.outcomes
+                if one.memory_ratio is not None
+            ]
+        )
 
     @property
-    def compile_time_saved(self) -> float | None:
-        pairs = [
+    def _cold_and_warm(self) -> list[tuple[float, float]]:
+        return [
             (one.cold_seconds, one.warm_seconds)
             for one in self.outcomes
             if one.cold_seconds and one.warm_seconds is not None
         ]
+
+    @property
+    def compile_time_saved(self) -> float | None:
+        pairs = self._cold_and_warm
         return (
             1 - sum(warm for _, warm in pairs) / sum(cold for cold, _ in pairs) if pairs else None
         )
+
+    @property
+    def saved_by_model(self) -> tuple[float, ...]:
+        """Share of its own compile time that warm caches save each model."""
+        return tuple(1 - warm / cold for cold, warm in self._cold_and_warm)
 
     @property
     def is_timed(self) -> bool:
@@ -134,13 +168,23 @@ class Group:
 
 def groups(found: Sequence[Outcome]) -> list[Group]:
     """One for each backend, precision and part, in the order of the outcomes."""
-    keys = dict.fromkeys((one.cell.backend, one.cell.precision, one.cell.part) for one in found)
-    return [
-        Group(
-            backend=backend,
-            precision=precision,
-            part=part,
-            outcomes=tuple(o for o in found if o.cell[1:] == (precision, part, backend)),
-        )
-        for backend, precision, part in keys
+    rows: dict[Row, list[Outcome]] = {}
+    for one in found:
+        rows.setdefault(row_of(one.cell), []).append(one)
+    speedups = [
+        {one.cell.model: ratio for one in row if (ratio := one.counted_speedup) is not None}
+        for row in rows.values()
     ]
+    controls = [
+        {one.cell.model: one.control for one in row if one.control is not None}
+        for row in rows.values()
+    ]
+    means = judge_means(speedups, controls)
+    return [
+        Group(row=row, outcomes=tuple(mine), mean=mean)
+        for (row, mine), mean in zip(rows.items(), means, strict=True)
+    ]
+
+
+def row_of(cell: Cell) -> Row:
+    return Row(cell.backend, cell.precision, cell.part)

@@ -103,6 +103,7 @@ def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator
 def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     comparison = compare(store, experiment_id)
     baseline = next((one for one in comparison.results if one.role == "baseline"), None)
+    control = next((one for one in comparison.results if one.role == "control"), None)
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = not any(state in queries.OPEN_STATES for state in states)
@@ -111,6 +112,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
             _outcome(experiment_id, spec, _part(spec), result.label, is_over=is_over),
             speedup=None if failure else result.speedup,
             speed_verdict=None if failure else result.speed_verdict,
+            control=None if control is None else control.speedup,
             compile_seconds=result.compile_seconds,
             memory_ratio=_memory_ratio(baseline, result),
             speed_failure=failure,

@@ -10,8 +10,8 @@ from typing import Literal
 from storage.correctness import PASS
 from storage.metrics import METRICS
 from storage.statistics import Ratio
-from storage.suite import Cell, Outcome
-from storage.summary import geometric_mean
+from storage.suite import Cell, Outcome, Row, row_of
+from storage.suite_means import MeanSpeedup, change, judge_means
 
 Kind = Literal["accuracy", "speed", "compile", "memory"]
 COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0
@@ -19,6 +19,9 @@ COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0
 one and larger than this many seconds."""
 MEMORY_CHANGE = 0.05
 """Share of the earlier ratio; allocators repeat themselves, so little is chance."""
+HIDDEN_SLOWDOWN = 0.25
+"""Of a cell whose intervals would hide a slowdown this large nothing is claimed, not even that it
+stood still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +46,11 @@ class Against:
     only_before: tuple[Cell, ...]
     """Cells that the earlier run has and the later one lacks."""
     only_now: tuple[Cell, ...]
-    geomean_change: float | None
-    """Geometric mean over the cells that have a speedup in both of the later speedup over the
-    earlier one."""
-    num_paired: int
-    """How many these are."""
+    unclear: tuple[Cell, ...]
+    """Cells with a speed in both that is known too badly in one to tell a large change."""
+    means: dict[Row, MeanSpeedup]
+    """Of each row with a cell that counts in both, the mean over models of the later speedup over
+    the earlier one."""
 
     @property
     def regressions(self) -> tuple[Change, ...]:
@@ -60,18 +63,34 @@ def against(now: Sequence[Outcome], before: Sequence[Outcome]) -> Against:
     current = {one.cell: one for one in now}
     pairs = [(one, then[one.cell]) for one in now if one.cell in then and one.is_over]
     changes = [change for pair in pairs for change in _changes(*pair)]
-    ratios = [
-        one.counted_speedup / other.counted_speedup
-        for one, other in pairs
-        if one.counted_speedup is not None and other.counted_speedup is not None
-    ]
     return Against(
         changes=tuple(sorted(changes, key=lambda change: not change.is_worse)),
         only_before=tuple(cell for cell in then if cell not in current),
         only_now=tuple(cell for cell in current if cell not in then),
-        geomean_change=geometric_mean(ratios),
-        num_paired=len(ratios),
+        unclear=tuple(one.cell for one, other in pairs if _is_unclear(one, other)),
+        means=_mean_changes(pairs),
     )
+
+
+def _mean_changes(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[Row, MeanSpeedup]:
+    rows: dict[Row, dict[str, Ratio]] = {}
+    controls: dict[Row, dict[str, Ratio]] = {}
+    for now, before in pairs:
+        row, model = row_of(now.cell), now.cell.model
+        if now.counted_speedup is not None and before.counted_speedup is not None:
+            rows.setdefault(row, {})[model] = change(now.counted_speedup, before.counted_speedup)
+        if now.control is not None and before.control is not None:
+            controls.setdefault(row, {})[model] = change(now.control, before.control)
+    means = judge_means(list(rows.values()), [controls.get(row, {}) for row in rows])
+    return {row: mean for row, mean in zip(rows, means, strict=True) if mean is not None}
+
+
+def _is_unclear(now: Outcome, before: Outcome) -> bool:
+    """Whether a large slowdown would have gone unseen."""
+    if now.speedup is None or before.speedup is None or _speed(now, before) is not None:
+        return False
+    low = change(now.speedup, before.speedup).low
+    return low is None or low < 1 / (1 + HIDDEN_SLOWDOWN)
 
 
 def _changes(now: Outcome, before: Outcome) -> Iterator[Change]:

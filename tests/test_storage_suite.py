@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,12 @@ from runner.spec import ExperimentSpec, ModelSpec
 from storage import queries
 from storage.__main__ import main
 from storage.errors import NotInStore
+from storage.statistics import Ratio
 from storage.store import Store
 from storage.suite import Cell, Group, Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
-from storage.suite_report import other_conditions
+from storage.suite_report import exit_status, other_conditions
 from tests.journals import Recording, falling_losses
 
 NUM_BLOCKS = 8
@@ -120,13 +122,13 @@ def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecord
     for model in ("Fast", "Slow"):
         record.accuracy(model, "pass")
     found = summed(data_dir)
-    assert (found.backend, found.precision, found.part) == ("inductor", "float32", "training")
+    assert found.row == ("inductor", "float32", "training")
     # sqrt(2 x 1/4): the slowdown is not clipped to 1.
-    assert found.geomean_speedup == pytest.approx(0.5**0.5)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(0.5**0.5)
     assert found.pass_rate == 1.0
     assert found.mean_compile_seconds == pytest.approx(3.0)
     # sqrt(100/50 x 100/200)
-    assert found.memory_ratio == pytest.approx(1.0)
+    assert found.memory is not None and found.memory.median == pytest.approx(1.0)
     assert found.failures == {}
 
 
@@ -137,7 +139,7 @@ def test_what_computes_something_else_has_no_speed(
         record.speed(model, seconds)
         record.accuracy(model, status)
     found = summed(data_dir)
-    assert found.geomean_speedup == pytest.approx(2.0)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
     assert found.pass_rate == 0.5
     assert found.failures == {"Wrong": "the accuracy check says fail_accuracy"}
 
@@ -146,7 +148,8 @@ def test_a_model_that_failed_is_counted_and_named(data_dir: DataDir, record: Sui
     record.speed("Fine", 0.1)
     record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
     found = summed(data_dir)
-    assert found.speedups == {"Fine": pytest.approx(2.0)}
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
+    assert found.num_counted == 1
     assert found.failures == {"Huge": "it did not finish: out of memory"}
     assert found.pass_rate is None, "nothing was checked"
 
@@ -158,7 +161,8 @@ def test_of_a_cell_that_was_queued_again_the_latest_counts(
     record.speed("Model", 0.05)
     (outcome,) = read(data_dir)
     assert outcome.failure is None
-    assert outcome.counted_speedup == pytest.approx(4.0)
+    assert outcome.counted_speedup is not None
+    assert outcome.counted_speedup.median == pytest.approx(4.0)
 
 
 def test_other_suite_runs_and_experiments_take_no_part(
@@ -245,8 +249,9 @@ def test_each_kind_of_regression_is_named_with_both_values(
     assert texts["Bigger"] == ("1.00x", "0.80x")
     assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed")
     # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.
-    assert found.geomean_change == pytest.approx(0.8 ** (1 / 3))
-    assert found.num_paired == 3
+    (mean,) = found.means.values()
+    assert mean.ratio.median == pytest.approx(0.8 ** (1 / 3))
+    assert mean.ratio.n == 3
 
 
 def test_what_chance_explains_is_no_change(data_dir: DataDir, record: SuiteRecorder) -> None:
@@ -282,7 +287,7 @@ def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecord
     found = changed(data_dir)
     assert [cell.model for cell in found.only_before] == ["Gone"]
     assert [cell.model for cell in found.only_now] == ["New"]
-    assert (found.changes, found.geomean_change) == ((), None)
+    assert (found.changes, found.means) == ((), {})
 
 
 def printed(
@@ -306,7 +311,50 @@ def test_the_terminal_shows_summary_cells_and_changes(
     status, text = printed(data_dir, capsys, "now", "--against=before")
     assert status == 5
     assert "WORSE  Model, float32, training, inductor: speed: 4.00x" in text
-    assert "speedups are 0.50x the earlier ones, over 1 cells" in text
+    assert (
+        "inductor, float32, training: speedups are 0.50x the earlier ones over 1 model: unsure"
+    ) in text
+
+
+def test_the_terminal_says_which_models_a_mean_rests_on(
+    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, seconds in (("A", 0.1), ("B", 0.101), ("C", 0.099), ("D", 0.1), ("Odd", 1.0)):
+        record.speed(model, seconds)
+    _, text = printed(data_dir, capsys, "now")
+    # Four models at 2x and one at 0.2x.
+    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +unsure +5", text)
+    assert "inductor, float32, training: unsure, but faster without Odd (2.00x)" in text
+
+
+def noisy(low: float, high: float) -> Ratio:
+    return Ratio(median=(low * high) ** 0.5, low=low, high=high, p_value=0.001, n=20)
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        (noisy(0.2, 3.0), "unclear"),  # 2.6 times as slow, with intervals that meet
+        (Ratio(median=0.5, low=None, high=None, p_value=None, n=3), "unclear"),
+        (noisy(1.9, 2.1), "nothing"),  # the change is known to 7 %
+        (noisy(0.45, 0.55), "worse"),
+    ],
+)
+def test_a_slowdown_that_a_wide_interval_hides_is_not_called_nothing(now: Ratio, kind: str) -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    before = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=noisy(1.9, 2.1))
+    after = replace(before, speedup=now)
+    found = against([after], [before])
+    assert [one.cell for one in found.regressions] == ([cell] if kind == "worse" else [])
+    assert list(found.unclear) == ([cell] if kind == "unclear" else [])
+    assert exit_status([after], found) == {"unclear": 1, "nothing": 0, "worse": 5}[kind]
+
+
+def test_a_check_that_somebody_stopped_is_not_taken_for_passed() -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    stopped = Outcome(cell=cell, experiments={"accuracy": "x"}, is_over=True, status=None)
+    assert exit_status([stopped], None) == 1
+    assert exit_status([replace(stopped, status="pass")], None) == 0
 
 
 def test_runs_of_other_devices_and_torches_are_compared_with_a_warning() -> None:
@@ -319,19 +367,19 @@ def test_runs_of_other_devices_and_torches_are_compared_with_a_warning() -> None
     assert other_conditions(runs, "now", "other") == "device CPU before, H100 now"
 
 
-@pytest.mark.parametrize(("status", "exit_status"), [("fail_accuracy", 3), (None, 1)])
+@pytest.mark.parametrize(("status", "expected"), [("fail_accuracy", 3), (None, 1)])
 def test_the_exit_status_says_what_a_suite_run_comes_to(
     data_dir: DataDir,
     record: SuiteRecorder,
     capsys: pytest.CaptureFixture[str],
     status: str | None,
-    exit_status: int,
+    expected: int,
 ) -> None:
     if status is None:
         record.queued("Model")
     else:
         record.accuracy("Model", status)
-    assert printed(data_dir, capsys, "now")[0] == exit_status
+    assert printed(data_dir, capsys, "now")[0] == expected
 
 
 def exported(data_dir: DataDir, format: str) -> str:

@@ -524,7 +524,7 @@ def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
     broken = judged("wrong", 3.0, "faster", "broken")
     slow = judged("right", 0.8, "slower", "holds")
     said = without_links(headline(comparison(result("baseline"), broken, slow)))
-    assert said.startswith("**right** is slower than no compile, at 0.80x (0.70 to 0.90).")
+    assert said.startswith("**right** at 0.80x (0.70 to 0.90) is slower than no compile.")
     assert "**wrong** does not count: its answers differ" in said
     alone = without_links(headline(comparison(result("baseline"), broken)))
     assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")

@@ -41,7 +41,10 @@ def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None
     record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
     app = opened("suites", suite_run="now")
     said = text(app)
-    assert "**inductor** comes to 2.00x in training (float32, 1 of 3 models)." in said
+    assert (
+        "**inductor** in training (float32, 1 of 3 models) at 2.00x is not shown to be faster or "
+        "slower than no compile: too few models to tell, it takes 3."
+    ) in said
     assert "1 accuracy check did not pass." in said
     assert "Huge (inductor, float32, training): it did not finish: out of memory" in said
     shown = tables(app)
@@ -61,7 +64,7 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert shown["Now"] == ["1.00x (1.00 to 1.00)"]
     said = text(app)
     assert "1 number got worse since before." in said
-    assert "speedups are 0.50x the earlier ones" in said
+    assert "speedups are 0.50x the earlier ones over 1 model: unsure" in said
     assert "Only the earlier run has 1 cell: Gone." in said
 
 
@@ -72,7 +75,8 @@ def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
     rows = groups([outcome])
     said = without_links(suite_words.headline(rows))
     assert said == (
-        "Filled caches save 75.0 % of the compile time of **inductor** in training (bf16, 1 model)."
+        "Filled caches saved 75.0 % of the compile time of **inductor** in training "
+        "(bf16, 1 model)."
     )
     assert list(suite_words.summary(rows)) == [
         "backend", "precision", "part", "models", "compile_time_saved", "failed"

@@ -5,8 +5,7 @@ more than its verdicts: there is one for each verdict, for one speed and for sev
 mixtures.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
@@ -22,21 +21,11 @@ from views.verdicts import break_even_text, speedup_text
 MAX_NAMED = 3
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
 """In the order in which they are told."""
-DOUBTS: dict[SpeedDoubt, str] = {
+DOUBTS: dict[SpeedDoubt, Markdown] = {
     "few": f"too few rounds to tell, it takes {MIN_PAIRS}",
-    "chance": "which may be chance",
-    "margin": "too small a difference to tell from noise",
+    "chance": "the difference may be chance",
+    "margin": "the difference is too small to tell from noise",
 }
-
-
-class Told(NamedTuple):
-    """A speed as it is written."""
-
-    name: Markdown
-    speed: Markdown
-    verdict: SpeedVerdict
-    why: Markdown = ""
-    """Why it is unsure."""
 
 
 def headline(comparison: Comparison) -> Markdown:
@@ -57,8 +46,16 @@ def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
     faster = [result for result in found.counted if result.speed_verdict == "faster"]
     if faster:
         return _winner(faster[0], spec)
-    told = [_told(result) for result in found.counted]
-    return none_faster(told, are_all=found.num_backends == len(told)) if told else ""
+    if not found.counted:
+        return ""
+    at: dict[SpeedVerdict, list[Markdown]] = {}
+    for result in found.counted:
+        assert result.speed_verdict is not None
+        at.setdefault(result.speed_verdict, []).append(f"{_name(result)} at {_speed(result)}")
+    unsure = [speed_doubt(result.speedup, result.p_holm) for result in found.counted
+              if result.speedup and result.speed_verdict == "unsure"]  # fmt: skip
+    are_all = found.num_backends == len(found.counted)
+    return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
 
 
 def _others(found: Standings) -> list[Markdown]:
@@ -79,39 +76,38 @@ def _others(found: Standings) -> list[Markdown]:
     return [*said, f"{listed(missing)}: no speed to compare{yet}."]
 
 
-def none_faster(told: Sequence[Told], *, are_all: bool) -> Markdown:
-    """Of at least one speed, none of them faster. `are_all`: whether no backend is left out."""
-    if len(told) == 1:
-        return _alone(told[0])
-    verdicts = {one.verdict for one in told}
-    if len(verdicts) == 1:
-        every = "Every backend" if are_all else "Every backend that counts"
-        each = listed([f"{one.name} at {one.speed}" for one in told])
-        if verdicts == {"unsure"}:
-            reasons = {one.why for one in told}
-            why = f", {reasons.pop()}" if len(reasons) == 1 else ""
-            return f"No backend is shown to be faster or slower than no compile: {each}{why}."
-        word = "as fast as" if verdicts == {"same"} else "slower than"
-        return f"{every} is {word} no compile: {each}."
-    return f"No backend is shown to be faster than no compile: {_by_verdict(told)}."
+def none_faster(
+    at: Mapping[SpeedVerdict, Sequence[Markdown]], why: Markdown, *, are_all: bool
+) -> Markdown:
+    """`at` has every speed, as `**a** at 0.80x`, by its verdict, none of them faster; `why`: why
+    those are unsure that are; `are_all`: whether no backend is left out."""
+    if len(at) > 1:
+        return f"No backend is shown to be faster than no compile: {_by_verdict(at)}."
+    ((verdict, mine),) = at.items()
+    verb = "is" if len(mine) == 1 else "are"
+    if verdict == "unsure":
+        said = f"{listed(mine)} {verb} not shown to be faster or slower than no compile"
+        return f"{said}: {why}."
+    word = "as fast as" if verdict == "same" else "slower than"
+    if len(mine) == 1:
+        return f"{listed(mine)} is {word} no compile."
+    every = "Every backend" if are_all else "Every backend that counts"
+    return f"{every} is {word} no compile: {listed(mine)}."
 
 
-def _alone(one: Told) -> Markdown:
-    if one.verdict == "unsure":
-        said = f"{one.name} is not shown to be faster or slower than no compile"
-        return f"{said}: it came out at {one.speed}, {one.why}."
-    word = "as fast as" if one.verdict == "same" else "slower than"
-    return f"{one.name} is {word} no compile, at {one.speed}."
-
-
-def _by_verdict(told: Sequence[Told]) -> Markdown:
-    """`**a** at 1.00x is as fast, **b** at 0.68x is slower, **c** at 1.02x is unsure`."""
-    parts = []
+def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
+    """`**a** at 1.00x is as fast, **b** at 0.68x is slower and **c** at 1.02x is unsure`."""
+    parts: list[Markdown] = []
     for verdict in VERDICTS:
-        mine = [f"{one.name} at {one.speed}" for one in told if one.verdict == verdict]
-        word = "as fast" if verdict == "same" else verdict
-        parts += [f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}"] if mine else []
+        word = "as fast" if verdict == "same" else inert(verdict)
+        if mine := at.get(verdict, ()):
+            parts.append(f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}")
     return joined(parts)
+
+
+def reasons(doubts: Sequence[SpeedDoubt], said: Mapping[SpeedDoubt, Markdown]) -> Markdown:
+    """Each reason once, of speeds that are unsure."""
+    return joined([said[doubt] for doubt in dict.fromkeys(doubts)] or [""])
 
 
 def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
@@ -160,12 +156,6 @@ def _breach(result: Result) -> Markdown:
         return "its answers differ by more than rounding or chance explains"
     at = linked("first_step_outside", f"at step {step:,}")
     return f"its loss leaves, {at}, what rounding explains"
-
-
-def _told(result: Result) -> Told:
-    assert result.speedup is not None and result.speed_verdict is not None
-    why = DOUBTS[speed_doubt(result.speedup, result.p_holm)]
-    return Told(_name(result), _speed(result), result.speed_verdict, why)
 
 
 def _name(result: Result) -> Markdown:

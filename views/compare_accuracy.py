@@ -52,7 +52,8 @@ def headline(found: Sequence[Check]) -> Markdown:
     parts = {check.part: None for check in mine}
     if all(check.outcome == "passes" for check in mine):
         gradients = ", gradients included" if "training" in parts else ""
-        return f"Every backend computes what the model says in {' and '.join(parts)}{gradients}."
+        where = inert(" and ".join(parts))
+        return f"Every backend computes what the model says in {where}{gradients}."
     said = []
     for outcome, sentence in SAID.items():
         names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]
@@ -62,4 +63,4 @@ def headline(found: Sequence[Check]) -> Markdown:
 
 def _named(check: Check, with_part: bool) -> Markdown:
     status = f" ({inert(check.status)})" if check.outcome in ("failed", "undecided") else ""
-    return f"**{inert(check.label)}**{f' in {check.part}' if with_part else ''}{status}"
+    return f"**{inert(check.label)}**{f' in {inert(check.part)}' if with_part else ''}{status}"

@@ -8,16 +8,15 @@ import streamlit as st
 
 from storage import queries
 from storage.exchange.suites import SUITE_FORMATS, suite_rows
-from storage.metrics import METRICS
 from storage.store import Store
 from storage.suite import Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
-from storage.suite_report import other_conditions
+from storage.suite_report import UNCLEAR, change_text, other_conditions, rests_on
 from views import exchange, suite_charts, suite_table, suite_words, words
 from views.downloads import chart_card, csv_button
 from views.inert import inert
-from views.links import linked
+from views.links import linked, quantities
 from views.resources import get_store
 from views.selection import choose_earlier, choose_suite_run
 from views.tables import show_table
@@ -79,8 +78,12 @@ def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None
     """A row for each backend, precision and part, and the files in the harness's formats."""
     rows = groups(found)
     show_table("All models together", suite_words.summary(rows), "suite-summary", "",
-               dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"))  # fmt: skip
-    named = {f"{model} ({row.backend}, {row.precision}, {row.part}): {reason}": None
+               dict.fromkeys(("models", "counted", "failed"), "geomean_speedup"),
+               download=suite_words.numbers(rows))  # fmt: skip
+    rested = suite_words.rested(rows)
+    if rested:
+        st.caption("  \n".join([f"{linked('left_out', 'What the means rest on')}:", *rested]))
+    named = {f"{model} ({', '.join(row.row)}): {reason}": None
              for row in rows for model, reason in row.failures.items()}  # fmt: skip
     if named:
         listed = "\n".join(f"- {inert(one)}" for one in named)
@@ -112,16 +115,20 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
     show_table(f"Worse or better than {inert(earlier)}", table, "suite-changes",
                "No cell is clearly better or worse.",
                {"before": "suite_change", "now": "suite_change"})  # fmt: skip
-    notes = []
-    if compared.geomean_change is not None:
-        overall = METRICS["geomean_speedup"].format(compared.geomean_change)
-        notes.append(f"Over the {words.plural(compared.num_paired, 'cell')} that have a speedup in "
-                     f"both runs, speedups are {linked('suite_change', overall)} the earlier "
-                     "ones.")  # fmt: skip
+    notes = [
+        f"**{inert(', '.join(row))}**: {quantities('suite_change', inert(change_text(mean)))}"
+        + (f"; {inert(rest)}" if (rest := rests_on(mean)) else "")
+        for row, mean in compared.means.items()
+    ]
+    if compared.unclear:
+        unclear = ", ".join(dict.fromkeys(cell.model for cell in compared.unclear))
+        notes.append(f"Of {words.plural(len(compared.unclear), 'cell')} nothing is claimed, "
+                     f"{UNCLEAR}: {inert(unclear)}.")  # fmt: skip
     for which, cells in (("earlier", compared.only_before), ("later", compared.only_now)):
         if cells:
-            models = inert(", ".join(dict.fromkeys(cell.model for cell in cells)))
-            notes.append(f"Only the {which} run has {words.plural(len(cells), 'cell')}: {models}.")
+            models = ", ".join(dict.fromkeys(cell.model for cell in cells))
+            notes.append(f"Only the {which} run has {words.plural(len(cells), 'cell')}: "
+                         f"{inert(models)}.")  # fmt: skip
     st.caption("  \n".join(notes))
 
 

@@ -26,11 +26,13 @@ def show_table(
     name: str,
     empty: Markdown,
     numbers: Mapping[str, str] | None = None,
+    download: pd.DataFrame | None = None,
 ) -> None:
     """A table under its title, or what `empty` says; `name` is unique on the page.
 
     Columns are titled and explained as the numbers of their names (`storage.numbers`), those in
-    `numbers` as the number given there; others hold words.
+    `numbers` as the number given there; others hold words. The CSV holds `download`, if given, and
+    else the table itself.
     """
     shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
     meant = {column: (numbers or {}).get(column, column) for column in shown.columns}
@@ -40,7 +42,7 @@ def show_table(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{title}**", help=help, width="stretch")
             if not frame.empty:
-                csv_button("CSV", frame, name)
+                csv_button("CSV", frame if download is None else download, name)
         if frame.empty:
             st.caption(empty)
             return

@@ -47,7 +47,7 @@ def break_even_doubt(result: Result) -> Markdown:
     """What is known of a break-even that is unsure; else nothing."""
     if result.break_even_verdict != "unsure" or result.break_even is None:
         return ""
-    doubted = f"The speedup of {speedup_text(result)} {doubt_of_saving(result)}"
+    doubted = f"The speedup of {speedup_text(result)} {inert(doubt_of_saving(result))}"
     if result.break_even.never:
         return f"{doubted}; as it is, compiling is never paid for."
     return (
