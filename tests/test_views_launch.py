@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from changed import CHANGED
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Selectbox
 from test_views_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
 
 from runner import capabilities, tasks
@@ -63,6 +65,16 @@ def test_options_that_cannot_be_read_are_named(written: str, said: str):
     assert said in str(error.value)
 
 
+@pytest.fixture(autouse=True)
+def typing_into_selectboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed reaches the page, as from a browser; the tester's knows options only."""
+
+    def state(box: Selectbox[str]) -> WidgetState:
+        return WidgetState(id=box.id, string_value=box.value)
+
+    monkeypatch.setattr(Selectbox, "_widget_state", property(state))
+
+
 OF_HUB_TEXTS = {
     "data.text_column", "data.label_column", "data.train_split", "data.eval_split",
     "data.test_split", "data.sequence_length",
@@ -90,7 +102,9 @@ def set_field(app: AppTest, path: str, value: Any) -> None:
         (value,) = value
     elif isinstance(value, tuple):
         value = list(value)
-    kinds = (app.selectbox, app.multiselect, app.number_input, app.text_input, app.toggle)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    kinds = (app.selectbox, app.multiselect, app.text_input, app.toggle)
     (widget,) = [one for kind in kinds for one in kind if one.key == key]
     assert not widget.disabled, path
     widget.set_value(value)
@@ -124,6 +138,7 @@ def test_every_field_of_the_form_reaches_the_experiment(
            "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
     unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache")}
     values = {path: value for path, value in CHANGED.items() if path not in unasked} | own
+    values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
     usual, debug = values.pop("backends")[1:], ["eager"]
 
     app = opened("launch")
@@ -175,8 +190,8 @@ def test_fields_of_hub_texts_reach_the_experiment(
 
 def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):  # noqa: F811
     app = opened("launch")
-    assert app.number_input(key="quick.max_steps").value is None
-    assert app.number_input(key="quick.clip_norm").value is None
+    assert app.text_input(key="quick.max_steps").value == ""
+    assert app.text_input(key="quick.clip_norm").value == ""
     app.button(key="launch").click().run()
     (experiment,) = experiments(folder)
     assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
@@ -187,12 +202,12 @@ def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
 ):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("weight_decay")
-    app.number_input(key="quick.evaluate_every").set_value(3).run()
+    app.text_input(key="quick.evaluate_every").set_value("3").run()
     said = "'weight_decay' must read name=value"
     assert [entry.value for entry in app.caption if said in unescape(entry.value)]
     assert "training.optimizer_options" in app.error[0].value
     assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
-    assert app.number_input(key="quick.evaluate_every").value == 3, "fields after it are shown"
+    assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
     assert app.button[-1].disabled
 
 
@@ -205,13 +220,14 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
     assert scaler.disabled and scaler.help.startswith("Only `fp16` needs a loss scaler.")
     app.selectbox(key="quick.precision").set_value("fp16").run()
     app.text_input(key="quick.scaler_options").set_value("init_scale=1024")
-    app.number_input(key="quick.warmup_steps").set_value(5).run()
+    app.text_input(key="quick.warmup_steps").set_value("5").run()
     assert "init_scale=1024" in text(app) and "Warm-up steps 5" in text(app)
     app.selectbox(key="quick.precision").set_value("float32")
+    app.text_input(key="quick.scheduler_options").set_value("step_size=30")
     app.selectbox(key="quick.scheduler").set_value("step").run()
-    assert app.number_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
+    assert app.text_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
     app.selectbox(key="quick.evaluate").set_value("never").run()
-    assert app.number_input(key="quick.patience").help.startswith("Nothing is evaluated.")
+    assert app.text_input(key="quick.patience").help.startswith("Nothing is evaluated.")
     training = launched(app, folder).training
     assert (training.scaler_options, training.warmup_steps) == ({}, 0)
 
@@ -221,8 +237,8 @@ def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same
 ):
     app = opened("launch")
     assert "Changed:" not in text(app)
-    app.number_input(key="quick.batch_size").set_value(16)
-    app.number_input(key="quick.checkpoint_every").set_value(2).run()
+    app.text_input(key="quick.batch_size").set_value("16")
+    app.text_input(key="quick.checkpoint_every").set_value("2").run()
     assert "**Changed:** Batch size 16 · Checkpoint every 2" in text(app)
     assert "--checkpoint-every=2" in text(app)
 
@@ -231,7 +247,7 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
     folder: DataDir,  # noqa: F811
 ):
     app = opened("launch")
-    app.number_input(key="quick.batch_size").set_value(5000).run()
+    app.text_input(key="quick.batch_size").set_value("5000").run()
     rule = "must not exceed data.num_train_samples (960): not one batch would be full"
     assert [entry.value for entry in app.caption if rule in entry.value]
     assert "**Batch size** (under “Batches, steps and precision”)" in app.error[0].value
@@ -247,7 +263,7 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     app.selectbox(key="quick.task").set_value("image_classification").run()
     assert app.selectbox(key="quick.image_classification.model").options == ["builtin:vit-small"]
     assert app.selectbox(key="quick.image_classification.data").value == "builtin:digits"
-    assert "quick.sequence_length" not in [field.key for field in app.number_input]
+    assert "quick.sequence_length" not in [field.key for field in app.text_input]
     assert launched(app, folder).model.source == "builtin:vit-small"
 
 
@@ -268,7 +284,7 @@ def test_the_columns_are_asked_that_task_and_data_have(
     preset = PRESETS["quick"]
     start = changed(preset.spec, {"task": task, "data.source": source})
     monkeypatch.setitem(PRESETS, "quick", replace(preset, spec=start))
-    labels = [field.label for field in opened("launch").text_input]
+    labels = [field.label for field in opened("launch").selectbox]
     assert [label for label in labels if label.endswith("column")] == asked
 
 
@@ -287,7 +303,7 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     assert app.selectbox(key="quick.metric").options == ["loss", "mae"]
     assert app.multiselect(key="quick.predictions").disabled
     app.text_input(key="quick.ranking.data").set_value("hub/texts").run()
-    labels = [field.label for field in app.text_input if field.label.endswith("column")]
+    labels = [field.label for field in app.selectbox if field.label.endswith("column")]
     assert labels == ["Text column"]
     spec = launched(app, folder)
     assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
@@ -347,7 +363,7 @@ def test_an_address_brings_back_typed_backends_and_options(folder: DataDir):  # 
     app = opened("launch", **{"quick.backends": typed, "quick.clip_norm": "0.5",
                               "quick.optimizer_options": "weight_decay=0.1"})  # fmt: skip
     assert app.multiselect(key="quick.backends").value == typed
-    assert app.number_input(key="quick.clip_norm").value == 0.5
+    assert app.text_input(key="quick.clip_norm").value == "0.5"
     assert app.text_input(key="quick.optimizer_options").value == "weight_decay=0.1"
 
 
@@ -357,3 +373,115 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
     )
     assert adjusted(variants, WITH_GPU).backends == variants.backends
     assert adjusted(variants, MACHINE).backends == ("inductor:scope=forward", "eager:dynamic=true")
+
+
+# Numbers that cannot be
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("batch_size", "-5", "must be at least 1"),
+        ("batch_size", "1e20", "'1e20' must be a whole number, written in digits alone"),
+        ("batch_size", "1,000", "'1,000' must be a whole number"),
+        ("batch_size", "", "must not be empty"),
+        ("max_steps", "99999999999999999999", "must be at most 9,223,372,036,854,775,807"),
+        ("max_steps", "9" * 5000, "is not a finite number"),
+        ("train_samples", "1000000000000", "must be at most 100,000,000: every run holds all"),
+        ("cpu_threads", "1000", "further threads would only wait for each other"),
+        ("learning_rate", "fast", "'fast' must be a number, such as 0.001 or 1e-3"),
+        ("learning_rate", "nan", "is not a finite number"),
+        ("time_limit", "1e300", "must be at most 31,536,000: that is a year"),
+    ],
+)
+def test_a_number_that_cannot_be_stays_gets_its_words_at_the_field_and_stops_the_launch(
+    folder: DataDir, field: str, typed: str, said: str  # noqa: F811
+):  # fmt: skip
+    app = opened("launch")
+    app.text_input(key=f"quick.{field}").set_value(typed).run()
+    said_at_the_field = [
+        entry for entry in app.caption if said in entry.value.replace("&#39;", "'")
+    ]
+    assert said_at_the_field and len(app.error) == 1, text(app)
+    assert app.button[-1].label == "Launch" and app.button[-1].disabled
+    assert app.text_input(key=f"quick.{field}").value == typed
+
+
+# Data of one's own
+
+
+QUESTIONS = "question,type\n" + "".join(
+    f'"What, and how often, is number {n}?",{"count" if n % 2 else "thing"}\n' for n in range(50)
+)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    file = tmp_path / "questions [1].csv"
+    file.write_text(QUESTIONS)
+    return file
+
+
+def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):  # noqa: F811
+    app = opened("launch", preset="Your own data")
+    assert not app.error and not app.exception
+    assert "Name your data" in text(app)
+    assert app.selectbox(key="own.data").value is None
+    assert app.button[-1].label == "Launch" and app.button[-1].disabled
+
+
+def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_as_it_has(
+    folder: DataDir, questions: Path  # noqa: F811
+):  # fmt: skip
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    assert "50 rows in this file; the first 5 rows:" in text(app)
+    (shown,) = (entry.value for entry in app.dataframe)
+    assert list(shown.columns) == ["question", "type"]
+    assert shown["question"][0] == "What, and how often, is number 0?"
+    for name, likely in (("text_column", "question"), ("label_column", "type")):
+        column = app.selectbox(key=f"own.{name}")
+        assert column.options == ["question", "type"] and column.value == likely
+    spec = launched(app, folder)
+    # 960 and 200 of 1,160 were asked for: of 50 that is 41.4 and 8.6, in whole ones 42 and 8.
+    assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (42, 8)
+    assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
+
+
+def test_columns_follow_another_file_unless_somebody_chose_them(
+    folder: DataDir, questions: Path, tmp_path: Path  # noqa: F811
+):  # fmt: skip
+    other = tmp_path / "other.csv"
+    other.write_text(QUESTIONS.replace("question,type", "body,kind"))
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    app.selectbox(key="own.data").set_value(str(other)).run()
+    assert app.selectbox(key="own.text_column").value == "body" and not app.error, text(app)
+    app.selectbox(key="own.text_column").set_value("kind").run()
+    assert "is the text column as well" in app.error[0].value
+    app.selectbox(key="own.label_column").set_value("body").run()
+    assert "50 different labels in 50 rows" in app.error[0].value
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    assert app.selectbox(key="own.text_column").value == "kind", "it was chosen"
+    assert "is no column of" in app.error[0].value
+
+
+def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
+    folder: DataDir, questions: Path  # noqa: F811
+):  # fmt: skip
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    app.text_input(key="own.train_samples").set_value("49").run()
+    assert "more than the 50 rows of" in app.error[0].value and app.button[-1].disabled
+    app.selectbox(key="own.data").set_value(str(questions.with_name("nothing.csv"))).run()
+    assert "no such file or folder; give its full path" in app.error[0].value
+    assert not app.dataframe
+
+
+def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    app.text_input(key="quick.optimizer_options").set_value("wieght_decay=0.1").run()
+    assert "**Optimizer options**" in app.error[0].value
+    assert "unexpected keyword argument" in app.error[0].value

@@ -39,7 +39,8 @@ def quick_race() -> None:
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `RunnerError` for what is known, before anything starts, not to work here."""
-    checks.check(spec, machine)
+    with st.spinner("Checking with torch and the data …"):
+        checks.check(spec, machine)
     checks.check_user_code(spec)
 
 

@@ -67,7 +67,7 @@ def ask_stopping(fields: Fields, evaluated: bool) -> None:
                            "Ends training after so many evaluations in a row without a better "
                            "value of the metric. Empty: it goes on.",
                            empty="go on", unless=blind)  # fmt: skip
-        fields.ask("stopping.min_delta", "Least improvement", lowest=0,
+        fields.ask("stopping.min_delta", "Least improvement",
                    unless="" if given else "There is no patience to lose")  # fmt: skip
     with threshold:
         fields.ask("stopping.threshold", "Good enough at",
@@ -101,4 +101,4 @@ def ask_checkpoints(fields: Fields) -> None:
         fields.ask("checkpoints.keep_best", "Keep the best",
                    "Checkpoints that are kept for their value of the metric, beside the latest. "
                    "Only one made where the model is evaluated, too, has a value.",
-                   lowest=0, unless=none)  # fmt: skip
+                   unless=none)  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from runner.cli_options import spec_options
-from runner.errors import InvalidSpec
+from runner.cli_options import NUMBERS, Option, spec_options
+from runner.errors import InvalidSpec, shown
 from runner.options import parse_options, write_options
 from runner.spec import ExperimentSpec
 from runner.validation import Options
@@ -77,21 +77,26 @@ class Fields:
             "key": f"{self._preset}.{name or option.flag.removeprefix('--').replace('-', '_')}",
             "bind": "query-params",
         }
+        follows = self._follow(shared["key"], start)
         given: Any
         if get_origin(option.kind) is dict:
             given = self._ask_options(path, start, shared)
-        elif option.kind is int:
-            given = st.number_input(
-                value=start, min_value=int(lowest), step=1, placeholder=empty, **shared
-            )
-        elif option.kind is float:
-            given = st.number_input(
-                value=start, step=step, format="%g", placeholder=empty, **shared
-            )
+        elif option.kind in NUMBERS:
+            given = self._ask_number(option, start, follows, shared | {"placeholder": empty})
         else:
-            given = _ask_words(option.kind, start, choices, typed, shared)
+            given = _ask_words(
+                option.kind, start, choices, typed, follows, shared | {"placeholder": empty}
+            )
         self.put(path, option.default if unless else given, label)
         return self._given[path]
+
+    def given(self, path: str) -> Any:
+        """What the widget of a field holds."""
+        return self._given[path]
+
+    def start_of(self, path: str) -> Any:
+        """What the preset has for a field."""
+        return self._options[path].value_in(self._start)
 
     def ask_one(self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]) -> None:
         """A field that is a list, of which one entry is wanted."""
@@ -138,8 +143,32 @@ class Fields:
         self._slots[error.field].caption(f":red[:material/error: {inert(error.rule)}]")
         label, subject = self._places[error.field]
         under = f" (under “{inert(subject)}”)" if subject else ""
-        value = code(f"{error.field} = {error.value!r}")
+        value = code(f"{error.field} = {shown(error.value)}")
         return f"**{inert(label)}**{under}, {value}: {inert(error.rule)}"
+
+    def _follow(self, key: str, start: Any) -> bool:
+        """Has a widget that nobody changed go along with what it starts from, which a file of data
+        may have moved; whether its value is set that way now."""
+        kept = f"{key} started from"
+        before, now = st.session_state.get(kept), _text_of(start)
+        st.session_state[kept] = now
+        moved = before not in (None, now) and st.session_state.get(key) == before
+        if moved:
+            st.session_state[key] = now
+        return moved
+
+    def _ask_number(self, option: Option, start: Any, follows: bool, shared: dict[str, Any]) -> Any:
+        """A number is typed as text: what the browser's own fields for numbers cannot hold, they
+        change without a word (1e20 becomes 1) or keep to themselves (-5)."""
+        text = st.text_input(value="" if follows else _text_of(start), **shared).strip()
+        if not text and option.default is None:
+            return None
+        try:
+            return NUMBERS[option.kind](text)
+        except ValueError as error:
+            rule = str(error) if text else "must not be empty"
+            self._unreadable.append(InvalidSpec(option.path, text, rule))
+            return start
 
     def _ask_options(self, path: str, start: Options, shared: dict[str, Any]) -> Options:
         text = st.text_input(
@@ -152,10 +181,23 @@ class Fields:
             return {}
 
 
+def _text_of(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
 def _ask_words(
-    kind: Any, start: Any, choices: Sequence[str], typed: bool, shared: dict[str, Any]
+    kind: Any,
+    start: Any,
+    choices: Sequence[str],
+    typed: bool,
+    follows: bool,
+    shared: dict[str, Any],
 ) -> Any:
-    """The widget of a field that is true or false, text, one of several, or a list."""
+    """The widget of a field that is true or false, text, one of several, or a list.
+
+    `follows`: its value has just been set, so that it must not be set a second time.
+    """
+    placeholder = shared.pop("placeholder")
     if kind is bool:
         return st.toggle(value=start, **shared)
     if get_origin(kind) is tuple:
@@ -165,9 +207,11 @@ def _ask_words(
             st.multiselect(options=options, default=list(start), accept_new_options=typed, **shared)
         )
     if known := choices or get_args(kind):
-        options = [*known] if start in known else [start, *known]
+        options = [*known] if start in (*known, "") else [start, *known]
+        index = options.index(start) if start else None
         chosen = st.selectbox(
-            options=options, index=options.index(start), accept_new_options=typed, **shared
-        )
+            options=options, index=0 if follows else index, accept_new_options=typed,
+            placeholder=placeholder, **shared
+        )  # fmt: skip
         return chosen or start
-    return st.text_input(value=start, **shared)
+    return st.text_input(value=start, placeholder=placeholder, **shared)

@@ -6,6 +6,9 @@ from runner.capabilities import Capabilities
 from runner.spec import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from runner.variants import parse_backend
 
+TO_BE_NAMED = "my-data.csv"
+"""Stands for the data that a person still has to name; the form shows an empty field."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
@@ -90,7 +93,7 @@ PRESETS = {
         spec=ExperimentSpec(
             name="My data",
             model=ModelSpec(source="builtin:bert-tiny"),
-            data=DataSpec(source="my-data.csv", num_train_samples=960, num_eval_samples=200),
+            data=DataSpec(source=TO_BE_NAMED, num_train_samples=960, num_eval_samples=200),
             training=TrainingSpec(learning_rate=5e-4, batch_size=8),
             backends=("aot_eager", "inductor"),
         ),

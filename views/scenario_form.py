@@ -39,7 +39,7 @@ def _ask_speed(fields: Fields) -> None:
     with when:
         fields.ask("speed.target_width", "Exact enough at",
                    "How wide the 95 % interval of every speedup may be: 0.02 is 2 % of it.",
-                   lowest=0, step=0.01)  # fmt: skip
+                   )  # fmt: skip
         fields.ask("speed.min_rounds", "Rounds at least",
                    "So many are measured in any case. In a round every run has one turn.",
                    )  # fmt: skip
@@ -51,7 +51,7 @@ def _ask_speed(fields: Fields) -> None:
                    "Ends measuring even if the answer is not exact enough.")  # fmt: skip
         fields.ask("speed.max_seconds", "Seconds at most",
                    "The same by the time that steps took, of all runs together; compiling and "
-                   "warm-up are not counted.", step=10.0)  # fmt: skip
+                   "warm-up are not counted.")  # fmt: skip
 
 
 def _ask_accuracy(fields: Fields) -> None:
@@ -59,7 +59,7 @@ def _ask_accuracy(fields: Fields) -> None:
     with parts:
         fields.ask("accuracy.parts", "Parts")
     with tolerance:
-        fields.ask("accuracy.tolerance", "Tolerance", lowest=0, step=0.001,
+        fields.ask("accuracy.tolerance", "Tolerance",
                    empty="as the Dynamo harness has it")  # fmt: skip
     with iterations:
         fields.ask("accuracy.iterations", "Iterations")

@@ -9,7 +9,7 @@ from runner.capabilities import Capabilities
 from runner.errors import InvalidSpec
 from runner.spec import ExperimentSpec
 from runner.variants import parse_backend
-from views import evaluation_form, scenario_form, training_form, workload_form
+from views import data_preview, evaluation_form, scenario_form, training_form, workload_form
 from views.fields import Fields
 from views.own_code import show_permission
 
@@ -33,7 +33,7 @@ class OwnWorkload(NamedTuple):
     """Task and data of a preset for one's own data."""
 
     task: workload_form.ChosenTask
-    source: str
+    data: data_preview.ChosenData
 
 
 def spec_form(
@@ -44,7 +44,7 @@ def spec_form(
 ) -> ExperimentSpec | None:
     """Shows the form, filled from `start`.
 
-    Gives what was asked for, or None if that cannot run, which then is said. `check` raises
+    Gives what was asked for, or None if that cannot run (yet), which then is said. `check` raises
     `InvalidSpec` for what is known not to work on this machine, and what else it will.
     """
     fields = Fields(preset, start)
@@ -53,8 +53,11 @@ def spec_form(
     if start.data.is_file:  # what this preset is about, so in plain view
         with st.container(horizontal=True):
             own = _ask_workload(fields, start, machine)
+        data_preview.show(own.data)
     with st.container(gap="xsmall"):
         _ask_folded(fields, start, machine, own)
+    if not fields.given("data.source"):
+        return None
     try:
         spec = fields.spec()
         check(spec, machine)
@@ -76,10 +79,12 @@ def _ask_folded(
             task = own.task if own else workload_form.ask_task(fields, start, machine)
             workload_form.ask_model(fields, task)
         with middle:
-            source = own.source if own else workload_form.ask_data(fields, task)
+            data = own.data if own else workload_form.ask_data(fields, task)
             workload_form.ask_length(fields, task.fits)
         with right:
-            num_test = workload_form.ask_samples(fields, source)
+            num_test = workload_form.ask_samples(fields, start.data, data)
+        if not own:
+            data_preview.show(data)
     with fields.subject("Batches, steps and precision", "view_module"):
         training_form.ask_batches(fields)
     with fields.subject("Optimizer and schedule", "trending_down"):
@@ -152,7 +157,7 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
         fields.ask("cpu_threads", "CPU threads",
                    "Threads of each run; empty means half the CPUs that it may use.",
                    empty="half the CPUs")  # fmt: skip
-        fields.ask("time_limit_seconds", "Time limit (s)", step=60.0)
+        fields.ask("time_limit_seconds", "Time limit (s)")
     with turns:
         fields.ask(
             "schedule", "Schedule",

@@ -31,7 +31,7 @@ def ask_batches(fields: Fields) -> None:
                    "Ends the training after so many optimizer steps, however many epochs that "
                    "takes. Empty: the number of epochs decides.",
                    empty="as the epochs say")  # fmt: skip
-        fields.ask("training.seed", "Seed", lowest=0)
+        fields.ask("training.seed", "Seed")
     with numbers:
         precision = fields.ask(
             "training.precision", "Precision",
@@ -53,7 +53,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
         fields.ask("training.optimizer", "Optimizer", "A class of `torch.optim`.",
                    choices=machine.optimizers)  # fmt: skip
         fields.ask("training.learning_rate", "Learning rate",
-                   "Step size of the optimizer, the highest of a schedule.", step=1e-5)  # fmt: skip
+                   "Step size of the optimizer, the highest of a schedule.")  # fmt: skip
         fields.ask("training.optimizer_options", "Optimizer options",
                    "Arguments of the optimizer beside the learning rate, such as "
                    "`weight_decay=0.01, betas=(0.9, 0.95)`.")  # fmt: skip
@@ -65,7 +65,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
             "falling.",
         )  # fmt: skip
         rises = scheduler not in WITHOUT_WARMUP
-        fields.ask("training.warmup_steps", "Warm-up steps", lowest=0,
+        fields.ask("training.warmup_steps", "Warm-up steps",
                    unless="" if rises else f"{code(scheduler)} has no warm-up")  # fmt: skip
         fields.ask(
             "training.scheduler_options", "Schedule options",

@@ -3,12 +3,16 @@
 from typing import NamedTuple
 
 from runner.capabilities import Capabilities
+from runner.data_file import Head
 from runner.spec import DataSpec, ExperimentSpec
 from runner.tasks import Task
 from runner.workload_spec import BUILTIN, DATA_FILE_SUFFIXES
+from views import data_preview
+from views.data_preview import ChosenData
 from views.fields import Fields
 from views.inert import Markdown, code, inert
 from views.own_code import show_permission
+from views.presets import TO_BE_NAMED
 
 OWN_MODEL = (
     "A function of your own, `path.py:function`: called without arguments, it returns an "
@@ -50,7 +54,7 @@ def ask_model(fields: Fields, task: ChosenTask) -> None:
     )  # fmt: skip
 
 
-def ask_data(fields: Fields, task: ChosenTask) -> str:
+def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
     """Where the samples come from, and of a table which columns."""
     images = task.fits.samples == "images"
     folder = "a folder of images with one folder for each label, " if images else ""
@@ -58,30 +62,43 @@ def ask_data(fields: Fields, task: ChosenTask) -> str:
         fields, "data.source", "Data", task, task.fits.data, OWN_DATA,
         f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
     )  # fmt: skip
+    data = ChosenData(source, data_preview.look_into(source, task.fits))
     is_path = source.startswith(("/", ".", "~"))
     is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
-    if source.startswith(BUILTIN) or task.fits.samples == "functions" or is_folder:
-        return source
-    fields.ask("data.text_column", "Image column" if images else "Text column")
-    if task.fits.labels == "sample":
-        fields.ask("data.label_column", "Label column")
-    return source
+    has_columns = source and not source.startswith(BUILTIN) and not is_folder
+    if has_columns and task.fits.samples != "functions":
+        _ask_columns(fields, task.fits, data.head)
+    return data
+
+
+def _ask_columns(fields: Fields, task: Task, head: Head | None) -> None:
+    """Those of the file are offered, and at first the likeliest; of the hub's nobody knows them."""
+    asked = {"text_column": "Image column" if task.samples == "images" else "Text column"}
+    if task.labels == "sample":
+        asked["label_column"] = "Label column"
+    likely = data_preview.likely_columns(head, task) if head else {}
+    for name, label in asked.items():
+        start = likely.get(name, getattr(DataSpec, name))
+        offered = head.names if head else (start,)
+        fields.ask(f"data.{name}", label, choices=offered, typed=True, value=start)
 
 
 def ask_length(fields: Fields, task: Task) -> None:
     if task.samples in ("texts", "random"):
-        fields.ask("data.sequence_length", "Sequence length", lowest=4)
+        fields.ask("data.sequence_length", "Sequence length")
 
 
-def ask_samples(fields: Fields, source: str) -> int:
+def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
     """How many samples, and of a hub data set from which splits.
 
-    Gives the number of test samples.
+    A file with fewer rows than the preset takes is divided in its proportions. Gives the number of
+    test samples.
     """
-    fields.ask("data.num_train_samples", "Train samples")
-    fields.ask("data.num_eval_samples", "Evaluation samples")
-    num_test: int = fields.ask("data.num_test_samples", "Test samples", lowest=0)
-    if _is_hub_name(source):
+    num_train, num_eval = data_preview.fitting_sizes(start, data.head)
+    fields.ask("data.num_train_samples", "Train samples", value=num_train)
+    fields.ask("data.num_eval_samples", "Evaluation samples", value=num_eval)
+    num_test: int = fields.ask("data.num_test_samples", "Test samples")
+    if _is_hub_name(data.source):
         fields.ask("data.train_split", "Train split", "Split of the hub data set to train on.")
         fields.ask("data.eval_split", "Evaluation split",
                    "Split of the hub data set to evaluate on while training.")  # fmt: skip
@@ -108,5 +125,8 @@ def _ask_source(
         answer = fields.ask(path, label, own, value=value, name=name)
     else:
         value = None if task.is_presets or not fitting else fitting[0]
-        answer = fields.ask(path, label, other, choices=fitting, typed=True, value=value, name=name)
+        if fields.start_of(path) == TO_BE_NAMED:
+            value = ""
+        answer = fields.ask(path, label, other, choices=fitting, typed=True, value=value, name=name,
+                            empty="Path of a file, or hub name")  # fmt: skip
     return str(answer)
