@@ -12,7 +12,6 @@ from runner.workload_spec import RANDOM_DATA, SUITE_TASK, USER_CODE
 if TYPE_CHECKING:  # the specification asks for its rules when it is made
     from runner.spec import ExperimentSpec
 
-
 MAX_BACKENDS = 64
 
 

@@ -7,8 +7,9 @@ complete one, so that a folder copied from elsewhere explains itself.
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from runner.accuracy_spec import AccuracySpec
 from runner.bounds import Bounds
@@ -23,7 +24,7 @@ from runner.training_spec import (
     TrainingSpec,
 )
 from runner.validation import Spec, require
-from runner.variants import Variant, cold_and_warm, parse_backend, repeated
+from runner.variants import Variant, cold_and_warm, control, parse_backend, repeated
 from runner.workload_spec import DataSpec, ModelSpec
 
 __all__ = [
@@ -63,8 +64,9 @@ class ExperimentSpec(Spec):
     """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
-    control: bool = True
-    """Whether a second, minutely perturbed baseline measures noise and rounding."""
+    controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
+    """How many further, minutely perturbed baselines measure noise and rounding. One is enough
+    unless equal trainings end far apart: then each further one says more surely how far."""
     devices: tuple[str, ...] = ("cpu",)
     """Where each run computes; one device, `cpu` or `cuda:N`."""
     cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
@@ -84,6 +86,14 @@ class ExperimentSpec(Spec):
 
     def check_rules(self) -> None:
         check_experiment(self)
+
+    @classmethod
+    def from_dict(cls, content: Any, path: str = "") -> Self:
+        """Reads the field `control` of version 0.1, too: whether there is a control."""
+        if isinstance(content, Mapping) and isinstance(content.get("control"), bool):
+            content = {**content, "controls": int(content["control"])}
+            del content["control"]
+        return super().from_dict(content, path)
 
     @property
     def device(self) -> str:
@@ -181,11 +191,11 @@ class ExperimentSpec(Spec):
 
     @property
     def _compared(self) -> list[Variant]:
-        """Baseline, control and backends. Only where times or losses are compared is a control
+        """Baseline, controls and backends. Only where times or losses are compared is a control
         needed: elsewhere the reference in double precision shows what rounding does."""
         compared = [Variant(label="baseline", role="baseline")]
-        if self.control and self.compares_runs:
-            compared.append(Variant(label="control", role="control"))
+        if self.compares_runs:
+            compared += map(control, range(1, self.controls + 1))
         return [*compared, *map(parse_backend, self.backends)]
 
     @property

@@ -24,7 +24,7 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
-RESERVED_LABELS = ("baseline", "control")
+RESERVED_LABELS = re.compile(r"baseline|control\d*")
 MAX_LABEL_BYTES = 150
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
 
@@ -52,6 +52,8 @@ class Variant(Spec):
     left."""
     repeat: Annotated[int, Bounds(1, 100, "no scenario has so many")] = 1
     """Which of several processes under the same settings this is, counted from 1."""
+    perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
+    """Tells several controls apart: each changes the initial weights by other random numbers."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
@@ -84,6 +86,12 @@ class Variant(Spec):
     def draws_own_random_numbers(self) -> bool:
         """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
         return self.captures_cuda_graphs
+
+
+def control(number: int) -> Variant:
+    """One of an experiment's controls, counted from 1: `control`, `control2`, `control3`."""
+    label = "control" if number == 1 else f"control{number}"
+    return Variant(label=label, role="control", perturbation_seed=number - 1)
 
 
 def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Variant]]:
@@ -132,4 +140,4 @@ def _label(name: str, settings: dict[str, Any]) -> str:
         speaks = value in get_args(Scope) + get_args(Mode)
         words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
     label = "-".join(words)
-    return f"backend-{label}" if label in RESERVED_LABELS else label
+    return f"backend-{label}" if RESERVED_LABELS.fullmatch(label) else label

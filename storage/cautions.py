@@ -210,7 +210,7 @@ def _about_control(
 def _why_no_control(spec: ExperimentSpec, control: Evidence | None) -> str:
     if control is None:
         missing = "The control's run folder is missing or unreadable"
-        return missing if spec.control else "There is no control"
+        return missing if spec.controls else "There is no control"
     if control.state.is_final:
         return f"The control recorded no step ({control.state.replace('_', ' ')})"
     return f"The control has recorded no step yet ({control.state})"

@@ -10,7 +10,7 @@ CHANGED: dict[str, Any] = {
     "task": "custom",
     "callbacks": ("my code/hooks.py:Mine", "hooks.py:Other"),
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
-    "control": False,
+    "controls": 3,
     "devices": ("cuda:1",),
     "cpu_threads": 1,
     "schedule": "sequential",

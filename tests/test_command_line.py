@@ -207,7 +207,7 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
 def test_own_code_runs_from_an_allowed_folder(fresh: Path, hooks: Path) -> None:
     ran = command_line(
         fresh, "compare", f"--callback={hooks}:Count", f"--allow-code={hooks.parent}",
-        "--backends=", "--no-control", "--max-steps=3", *TINY,
+        "--backends=", "--controls=0", "--max-steps=3", *TINY,
     )  # fmt: skip
     (run,) = ran.data_dir.runs.glob("*")
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
@@ -226,7 +226,7 @@ def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_start
 
 def test_a_gate_on_a_real_run_says_which_run_exceeds_which_limit(fresh: Path) -> None:
     ran = command_line(
-        fresh, "compare", "--backends=eager", "--no-control", "--max-steps=15",
+        fresh, "compare", "--backends=eager", "--controls=0", "--max-steps=15",
         "--fail-if=compile>0.001", *TINY,
     )  # fmt: skip
     assert ran.status == 5, ran.output

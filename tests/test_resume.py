@@ -53,7 +53,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
         **{
             "name": "trial",
             "backends": (),
-            "control": False,
+            "controls": 0,
             "data": DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
             "training": TrainingSpec(
                 batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, scheduler="cosine", seed=3

@@ -22,7 +22,7 @@ GONE = ProcessIdentity(pid=os.getpid(), started="another boot/1")
 
 @pytest.fixture
 def run(data_dir: DataDir) -> RunDir:
-    submit(data_dir, ExperimentSpec(name="trial", backends=(), control=False))
+    submit(data_dir, ExperimentSpec(name="trial", backends=(), controls=0))
     (run,) = data_dir.run_dirs()
     return run
 

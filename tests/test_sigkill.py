@@ -38,7 +38,7 @@ def compiling(data_dir: DataDir) -> dict[str, RunDir]:
     spec = ExperimentSpec(
         name="trial",
         backends=("inductor",),
-        control=False,
+        controls=0,
         data=DataSpec(num_train_samples=400, num_eval_samples=20, sequence_length=16),
         training=TrainingSpec(batch_size=4, seed=1),
         block_steps=2,

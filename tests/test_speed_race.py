@@ -99,7 +99,7 @@ def test_a_run_over_its_time_limit_is_stopped_and_the_others_go_on(data_dir: Dat
 
 
 def test_without_any_other_run_the_baseline_does_not_measure_on(data_dir: DataDir) -> None:
-    runs = raced(data_dir, replace(experiment("crash"), control=False))
+    runs = raced(data_dir, replace(experiment("crash"), controls=0))
     assert len(rounds(runs["baseline"])) == 3  # it died in the second
     assert "nothing is left to compare" in str(reason(runs["baseline"]))
 
@@ -182,7 +182,7 @@ def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> Non
         name="trial",
         scenario="speed",
         backends=("eager",),
-        control=False,
+        controls=0,
         data=DataSpec(num_train_samples=8, num_eval_samples=2, sequence_length=8),
         training=TrainingSpec(batch_size=2),
         cpu_threads=1,

@@ -175,7 +175,7 @@ def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) ->
 
 
 def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, experiment_spec(80, control=False))
+    record_experiment(data_dir.runs, experiment_spec(80, controls=0))
     comparison = compared(data_dir)
     parity = result(comparison, "inductor").parity
     assert parity is not None
@@ -433,7 +433,7 @@ def test_a_broken_parity_is_doubted_where_dropout_may_be_why(
 
 
 @pytest.mark.parametrize(
-    "spec", [experiment_spec(80, control=False), experiment_spec(80, backends=())]
+    "spec", [experiment_spec(80, controls=0), experiment_spec(80, backends=())]
 )
 def test_exit_status_4_when_parity_proves_nothing(data_dir: DataDir, spec: ExperimentSpec) -> None:
     record_experiment(data_dir.runs, spec)

@@ -15,7 +15,7 @@ from storage.results import Comparison
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
-SPEC = replace(experiment_spec(num_steps=110, block_steps=10, control=False))
+SPEC = replace(experiment_spec(num_steps=110, block_steps=10, controls=0))
 CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
 CPU = {"cpu_threads": 1, "usable_cpus": 2}
 CALM_GPU = {

@@ -150,7 +150,7 @@ def test_a_broken_parity_is_fail_accuracy(data_dir: DataDir) -> None:
 
 
 def test_a_parity_that_could_not_be_shown_is_no_pass(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, experiment_spec(num_steps=80, control=False))
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80, controls=0))
     assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == ""
 
 
@@ -302,7 +302,7 @@ def test_exporting_an_experiment_nobody_knows_is_refused(
 def test_an_experiment_that_does_not_train_has_no_row_to_export(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = experiment_spec(num_steps=80, scenario="accuracy", control=False)
+    spec = experiment_spec(num_steps=80, scenario="accuracy", controls=0)
     Recording(data_dir.runs, "inductor", spec).claim().start().end()
     output = data_dir.path / "out.csv"
     arguments = ["--format", "hud-json", "--output", str(output)]

@@ -96,7 +96,7 @@ def test_a_broken_parity_is_refused_although_the_run_is_fast(
 def test_a_parity_that_could_not_be_shown_is_refused(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = experiment_spec(num_steps=80, block_steps=10, control=False)
+    spec = experiment_spec(num_steps=80, block_steps=10, controls=0)
     record_experiment(data_dir.runs, spec)
     assert gate(data_dir, "parity") == 5
     (line,) = failures(capsys)

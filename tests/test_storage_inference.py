@@ -160,7 +160,7 @@ def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
 def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     data_dir: DataDir,
 ) -> None:
-    spec = experiment_spec(num_steps=80, control=False)
+    spec = experiment_spec(num_steps=80, controls=0)
     record(data_dir, "baseline", spec).end()
     run = record(data_dir, "inductor", spec)
     run.evaluation(None, 1.0, compiled=False).evaluation(None, 2.0, compiled=True).end()

@@ -67,7 +67,7 @@ class SuiteRecorder:
     ) -> None:
         """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`."""
         self.count += 1
-        one = spec("speed", model, suite_run, control=False)
+        one = spec("speed", model, suite_run, controls=0)
         times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
         for label, steps, peak in (
             ("baseline", [0.2] * NUM_BLOCKS, 100),

@@ -134,7 +134,7 @@ def test_the_order_of_turns_is_drawn_anew_each_round_and_fixed_by_the_seed(
 
 
 def test_experiments_are_worked_off_in_the_order_of_submission(data_dir: DataDir) -> None:
-    first, second = (submit(data_dir, experiment(control=False)) for _ in range(2))
+    first, second = (submit(data_dir, experiment(controls=0)) for _ in range(2))
     supervise(data_dir, FAKE_WORKER)
     (ended,) = (run.read_exit() for run in run_dirs(data_dir, first).values())
     (claimed,) = (run.read_claim() for run in run_dirs(data_dir, second).values())
@@ -163,7 +163,7 @@ def test_a_run_that_works_too_long_is_stopped_and_the_others_go_on(data_dir: Dat
 def test_waiting_for_a_turn_does_not_count_as_work(data_dir: DataDir) -> None:
     # `slow` takes 0.1 s a step: its first block keeps the baseline waiting for 3 s, one second
     # longer than a run may work, and is itself stopped for it.
-    spec = experiment("slow", steps=60, block_steps=30, time_limit_seconds=2.0, control=False)
+    spec = experiment("slow", steps=60, block_steps=30, time_limit_seconds=2.0, controls=0)
     experiment_id = submit(data_dir, spec)
     supervise(data_dir, FAKE_WORKER)
     found = states(data_dir, experiment_id)
@@ -277,7 +277,7 @@ def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
 
 
 def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment(control=False))
+    experiment_id = submit(data_dir, experiment(controls=0))
     (run,) = run_dirs(data_dir, experiment_id).values()
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
@@ -297,7 +297,7 @@ def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: Data
 
 
 def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment(control=False))
+    experiment_id = submit(data_dir, experiment(controls=0))
     (run,) = run_dirs(data_dir, experiment_id).values()
     process = {"pid": 1, "started": "x"}
     claim = {"host": "another", "process": process, "supervisor": process, "time": time.time()}

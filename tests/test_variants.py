@@ -54,7 +54,7 @@ def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule
 
 def test_several_variants_of_one_backend_stand_in_one_experiment() -> None:
     backends = ("inductor", "inductor:scope=forward", "inductor:dynamic=true")
-    spec = ExperimentSpec(name="trial", backends=backends, control=False)
+    spec = ExperimentSpec(name="trial", backends=backends, controls=0)
     labels = [variant.label for variant in spec.variants]
     assert labels == ["baseline", "inductor", "inductor-forward", "inductor-dynamic_true"]
     assert ExperimentSpec.from_json(spec.to_json()) == spec

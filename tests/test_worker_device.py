@@ -335,7 +335,7 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
 def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) -> None:
     """As many of them as half the CPUs: they take about half of the time, far above a tenth."""
     data_dir = DataDir(tmp_path / "data")
-    spec = experiment(backends=(), control=False)
+    spec = experiment(backends=(), controls=0)
     spec = replace(spec, training=replace(spec.training, epochs=6))
     (variant,) = spec.variants
     folder = RunDir(data_dir.runs / "x.baseline")

@@ -147,9 +147,9 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
     with what:
         fields.ask("name", "Name")
         fields.ask(
-            "control", "Control",
-            "A second baseline with minutely changed weights. It measures noise and rounding; "
-            "without it there is no parity verdict.",
+            "controls", "Controls",
+            "Further baselines with minutely changed weights. They measure noise and rounding; "
+            "without one there is no parity verdict. Take more where a verdict asks for them.",
         )  # fmt: skip
     with where:
         devices = [device.id for device in machine.devices]

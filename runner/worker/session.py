@@ -33,7 +33,8 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     workload.model.to(device)
     log.append("workload", **describe_workload(spec, workload, device))
     if spec.variant.perturbation:
-        perturb(workload.model, spec.variant.perturbation, experiment.training.seed)
+        seed = experiment.training.seed + spec.variant.perturbation_seed
+        perturb(workload.model, spec.variant.perturbation, seed)
     work = _prepare_work(spec, workload, run, device, log)
     _enter(log, "waiting")
     turns.ready()
