@@ -30,12 +30,22 @@ class ReluNet(nn.Module):
         return logits
 
 
-def samples() -> dict[str, dict[str, Tensor]]:
-    """Points in space; which of four directions a point lies along most is its class."""
+def samples(wrong_labels: float = 0.0) -> dict[str, dict[str, Tensor]]:
+    """Points in space; which of four directions a point lies along most is its class, but for the
+    share of them whose label is any."""
     directions = torch.randn(WIDTH, NUM_CLASSES)
 
     def part(count: int) -> dict[str, Tensor]:
         x = torch.randn(count, WIDTH)
-        return {"x": x, "labels": (x @ directions).argmax(1)}
+        labels = (x @ directions).argmax(1)
+        if wrong_labels:
+            drawn = torch.randint(NUM_CLASSES, (count,))
+            labels = torch.where(torch.rand(count) < wrong_labels, drawn, labels)
+        return {"x": x, "labels": labels}
 
     return {"train": part(1280), "validation": part(200)}
+
+
+def noisy_samples() -> dict[str, dict[str, Tensor]]:
+    """A quarter of the labels says nothing, so that the loss never comes near 0."""
+    return samples(wrong_labels=0.25)

@@ -7,6 +7,7 @@ Each run writes the folder that a worker would write. Judging them is another mo
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -26,7 +27,8 @@ from runner.training_spec import Precision
 from runner.user_code import CODE_VARIABLE
 from runner.worker.event_log import EventLog
 from runner.worker.session import run_session
-from tests.faults import planted_faults
+from tests.faults import late_faults, planted_faults
+from tests.faults.late_faults import LATE_FAULTS
 from tests.loop import TurnsOnPaper
 
 TRIAL = "trial"
@@ -66,6 +68,57 @@ WORKLOADS = {
     ),
 }
 """Trainings of a second, by name."""
+EVALUATIONS = 5
+
+
+def _long(name: str, num_steps: int, training: TrainingSpec, **rest: Any) -> ExperimentSpec:
+    return ExperimentSpec(
+        name=name,
+        training=replace(training, max_steps=num_steps),
+        evaluation=EvaluationSpec(when="steps", every=num_steps // EVALUATIONS, compiled=False),
+        block_steps=20,
+        **rest,
+    )
+
+
+LONG_WORKLOADS = {
+    "noisy net": _long(
+        "noisy net",
+        400,
+        replace(SHARED, losses=("CrossEntropyLoss",), optimizer="SGD", learning_rate=0.1,
+                optimizer_options={"momentum": 0.9}),
+        task="custom",
+        model=ModelSpec(source=f"{FOLDER / 'relu_net.py'}:ReluNet"),
+        data=DataSpec(
+            source=f"{FOLDER / 'relu_net.py'}:noisy_samples",
+            num_train_samples=1280,
+            num_eval_samples=200,
+        ),
+    ),
+    "tiny BERT": _long(
+        "tiny BERT",
+        300,
+        replace(SHARED, optimizer="AdamW"),
+        data=DataSpec(num_train_samples=1600, num_eval_samples=200, sequence_length=16),
+    ),
+    "small ViT": _long(
+        "small ViT",
+        200,
+        replace(SHARED, optimizer="AdamW"),
+        task="image_classification",
+        model=ModelSpec(source="builtin:vit-small"),
+        data=DataSpec(source="builtin:digits", num_train_samples=1280, num_eval_samples=200),
+    ),
+    "tiny GPT": _long(
+        "tiny GPT",
+        240,
+        replace(SHARED, optimizer="AdamW", scheduler="cosine"),
+        task="causal_lm",
+        model=ModelSpec(source="builtin:gpt2-tiny"),
+        data=DataSpec(num_train_samples=1600, num_eval_samples=100, sequence_length=16),
+    ),
+}  # fmt: skip
+"""Trainings of some seconds, by name, in which a fault may begin late."""
 
 
 def train_trial(
@@ -78,12 +131,39 @@ def train_trial(
     precision: Precision = "float32",
 ) -> None:
     """Trains baseline, control and the backends from one seed."""
-    _register_faults()
-    spec = WORKLOADS[workload]
+    spec = replace(WORKLOADS[workload], backends=backends, devices=(device,))
     training = replace(spec.training, seed=seed, precision=precision)
-    spec = replace(spec, backends=backends, training=training, devices=(device,))
+    _train_all(folder, replace(spec, training=training), {})
+
+
+def train_long_trial(
+    folder: Path,
+    workload: str,
+    seed: int,
+    backends: tuple[str, ...],
+    *,
+    controls: int,
+    fault_begins: int,
+    device: str = "cpu",
+    precision: Precision = "float32",
+    data: str | None = None,
+) -> None:
+    """Trains baseline, controls and the backends; late faults begin at the given step. Texts come
+    from the file `data` where one is named."""
+    spec = replace(
+        LONG_WORKLOADS[workload], backends=backends, controls=controls, devices=(device,)
+    )
+    if data is not None and spec.task == "text_classification":
+        spec = replace(spec, data=replace(spec.data, source=data, sequence_length=32))
+    training = replace(spec.training, seed=seed, precision=precision)
+    begins = {late_faults.BEGINS: str(fault_begins)}
+    _train_all(folder, replace(spec, training=training), begins)
+
+
+def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
+    _register_faults()
     data_dir = DataDir(folder)
-    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
+    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER), **variables}):
         for variant in spec.variants:
             _train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
 
@@ -102,3 +182,5 @@ def _register_faults() -> None:
     known = list_backends(exclude_tags=None)
     for name in FIRST_EFFECTS.keys() - {TORCHS_OWN, *known}:
         register_backend(getattr(planted_faults, name), name=name)
+    for name in set(LATE_FAULTS).difference(known):
+        register_backend(getattr(late_faults, name), name=name)

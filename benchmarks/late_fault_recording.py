@@ -1,0 +1,89 @@
+"""Trains the experiments that `late_fault_trials` judges: faults that begin late, beside correct
+backends and more controls than are judged by.
+
+Run from the project's root, on several processes at once if there are CPUs for them:
+`python -m benchmarks.late_fault_recording FOLDER DEVICE PRECISION FIRST_SEED PART OF [DATA.csv]`
+where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone. With a file
+of texts (columns `text` and `label`) tiny BERT is trained on these instead of on built-in reviews.
+"""
+
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from benchmarks.parity_recording import CORRECT, DONE, GRAPHS, quieten
+from runner.training_spec import Precision
+from tests.faults.late_faults import LATE_FAULTS
+from tests.faults.trial import LONG_WORKLOADS, train_long_trial
+
+NUM_TRIALS = {"noisy net": 40, "tiny BERT": 20, "small ViT": 20, "tiny GPT": 20}
+"""So many experiments of each workload: a hundred in all."""
+NUM_CONTROLS = 4
+EARLIEST, LATEST = 0.1, 0.9
+"""Shares of the training between which faults begin."""
+
+
+class LateTrial(NamedTuple):
+    workload: str
+    seed: int
+
+    @property
+    def fault_begins(self) -> int:
+        """The step, drawn evenly from the seed."""
+        share = random.Random(self.seed).uniform(EARLIEST, LATEST)
+        return round(share * LONG_WORKLOADS[self.workload].num_steps)
+
+    def folder(self, parent: Path) -> Path:
+        return parent / self.workload.replace(" ", "_") / str(self.seed)
+
+
+def all_trials(first_seed: int = 0, data: str | None = None) -> Iterator[LateTrial]:
+    """Workloads in turns, so that what is cut short has some of each; those that take texts, where
+    a file of them is named."""
+    rounds = [
+        (number / count, workload, first_seed + number)
+        for workload, count in NUM_TRIALS.items()
+        for number in range(count)
+        if data is None or LONG_WORKLOADS[workload].task == "text_classification"
+    ]
+    for _, workload, seed in sorted(rounds):
+        yield LateTrial(workload, seed)
+
+
+def record(
+    trial: LateTrial, parent: Path, device: str, precision: Precision, data: str | None = None
+) -> Path:
+    """The folder of the trial, trained now unless it was before."""
+    folder = trial.folder(parent)
+    if not (folder / DONE).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        train_long_trial(
+            folder,
+            trial.workload,
+            trial.seed,
+            (*CORRECT, *([] if device == "cpu" else [GRAPHS]), *LATE_FAULTS),
+            controls=NUM_CONTROLS,
+            fault_begins=trial.fault_begins,
+            device=device,
+            precision=precision,
+            data=data,
+        )
+        (folder / DONE).touch()
+    return folder
+
+
+def main() -> None:
+    quieten()
+    parent, device, precision = Path(sys.argv[1]), sys.argv[2], cast(Precision, sys.argv[3])
+    first_seed, part, parts = map(int, sys.argv[4:7])
+    data = sys.argv[7] if len(sys.argv) > 7 else None
+    for trial in islice(all_trials(first_seed, data), part, None, parts):
+        record(trial, parent, device, precision, data)
+
+
+if __name__ == "__main__":
+    main()
