@@ -24,7 +24,7 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
-RESERVED_LABELS = re.compile(r"baseline|control\d*")
+RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
 MAX_LABEL_BYTES = 150
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
 
@@ -89,8 +89,8 @@ class Variant(Spec):
 
 
 def control(number: int) -> Variant:
-    """One of an experiment's controls, counted from 1: `control`, `control2`, `control3`."""
-    label = "control" if number == 1 else f"control{number}"
+    """One of an experiment's controls, counted from 1: `control`, `control-2`, `control-3`."""
+    label = "control" if number == 1 else f"control-{number}"
     return Variant(label=label, role="control", perturbation_seed=number - 1)
 
 

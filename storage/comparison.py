@@ -68,7 +68,9 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         else None
         for pair in pairs
     ]
-    floor = noise_floor(dict(zip([run.role for run in runs], speedups, strict=True)).get("control"))
+    floor = noise_floor(
+        [ratio for run, ratio in zip(runs, speedups, strict=True) if run.role == "control"]
+    )
     tested = [
         ratio.p_value if ratio is not None and run.role == "backend" else None
         for run, ratio in zip(runs, speedups, strict=True)

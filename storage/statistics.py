@@ -135,11 +135,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def noise_floor(control: Ratio | None) -> float | None:
-    """How far from 1 the control's interval reaches: what this machine cannot tell apart."""
-    if control is None or control.low is None or control.high is None:
-        return None
-    return max(abs(control.low - 1), abs(control.high - 1))
+def noise_floor(controls: Sequence[Ratio | None]) -> float | None:
+    """How far from 1 a control's interval reaches: what this machine cannot tell apart. Of several
+    controls the median, so that asking for more of them makes no machine noisier."""
+    reaches = [
+        max(abs(one.low - 1), abs(one.high - 1))
+        for one in controls
+        if one is not None and one.low is not None and one.high is not None
+    ]
+    return float(np.median(reaches)) if reaches else None
 
 
 def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> SpeedVerdict:

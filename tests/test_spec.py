@@ -60,7 +60,7 @@ def test_a_missing_field_is_named() -> None:
         ("devices", ("cuda",), "must name exactly one device"),
         ("devices", ("cpu", "cuda:0"), "must name exactly one device"),
         ("schedule", "parallel", "must be one of 'turns', 'sequential'"),
-        ("controls", 21, "must be 0 to 20: each is a whole training more"),
+        ("controls", 21, "must be at most 20: each is a whole training more"),
         ("block_steps", 0, "must be at least 1"),
         ("block_steps", True, "must be a whole number"),
         ("time_limit_seconds", float("inf"), "must be a finite number"),
@@ -126,14 +126,14 @@ def test_the_variants_are_baseline_control_and_one_for_each_backend() -> None:
 
 def test_each_of_several_controls_changes_the_weights_in_its_own_way() -> None:
     controls = experiment(controls=3, backends=()).variants[1:]
-    assert [variant.label for variant in controls] == ["control", "control2", "control3"]
+    assert [variant.label for variant in controls] == ["control", "control-2", "control-3"]
     assert [variant.perturbation for variant in controls] == [1e-5] * 3
     assert len({variant.perturbation_seed for variant in controls}) == 3
 
 
 def test_a_backend_never_takes_the_label_of_a_control() -> None:
-    assert [variant.label for variant in experiment(backends=("control2",)).variants] == [
-        "baseline", "control", "backend-control2",
+    assert [variant.label for variant in experiment(backends=("control-2",)).variants] == [
+        "baseline", "control", "backend-control-2",
     ]  # fmt: skip
 
 

@@ -138,10 +138,15 @@ def test_holm_multiplies_and_keeps_the_order() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_the_controls_interval() -> None:
-    assert noise_floor(ratio(1.0, 0.97, 1.01)) == pytest.approx(0.03)
-    assert noise_floor(ratio(1.0, 0.99, 1.04)) == pytest.approx(0.04)
-    assert noise_floor(ratio(1.0, None, None)) is None
-    assert noise_floor(None) is None
+    assert noise_floor([ratio(1.0, 0.97, 1.01)]) == pytest.approx(0.03)
+    assert noise_floor([ratio(1.0, 0.99, 1.04)]) == pytest.approx(0.04)
+    assert noise_floor([ratio(1.0, None, None)]) is None
+    assert noise_floor([None]) is None and noise_floor([]) is None
+
+
+def test_the_noise_floor_of_several_controls_is_the_median_of_theirs() -> None:
+    reaches = [ratio(1.0, 0.97, 1.01), ratio(1.0, 0.8, 1.01), None, ratio(1.0, 0.99, 1.04)]
+    assert noise_floor(reaches) == pytest.approx(0.04)  # of 0.03, 0.2 and 0.04
 
 
 @pytest.mark.parametrize(
