@@ -530,6 +530,11 @@ def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
     assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")
 
 
+def test_a_run_stands_behind_a_dot_in_its_colour_and_the_control_behind_a_ring():
+    assert 'style="background: #123456"' in leaderboard.run_mark("mine", "backend", "#123456")
+    assert 'style="border: 2px solid #123456"' in leaderboard.run_mark("c", "control", "#123456")
+
+
 def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
     found = BreakEven(steps=700.0, low=300.0, high=math.inf, seconds=30.0, epochs=7.0, never=False)

@@ -45,7 +45,7 @@ def run_mark(label: str, role: str, color: str) -> Html:
     fill = (
         f"border: 2px solid {inert(color)}" if role == "control" else f"background: {inert(color)}"
     )
-    return f'<span class="mark" style="{fill}{inert(color)}"></span>{inert(label)}'
+    return f'<span class="mark" style="{fill}"></span>{inert(label)}'
 
 
 def throughput_metric(results: Sequence[Result]) -> Html:
