@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from storage.correctness import PASS
-from storage.formats import DASH, aligned_table, format_share
+from storage.formats import DASH, aligned_table
 from storage.metrics import METRICS
 from storage.statistics import Ratio
 from storage.suite import Group, Outcome, groups
@@ -14,7 +14,7 @@ from storage.suite_regressions import HIDDEN_SLOWDOWN, Against
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"
-UNCLEAR = f"its speeds are known too badly to rule out {format_share(HIDDEN_SLOWDOWN)} more time"
+UNCLEAR = f"its speeds are known too badly to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
 MAX_NAMED = 3
 NUM_TEXT_COLUMNS = 4
 """The first columns are words, aligned left; the others to the right."""
@@ -42,8 +42,7 @@ def against_report(earlier: str, found: Against, conditions: str = "") -> str:
     if conditions:
         lines.append(f"warning: made under other conditions: {conditions}")
     for row, mean in found.means.items():
-        rest = f"; {rested}" if (rested := rests_on(mean)) else ""
-        lines.append(f"{', '.join(row)}: {change_text(mean)}{rest}")
+        lines.append(f"{', '.join(row)}: {change_text(mean)}")
     lines += [
         f"{'WORSE' if change.is_worse else 'better'}  {', '.join(change.cell)}: {change.kind}: "
         f"{change.before} before, {change.now} now{DOUBTFUL if change.doubts else ''}"
@@ -88,10 +87,10 @@ def rests_on(mean: MeanSpeedup | None) -> str:
         return ""
     most = mean.left_out[0]
     moves = f"{most.model} moves the mean most, which is {_times(most.mean)} without it"
+    if mean.ratio.low is None:
+        return f"no interval, which takes {MIN_MODELS} models; {moves}"
     if most.verdict is None:
-        count = mean.ratio.n
-        few = f"no interval: it takes {MIN_MODELS} models" if count < MIN_MODELS else mean.verdict
-        return f"{few}; with {count} models none can be left out; {moves}"
+        return f"{mean.verdict}; of {mean.ratio.n} models none can be left out; {moves}"
     if not mean.deciding:
         return f"{mean.verdict}, whichever model is left out; {moves}"
     without: dict[str, list[str]] = {}
@@ -109,9 +108,11 @@ def either(names: Sequence[str]) -> str:
 
 
 def change_text(mean: MeanSpeedup) -> str:
-    """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`."""
+    """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and what that
+    rests on."""
     over = f"over {mean.ratio.n} model{'' if mean.ratio.n == 1 else 's'}"
-    return f"speedups are {ratio_text(mean.ratio)} the earlier ones {over}: {mean.verdict}"
+    said = rests_on(mean) or mean.verdict
+    return f"speedups are {ratio_text(mean.ratio)} the earlier ones {over}: {said}"
 
 
 def _times(ratio: float) -> str:

@@ -223,9 +223,7 @@ def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None
     wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
     one = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
     text = without_links(suite_words.headline(groups([one]), against([one], [one]), "before"))
-    assert text.endswith(
-        "Nothing clearly got worse since before. Of 1 cell the speed is not known well enough."
-    )
+    assert text.endswith("Nothing got clearly worse since before. Of 1 cell it cannot be told.")
 
 
 def check(label: str, status: str | None, part: str = "training") -> Check:

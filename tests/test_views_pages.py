@@ -190,7 +190,7 @@ def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: Da
     for label in ("baseline", "control", "inductor"):
         Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")
     shown = text(opened())
-    assert "No run finished." in shown
+    assert "There is nothing sure to compare with: the baseline did not finish (failed)." in shown
     assert "No step was recorded" in shown
 
 
@@ -441,12 +441,16 @@ def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
         recording.log.append("compile_cache", step=10, phase="training", layers=layers)
         recording.block([0.5] * 10, [1.0] * 10).end()
     app = opened(experiment=EXPERIMENT_ID)
-    assert "save 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s" in text(app)
+    assert "saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s" in text(app)
     assert "No interval is claimed from 1 repeat: it takes 6 (`--repeats 6`)." in text(app)
     table, pays_off, caches = (entry.value for entry in app.dataframe)
     # 0.2 s saved per step: 8 s are earned in 40 steps of 0.5 s, 2 s in 10; an epoch has 20.
-    assert pays_off["Break-even, cold"].tolist() == ["40 steps (28.0 s, 2.0 epochs)"]
-    assert pays_off["Break-even, warm"].tolist() == ["10 steps (7.00 s, 0.5 epochs)"]
+    assert pays_off["Break-even, cold"].tolist() == [
+        "unsure; by the median 40 steps (28.0 s, 2.0 epochs)"
+    ]
+    assert pays_off["Break-even, warm"].tolist() == [
+        "unsure; by the median 10 steps (7.00 s, 0.5 epochs)"
+    ]
     assert table[["Compiled", "Shapes"]].values.tolist() == [["iteration", "automatic"]]
     assert table["Compile time saved"].tolist() == ["75.0 %"]
     assert table["Cold over warm"].tolist() == ["4.00x"]

@@ -76,11 +76,13 @@ def _changes(compared: Against, earlier: str) -> Markdown:
     """What is clearly worse; that nothing is says little of cells that could not tell."""
     worse = compared.regressions
     doubtful = sum(bool(change.doubts) for change in worse)
-    said = words.plural(len(worse), "number") if worse else "Nothing clearly"
-    said += f" got worse since {inert(earlier)}"
+    said = (
+        f"{words.plural(len(worse), 'number')} got worse" if worse else "Nothing got clearly worse"
+    )
+    said += f" since {inert(earlier)}"
     said += f", {doubtful} of them in doubt." if doubtful else "."
     unclear = words.plural(len(compared.unclear), "cell")
-    return f"{said} Of {unclear} the speed is not known well enough." if compared.unclear else said
+    return f"{said} Of {unclear} it cannot be told." if compared.unclear else said
 
 
 def _name(row: Group) -> Markdown:

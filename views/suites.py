@@ -12,7 +12,7 @@ from storage.store import Store
 from storage.suite import Outcome, groups
 from storage.suite_cells import outcomes
 from storage.suite_regressions import Against, against
-from storage.suite_report import UNCLEAR, change_text, other_conditions, rests_on
+from storage.suite_report import UNCLEAR, change_text, other_conditions
 from views import exchange, suite_charts, suite_table, suite_words, words
 from views.downloads import chart_card, csv_button
 from views.inert import inert
@@ -117,7 +117,6 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
                {"before": "suite_change", "now": "suite_change"})  # fmt: skip
     notes = [
         f"**{inert(', '.join(row))}**: {quantities('suite_change', inert(change_text(mean)))}"
-        + (f"; {inert(rest)}" if (rest := rests_on(mean)) else "")
         for row, mean in compared.means.items()
     ]
     if compared.unclear:
