@@ -1,6 +1,5 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
-import itertools
 import math
 
 import pandas as pd
@@ -27,7 +26,7 @@ from views import (
 from views.answers import headline
 from views.downloads import to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
-from views.palette import KNOWN, NEUTRAL, OTHERS, run_colors
+from views.palette import KNOWN
 from views.verdicts import doubts, parity_text, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
@@ -392,13 +391,6 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
     assert [note.text for note in one.layout.annotations] == ["resumed"]
 
 
-def test_a_label_has_the_same_colour_in_every_experiment_and_unknown_ones_differ():
-    first = run_colors(["baseline", "control", "mine", "inductor", "other"])
-    assert first["inductor"] == run_colors(["inductor", "eager"])["inductor"] == KNOWN["inductor"]
-    assert first["baseline"] == first["control"] == NEUTRAL
-    assert len({first["mine"], first["other"], first["inductor"], NEUTRAL}) == 4
-
-
 def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():
     labels = ["baseline", "inductor-reduce-overhead", "inductor-forward", "inductor", "eager"]
     figure = bars.metric([result(label, compile_seconds=1.0) for label in labels[:3]],
@@ -409,58 +401,6 @@ def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart()
     many = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
     few = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels[:4]}))
     assert (few.layout.height, many.layout.height) == (340, 356)  # 16 for each run beyond four
-
-
-def test_eight_runs_of_one_backend_have_eight_colours_that_stay_when_one_is_hidden():
-    labels = ["baseline", "inductor", "inductor-reduce-overhead", "inductor-max-autotune",
-              "inductor-forward", "inductor-forward_backward", "inductor-blocks",
-              "inductor-epilogue_fusion_false"]  # fmt: skip
-    colors = run_colors(labels)
-    assert len(set(colors.values())) == 8
-    for hidden in labels:
-        rest = [label for label in labels if label != hidden]
-        known = [label for label in rest if label in KNOWN]
-        assert {label: run_colors(rest)[label] for label in known} == {
-            label: colors[label] for label in known
-        }
-
-
-def lightness(color: str) -> tuple[float, list[float]]:
-    """Relative luminance (WCAG 2.2) of a colour, and its place in Oklab, where distance is what
-    the eye tells apart (Ottosson 2020).
-    """
-    red, green, blue = (
-        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    )
-    cones = [
-        (weights[0] * red + weights[1] * green + weights[2] * blue) ** (1 / 3)
-        for weights in ((0.41222, 0.53633, 0.05145), (0.21190, 0.68070, 0.10740),
-                        (0.08830, 0.28172, 0.62998))
-    ]  # fmt: skip
-    place = [
-        sum(weight * cone for weight, cone in zip(weights, cones, strict=True))
-        for weights in ((0.21045, 0.79362, -0.00407), (1.97800, -2.42859, 0.45059),
-                        (0.02590, 0.78277, -0.80868))
-    ]  # fmt: skip
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue, place
-
-
-def test_no_two_colours_of_runs_look_alike_and_all_stand_out_from_both_backgrounds():
-    colors = [NEUTRAL, *OTHERS]
-    distances = [math.dist(lightness(one)[1], lightness(other)[1])
-                 for one, other in itertools.combinations(colors, 2)]  # fmt: skip
-    assert min(distances) > 0.095
-    for background in ("#ffffff", "#14171b"):
-        for color in colors:
-            low, high = sorted((lightness(color)[0], lightness(background)[0]))
-            assert (high + 0.05) / (low + 0.05) >= 3, (color, background)
-
-
-def test_many_runs_that_nobody_knows_share_colours_only_when_all_are_taken():
-    labels = [f"mine-{number}" for number in range(12)]
-    assert len(set(run_colors(labels[:10]).values())) == 10
-    assert len(run_colors(labels)) == 12
 
 
 def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
@@ -474,7 +414,7 @@ def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
 def test_the_control_is_told_from_the_baseline_by_its_dashes():
     figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
     assert trace(figure, "baseline").line.dash == "solid"
-    assert trace(figure, "control").line.dash == "dash"
+    assert trace(figure, "control").line.dash == KNOWN["control"].dash
 
 
 def test_csv_leaves_undefined_values_empty():

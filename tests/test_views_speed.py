@@ -113,8 +113,8 @@ def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(
     assert "on the same 8 batches. It ends by itself once every speedup is known" in said
 
 
-def test_repeats_have_the_colour_of_what_they_repeat():
-    colors = palette.run_colors(["baseline-1", "eager-1", "baseline-2", "eager-2", "mine-2"])
-    assert colors["baseline-1"] == colors["baseline-2"] == palette.NEUTRAL
-    assert colors["eager-1"] == colors["eager-2"] == palette.KNOWN["eager"]
-    assert colors["mine-2"] not in (palette.NEUTRAL, palette.KNOWN["eager"])
+def test_repeats_look_like_what_they_repeat():
+    looks = palette.run_looks(["baseline-1", "eager-1", "baseline-2", "eager-2", "mine-2"])
+    assert looks["baseline-1"] == looks["baseline-2"] == palette.KNOWN["baseline"]
+    assert looks["eager-1"] == looks["eager-2"] == palette.KNOWN["eager"]
+    assert looks["mine-2"] not in palette.KNOWN.values()

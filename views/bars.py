@@ -15,7 +15,7 @@ from storage.metrics import METRICS, axis_unit
 from storage.results import SCORES, Result
 from views import links
 from views.charts import layout
-from views.palette import FAINT, NEUTRAL, run_colors
+from views.palette import FAINT, run_looks
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
@@ -34,7 +34,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
     `frame`: label, seconds; steady steps only.
     """
     figure = go.Figure()
-    colors = run_colors(frame["label"])
+    looks = run_looks(frame["label"])
     factor, title = axis_unit("step_seconds", frame["seconds"])
     title = links.axis("step_seconds", title)
     for label, run in frame.groupby("label", sort=False):
@@ -42,9 +42,9 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
         figure.add_box(
             y=[label], q1=[first], median=[median], q3=[third], lowerfence=[low],
             upperfence=[high], orientation="h", name=str(label), showlegend=False,
-            line={"color": colors[str(label)], "width": 1.6}, width=0.5,
+            line={"color": looks[str(label)].color, "width": 1.6}, width=0.5,
         )  # fmt: skip
-    return per_run(figure, list(colors), title)
+    return per_run(figure, list(looks), title)
 
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:
@@ -68,10 +68,10 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
     ends = [max((getattr(result, name) for name in names), key=_number) for result in results]
     texts = [_memory_text(result) for result in results]
     figure = _bars(results, [result.peak_memory_bytes for result in results], ends, texts)
-    colors = run_colors(result.label for result in results)
+    looks = run_looks(result.label for result in results)
     for name, (_sign, symbol) in MEMORY_MARKS.items():
         marked = [result for result in results if getattr(result, name) is not None]
-        color = [colors[result.label] for result in marked]
+        color = [looks[result.label].color for result in marked]
         figure.add_scatter(
             x=[getattr(result, name) for result in marked],
             y=[result.label for result in marked],
@@ -105,21 +105,22 @@ def _bars(
     texts: Sequence[str],
 ) -> go.Figure:
     """A bar per run, and beyond it, from `ends` on, its text."""
-    colors = run_colors(result.label for result in results)
+    looks = run_looks(result.label for result in results)
+    labels, colors = list(looks), [look.color for look in looks.values()]
     figure = go.Figure()
     figure.add_bar(
-        x=[_number(value) for value in values], y=list(colors), orientation="h", width=0.56,
-        marker={"color": list(colors.values()), "pattern": _patterns(results, NEUTRAL)},
+        x=[_number(value) for value in values], y=labels, orientation="h", width=0.56,
+        marker={"color": colors, "pattern": _patterns(results, colors)},
         hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     figure.add_scatter(
-        x=[_number(end) for end in ends], y=list(colors), text=list(texts), mode="markers+text",
+        x=[_number(end) for end in ends], y=labels, text=list(texts), mode="markers+text",
         marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     room = 1.25 + 0.008 * max((len(text) for text in texts), default=0)
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
-    return per_run(figure, list(colors), "").update_xaxes(range=[0.0, highest * room])
+    return per_run(figure, labels, "").update_xaxes(range=[0.0, highest * room])
 
 
 def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
@@ -137,10 +138,10 @@ def _in_two_lines(label: str) -> str:
     return label.replace("-", "-<br>", 1) if len(label) > LONG_LABEL else label
 
 
-def _patterns(results: Sequence[Result], color: str) -> dict[str, object]:
-    """The control's bar is hatched: the same colour as the baseline's, yet told apart."""
+def _patterns(results: Sequence[Result], colors: Sequence[str]) -> dict[str, object]:
+    """The control's bar is hatched: nearly the same colour as the baseline's, yet told apart."""
     shapes = ["/" if result.role == "control" else "" for result in results]
-    return {"shape": shapes, "fgcolor": color, "bgcolor": FAINT, "size": 6}
+    return {"shape": shapes, "fgcolor": list(colors), "bgcolor": FAINT, "size": 6}
 
 
 def _binary_ticks(highest: float) -> list[float]:

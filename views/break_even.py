@@ -17,7 +17,7 @@ from storage.results import Result
 from storage.statistics import BreakEven
 from views import links
 from views.charts import by_run, line_style, over_steps
-from views.palette import NEUTRAL
+from views.palette import NEUTRAL, Look
 
 MAX_EXTRAPOLATION = 10
 """Lines are extended to at most this many times the measured steps."""
@@ -29,7 +29,7 @@ class Curve:
 
     label: str
     role: str
-    color: str
+    look: Look
     steps: Any
     seconds: Any
     slope: float
@@ -83,12 +83,12 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     by_label = {result.label: result for result in results}
     curves = []
-    for label, role, color, run in by_run(frame):
+    for label, role, look, run in by_run(frame):
         result = by_label.get(label)
         curve = Curve(
             label=label,
             role=role,
-            color=color,
+            look=look,
             steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
             seconds=run["seconds"].to_numpy(float),
             slope=(result.step_seconds or 0.0) if result is not None else 0.0,
@@ -119,7 +119,7 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
     }
     horizon = max(near.values(), default=0.0) * 1.15
     for curve in curves:
-        style = line_style(curve.role, curve.color)
+        style = line_style(curve.look)
         _add(figure, curve, curve.steps, curve.seconds, style, named=True)
         if horizon > measured and (curve is baseline or curve.label in near):
             ends = [curve.last, horizon]
@@ -154,7 +154,12 @@ def _mark(figure: go.Figure, curve: Curve, steps: float, baseline: Curve) -> Non
         name=f"{curve.label} pays off",
         legendgroup=curve.label,
         showlegend=False,
-        marker={"color": curve.color, "size": 12, "symbol": "circle-open", "line": {"width": 2.5}},
+        marker={
+            "color": curve.look.color,
+            "size": 12,
+            "symbol": "circle-open",
+            "line": {"width": 2.5},
+        },
         text=[f"{curve.label} pays off after {steps:,.0f} steps"],
         hovertemplate="%{text}<extra></extra>",
     )

@@ -9,11 +9,13 @@ from storage.compile_phases import PHASES
 from storage.metrics import METRICS
 from views.charts import layout
 from views.links import axis
-from views.palette import FAINT, OTHERS, run_colors
+from views.palette import COLORS, FAINT, run_looks
 
 ROW_HEIGHT = 56
 NARROW_ROW = 38
-PHASE_COLORS = dict(zip(PHASES, OTHERS[1:], strict=False))
+HATCHES = ("", "/", ".", "x", "-", "\\", "+", "|", "")
+PHASE_LOOKS = {phase: {"color": color, "pattern": {"shape": hatch, "solidity": 0.25}}
+               for phase, color, hatch in zip(PHASES, COLORS, HATCHES, strict=False)}  # fmt: skip
 _seconds = METRICS["compile_seconds"].format
 
 
@@ -23,9 +25,9 @@ def latencies(data: pd.DataFrame) -> go.Figure:
     `data`: backend, repeat, cache, seconds.
     """
     figure = go.Figure()
-    colors = run_colors(data["backend"])
+    looks = run_looks(data["backend"])
     for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
-        color = colors[str(backend)]
+        color = looks[str(backend)].color
         figure.add_bar(
             x=mine["seconds"],
             y=[f"{backend}, {repeat}" for repeat in mine["repeat"]],
@@ -49,14 +51,14 @@ def phases(data: pd.DataFrame) -> go.Figure:
     `data`: backend, cache, phase, seconds.
     """
     figure = go.Figure()
-    for phase, color in PHASE_COLORS.items():
+    for phase, look in PHASE_LOOKS.items():
         mine = data[data["phase"] == phase]
         figure.add_bar(
             x=mine["seconds"],
             y=[f"{row.backend}, {row.cache}" for row in mine.itertuples()],
             orientation="h",
             name=phase,
-            marker={"color": color},
+            marker=look,
             customdata=[f"{phase} {_seconds(value)}" for value in mine["seconds"]],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
         )  # fmt: skip

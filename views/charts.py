@@ -6,6 +6,8 @@ of axes come from the registry of metrics. `views.bars` has the figures with one
 `views.score_charts` those of what a model answers.
 """
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +17,12 @@ import plotly.graph_objects as go
 
 from storage.queries import MAX_POINTS
 from views import links
-from views.palette import FAINT, dash, run_colors
+from views.palette import FAINT, Look, run_looks
 
 HEIGHT = 340
 FEW_RUNS, LEGEND_LINE = 4, 16
+LINE_WIDTH, BELOW_ALL = 1.6, 1.6
+"""Width of a line, and what more the baseline has, which lies below all others."""
 SMOOTHED_FROM = 200
 """Steps from which on a loss chart draws moving averages."""
 MAX_SMOOTH_POINTS = 500
@@ -37,19 +41,18 @@ def losses(
         _add_band(figure, band)
     window = smoothing_window(frame)
     full = frame if every_step is None else every_step
-    for label, role, color, run in by_run(frame):
-        line = line_style(role, color)
-        if role == "baseline" and frame["label"].nunique() > 1:
-            line["width"] = 4  # runs that agree lie on it, and it still shows beneath them
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
         if window > 1:
             figure.add_scatter(
-                x=run["step"], y=run["loss"], mode="lines", line={"color": color, "width": 1},
+                x=run["step"], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
                 opacity=0.25, legendgroup=label, showlegend=False, hoverinfo="skip",
             )  # fmt: skip
             run = moving_average(full[full["label"] == label], window)
         figure.add_scatter(
-            x=run["step"], y=run["loss"], name=label, mode="lines", line=line, legendgroup=label
-        )
+            x=run["step"], y=run["loss"], name=label, mode="lines", legendgroup=label,
+            **layers[label],
+        )  # fmt: skip
     over_steps(figure, links.axis("loss"))
     return figure.update_yaxes(range=_loss_range(frame))
 
@@ -83,12 +86,12 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
             line={"color": FAINT, "width": 0}, fill="tozeroy", fillcolor=FAINT,
         )  # fmt: skip
     baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
-    for label, role, color, run in by_run(frame[frame["role"] != "baseline"]):
+    others = frame[frame["role"] != "baseline"]
+    layers = layers_of(others)
+    for label, _role, _look, run in by_run(others):
         at_step = run.set_index("step")["loss"]
         distance = (at_step - baseline).abs().replace([0.0, np.inf], np.nan).dropna()
-        figure.add_scatter(
-            x=distance.index, y=distance, name=label, mode="lines", line=line_style(role, color)
-        )
+        figure.add_scatter(x=distance.index, y=distance, name=label, mode="lines", **layers[label])
     over_steps(figure, links.axis("loss_difference"))
     return figure.update_yaxes(type="log", exponentformat="power")
 
@@ -159,12 +162,37 @@ def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
     )  # fmt: skip
 
 
-def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
-    """Label, role, colour and steps of each run, in the order of the frame."""
-    colors = run_colors(frame["label"])
+def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, Look, pd.DataFrame]]:
+    """Label, role, look and steps of each run, in the order of the frame."""
+    looks = run_looks(frame["label"])
     for label, run in frame.groupby("label", sort=False):
-        yield str(label), str(run["role"].iloc[0]), colors[str(label)], run.sort_values("step")
+        yield str(label), str(run["role"].iloc[0]), looks[str(label)], run.sort_values("step")
 
 
-def line_style(role: str, color: str) -> dict[str, Any]:
-    return {"color": color, "width": 1.6, "dash": dash(role)}
+def line_style(look: Look, width: float = LINE_WIDTH) -> dict[str, Any]:
+    return {"color": look.color, "width": width, "dash": look.dash}
+
+
+def layers_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Line and height of each run's trace, so that runs which agree do not hide each other.
+
+    They lie on each other, the baseline lowest and widest, then lines without gaps, then those with
+    ever shorter dashes: of each something shows beneath those above it.
+    """
+    looks = run_looks(frame["label"])
+    roles = dict(zip(frame["label"], frame["role"], strict=True))
+    order = sorted(
+        looks, key=lambda label: (roles[label] != "baseline", -_longest_dash(looks[label]))
+    )
+    step = min(1.0, 4.5 / len(order))
+    widths = {label: LINE_WIDTH + step * place for place, label in enumerate(reversed(order))}
+    if len(order) > 1 and roles[order[0]] == "baseline":
+        widths[order[0]] += BELOW_ALL
+    return {
+        label: {"line": line_style(looks[label], widths[label]), "zorder": place}
+        for place, label in enumerate(order)
+    }
+
+
+def _longest_dash(look: Look) -> float:
+    return math.inf if look.dash == "solid" else max(map(int, re.findall(r"\d+", look.dash)))

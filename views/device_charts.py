@@ -18,11 +18,11 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     column of that name.
     """
     figure = go.Figure()
-    for label, role, color, run in by_run(frame):
+    for label, _role, look, run in by_run(frame):
         run = thinned(run, name)
         figure.add_scatter(
             x=run["step"], y=run[name].astype(float), name=label, mode="lines",
-            line=line_style(role, color), legendgroup=label, connectgaps=True,
+            line=line_style(look), legendgroup=label, connectgaps=True,
         )  # fmt: skip
     held_back = frame[frame["held_back"].notna()]
     if len(held_back):

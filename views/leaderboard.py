@@ -5,6 +5,7 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 """
 
 from collections.abc import Callable, Sequence
+from urllib.parse import quote
 
 from runner.spec import Scenario
 from storage.metrics import DASH, METRICS
@@ -13,9 +14,9 @@ from views import words
 from views.bars import value_of
 from views.inert import Html, inert
 from views.links import anchor_html
-from views.palette import run_colors
+from views.palette import Look, run_looks
 from views.verdicts import (
-    VERDICT_COLORS,
+    VERDICT_CLASSES,
     break_even_doubt,
     break_even_text,
     parity_text,
@@ -28,24 +29,36 @@ HtmlCell = Callable[[Result], Html]
 def html(results: Sequence[Result], scenario: Scenario = "train") -> Html:
     """The whole table; text from specifications is escaped."""
     columns = _columns(results, scenario)
-    colors = run_colors(result.label for result in results)
-    head = "".join(_header(name) for name in columns)
+    # Always in sight, however far the others are scrolled: it is what all this is about.
+    sides = ["namesake" if name == "break_even_steps" else "" for name in columns]
+    looks = run_looks(result.label for result in results)
+    head = "".join(_header(name, side) for name, side in zip(columns, sides, strict=True))
     body = "".join(
-        f"<tr><td>{_run(result, colors[result.label])}</td>"
-        + "".join(f"<td>{cell(result)}</td>" for cell in columns.values())
+        f"<tr><td>{_run(result, looks[result.label])}</td>"
+        + "".join(
+            f'<td class="{side}">{cell(result)}</td>'
+            for cell, side in zip(columns.values(), sides, strict=True)
+        )
         + "</tr>"
         for result in results
     )
-    table = f"<table><thead><tr><th>Run</th>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="leaderboard">{table}</div>'
+    return scrolled(f"<thead><tr><th>Run</th>{head}</tr></thead><tbody>{body}</tbody>", "All runs")
 
 
-def run_mark(label: str, role: str, color: str) -> Html:
-    """A run's label behind its colour: a dot, for the control a ring."""
-    fill = (
-        f"border: 2px solid {inert(color)}" if role == "control" else f"background: {inert(color)}"
+def scrolled(table: Html, title: str) -> Html:
+    """A table that is scrolled sideways where it is wider than the page, by keyboard too."""
+    return (
+        f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}">'
+        f"<table>{table}</table></div>"
     )
-    return f'<span class="mark" style="{fill}"></span>{inert(label)}'
+
+
+def run_mark(label: str, look: Look) -> Html:
+    """A run's label behind a piece of its line, so that a table is the legend of the charts."""
+    dashes = "" if look.dash == "solid" else f" stroke-dasharray='{look.dash.replace('px', '')}'"
+    line = f"<path d='M0 4H36' stroke='{look.color}' stroke-width='5'{dashes}/>"
+    picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 36 8'>{line}</svg>"
+    return f'<img class="mark" alt="" src="data:image/svg+xml,{quote(picture)}">{inert(label)}'
 
 
 def throughput_metric(results: Sequence[Result]) -> Html:
@@ -83,14 +96,15 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     return columns
 
 
-def _header(name: str) -> Html:
-    return f"<th>{anchor_html(name, METRICS[name].title, METRICS[name].definition)}</th>"
+def _header(name: str, side: str) -> Html:
+    metric = METRICS[name]
+    return f'<th class="{side}">{anchor_html(name, metric.title, metric.definition)}</th>'
 
 
-def _run(result: Result, color: str) -> Html:
+def _run(result: Result, look: Look) -> Html:
     ended = "" if result.state == "finished" else words.STATES.get(result.state, (result.state,))[0]
     state = f" <small>{inert(ended)}</small>" if ended else ""
-    return run_mark(result.label, result.role, color) + state
+    return run_mark(result.label, look) + state
 
 
 def _plain(name: str) -> HtmlCell:
@@ -117,8 +131,12 @@ def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Htm
     """A word in the colour of its kind; the reason shows on hover."""
     if kind is None:
         return DASH
-    style = f"color: {VERDICT_COLORS[kind]}; font-weight: 500"
-    return f'<span style="{style}" title="{inert(reason)}">{inert(text or kind)}</span>'
+    return verdict_word(text or kind, VERDICT_CLASSES[kind], reason)
+
+
+def verdict_word(text: str, kind: str, reason: str = "") -> Html:
+    """A word that judges, in the colour of its kind; the reason shows on hover."""
+    return f'<span class="verdict {kind}" title="{inert(reason)}">{inert(text)}</span>'
 
 
 def _parity(result: Result) -> Html:

@@ -18,7 +18,7 @@ from views.inert import inert, inert_figure
 from views.leaderboard import run_mark
 from views.links import linked
 from views.marks import mark_resumptions
-from views.palette import run_colors
+from views.palette import run_looks
 from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
 from views.resources import get_store
 from views.selection import choose_experiment
@@ -108,11 +108,11 @@ def is_stopping(runs: pd.DataFrame) -> bool:
 def show_runs(runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
     now = pd.Timestamp.now(tz="UTC")
-    colors = run_colors(runs["label"])
+    looks = run_looks(runs["label"])
     with st.container(border=True, gap="small"):
         for run in runs.itertuples():
             name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
-            name.html(run_mark(run.label, run.role, colors[run.label]))
+            name.html(run_mark(run.label, looks[run.label]))
             doing.caption(words.activity(run, now))
             # A run that ended by rules of its own is through, however many steps it did.
             through = run.state == "finished" or not run.num_steps

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.palette import NEUTRAL, run_colors
+from views.palette import NEUTRAL, run_looks
 
 FEW = 2
 """Runs that a mark calls by name."""
@@ -28,8 +28,8 @@ def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
     if events.empty:
         return figure
     lines = {trace.name: trace.line.color for trace in figure.data if trace.mode == "lines"}
-    colors = {label: lines.get(label, color)
-              for label, color in run_colors(events["label"]).items()}  # fmt: skip
+    colors = {label: lines.get(label, look.color)
+              for label, look in run_looks(events["label"]).items()}  # fmt: skip
     for row, (kind, symbol) in enumerate(EVENTS.items()):
         mine = events[events["kind"] == kind]
         if mine.empty:

@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from storage.metrics import METRICS, axis_unit
 from views import links
-from views.charts import HEIGHT, by_run, line_style, over_steps, thinned
-from views.palette import run_colors
+from views.charts import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
+from views.palette import run_looks
 
 SMALL_HEIGHT = 220
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
@@ -31,15 +31,17 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
     factor, title = axis_unit("step_seconds", frame["seconds"])
     frame = frame.assign(seconds=frame["seconds"] * factor)
     legend = {"showlegend": True}
-    for label, role, color, run in by_run(frame):
-        line = line_style(role, color)
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
         few = thinned(run, "seconds")
-        figure.add_scatter(x=few["step"], y=few["seconds"], name=label, mode="lines", line=line)
+        figure.add_scatter(
+            x=few["step"], y=few["seconds"], name=label, mode="lines", **layers[label]
+        )
         compiled = run[run["compiled"].astype(bool)]
         if len(compiled):
             figure.add_scatter(
                 x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
-                mode="markers", marker={"color": color, "size": 9, "symbol": "circle-open"},
+                mode="markers", marker={"color": look.color, "size": 9, "symbol": "circle-open"},
                 **legend,
             )  # fmt: skip
             legend = {"showlegend": False}  # said once for all runs
@@ -56,12 +58,12 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     finite, as fp16 has them while its scale settles, leave a gap.
     """
     figure = go.Figure()
-    _label, _role, color, run = next(by_run(frame))
+    _label, _role, look, run = next(by_run(frame))
     run = thinned(run, name)
     values = run[name].astype(float)
     figure.add_scatter(
         x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
-        name=METRICS[name].title, line={**line_style("backend", color), "shape": SHAPES[name]},
+        name=METRICS[name].title, line={**line_style(look), "shape": SHAPES[name]},
     )  # fmt: skip
     over_steps(figure, links.axis(name))
     return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
@@ -73,16 +75,16 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
     `frame`: step, name, value. What is not finite leaves a gap.
     """
     figure = go.Figure()
-    colors = run_colors(frame["name"])
+    looks = run_looks(frame["name"])
     for name, series in frame.groupby("name", sort=False):
         series = thinned(series, "value")
         values = series["value"].astype(float)
         figure.add_scatter(
             x=series["step"], y=values.where(np.isfinite(values)), name=str(name), mode="lines",
-            line=line_style("backend", colors[str(name)]), showlegend=len(colors) > 1,
+            line=line_style(looks[str(name)]), showlegend=len(looks) > 1,
         )  # fmt: skip
     over_steps(figure, title)
-    return figure if len(colors) > 1 else figure.update_layout(height=SMALL_HEIGHT, margin_t=8)
+    return figure if len(looks) > 1 else figure.update_layout(height=SMALL_HEIGHT, margin_t=8)
 
 
 def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from storage.metrics import METRICS, Metric
 from storage.results import Result
 from views import bars, links
-from views.charts import HEIGHT, LEGEND_LINE, layout, line_style, over_steps
-from views.palette import NEUTRAL, SPLITS, run_colors
+from views.charts import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
+from views.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
 
 MAX_NAMED_CELLS = 15
 """Classes up to which a confusion matrix has its numbers in it."""
@@ -32,12 +32,13 @@ def scores(frame: pd.DataFrame, name: str) -> go.Figure:
     figure = go.Figure()
     legend = {"showlegend": True}
     for (split, compiled), group in frame.groupby(["split", "compiled"], sort=False):
-        color = SPLITS.get(str(split), NEUTRAL)
+        look = SPLITS.get(str(split), UNKNOWN_SPLIT)
         figure.add_scatter(
             x=group["step"], y=group["value"], mode="lines+markers", legendgroup=str(split),
             name="under the compiled model" if compiled else str(split),
-            line={"color": color, "width": 1.6, "dash": "dash" if compiled else "solid"},
-            marker={"size": 12, "symbol": "circle-open"} if compiled else {"size": 6},
+            line={"color": look.color, "width": 1.6, "dash": "dash" if compiled else look.dash},
+            marker={"size": 12, "symbol": f"{look.symbol}-open"} if compiled
+            else {"size": 6, "symbol": look.symbol},
             **(legend if compiled else {}),
         )  # fmt: skip
         if compiled:  # said once for all splits
@@ -71,13 +72,13 @@ def scores_of_runs(
     """
     figure = go.Figure()
     by_step = frame.duplicated(["label", "epoch"]).any()
-    colors = run_colors(frame["label"])
-    for label, run in frame.groupby("label", sort=False):
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
         figure.add_scatter(
             x=run["step"] if by_step else run["epoch"],
             y=run["value"],
-            name=str(label), mode="lines+markers", marker={"size": 8},
-            line=line_style(str(run["role"].iloc[0]), colors[str(label)]),
+            name=label, mode="lines+markers", marker={"size": 8, "symbol": look.symbol},
+            **layers[label],
         )  # fmt: skip
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))

@@ -9,7 +9,7 @@ from storage.results import Result
 from views import links
 from views.bars import per_run
 from views.charts import by_run, line_style, over_steps
-from views.palette import FAINT, NEUTRAL, run_colors
+from views.palette import FAINT, NEUTRAL, run_looks
 from views.verdicts import speedup_text
 
 ROW_HEIGHT = 58
@@ -25,27 +25,28 @@ def speedups(
     """
     figure = go.Figure()
     shown = [result for result in results if result.speedup is not None]
-    colors = run_colors(result.label for result in results)
+    looks = run_looks(result.label for result in results)
     medians = ratios.groupby(["label", "process"], sort=False)["speedup"].median()
     for result in shown:
-        ratio, color = result.speedup, colors[result.label]
+        ratio, look = result.speedup, looks[result.label]
         assert ratio is not None
         ends = [ratio.low, ratio.high] if ratio.low and ratio.high else []
         figure.add_scatter(
-            x=ends, y=[result.label] * len(ends), mode="lines", line={"color": color, "width": 3},
-            hoverinfo="skip", showlegend=False,
+            x=ends, y=[result.label] * len(ends), mode="lines",
+            line={"color": look.color, "width": 3}, hoverinfo="skip", showlegend=False,
         )  # fmt: skip
         mine = medians[result.label] if result.label in medians else medians.iloc[:0]
         if len(mine) > 1:
             figure.add_scatter(
                 x=mine, y=[result.label] * len(mine), mode="markers", showlegend=False,
-                marker={"symbol": "circle-open", "size": 12, "color": color},
+                marker={"symbol": "circle-open", "size": 12, "color": look.color},
                 text=[f"process {number}" for number in mine.index],
                 hovertemplate="%{text}: %{x:.3f}x<extra></extra>",
             )  # fmt: skip
         figure.add_scatter(
             x=[ratio.median], y=[result.label], mode="markers+text", showlegend=False,
-            marker={"size": 9, "color": color}, text=[f"{speedup_text(result)}<br> "],
+            marker={"size": 9, "color": look.color, "symbol": look.symbol},
+            text=[f"{speedup_text(result)}<br> "],
             textposition="top center", cliponaxis=False, hoverinfo="skip",
         )  # fmt: skip
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
@@ -78,17 +79,17 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
     """
     figure = go.Figure()
     in_order = ratios.rename(columns={"round": "step"})
-    for label, role, color, run in by_run(in_order):
+    for label, _role, look, run in by_run(in_order):
         for number, (_, process) in enumerate(run.groupby("process")):
             process = process.sort_values("step")
             figure.add_scatter(
                 x=process["step"], y=process["speedup"], mode="markers", showlegend=False,
-                marker={"color": color, "size": 4}, opacity=0.4, legendgroup=label,
-                hoverinfo="skip",
+                marker={"color": look.color, "size": 4, "symbol": look.symbol}, opacity=0.4,
+                legendgroup=label, hoverinfo="skip",
             )  # fmt: skip
             figure.add_scatter(
                 x=process["step"], y=process["speedup"].expanding().median(), mode="lines",
-                name=label, line=line_style(role, color), legendgroup=label,
+                name=label, line=line_style(look), legendgroup=label,
                 showlegend=number == 0,
             )  # fmt: skip
     figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})

@@ -9,7 +9,7 @@ from storage.metrics import METRICS
 from storage.suite import Outcome
 from views import links
 from views.charts import layout
-from views.palette import FAINT, NEUTRAL, run_colors
+from views.palette import FAINT, NEUTRAL, run_looks
 
 ROW_HEIGHT = 26
 MARGINS = 120
@@ -37,15 +37,16 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
     not count, because the accuracy check did not pass. A stroke marks an earlier run's."""
     figure = go.Figure()
     models = frame.groupby("model")["speedup"].max().sort_values(ascending=False).index
-    colors = run_colors(frame["backend"])
+    looks = run_looks(frame["backend"])
     write = METRICS["speedup"].format
     for backend, mine in frame.groupby("backend", sort=False):
-        color = colors[str(backend)]
+        look = looks[str(backend)]
+        color = look.color
         counts = mine["failure"].isna()
         figure.add_scatter(
             x=mine["speedup"], y=mine["model"], mode="markers", name=str(backend),
             marker={"size": 9, "color": color,
-                    "symbol": ["circle" if one else "circle-open" for one in counts]},
+                    "symbol": [look.symbol if one else f"{look.symbol}-open" for one in counts]},
             error_x={"type": "data", "symmetric": False, "array": mine["high"] - mine["speedup"],
                      "arrayminus": mine["speedup"] - mine["low"], "color": color, "thickness": 1.4},
             customdata=[write(one) for one in mine["speedup"]],

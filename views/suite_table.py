@@ -10,10 +10,10 @@ from storage.metrics import DASH, METRICS
 from storage.suite import Outcome
 from storage.suite_report import speedup_text
 from views.inert import Html, inert
-from views.leaderboard import doubt_mark, run_mark, with_interval
+from views.leaderboard import doubt_mark, run_mark, scrolled, verdict_word, with_interval
 from views.links import anchor_html
-from views.palette import BAD, GOOD, run_colors
-from views.verdicts import VERDICT_COLORS
+from views.palette import run_looks
+from views.verdicts import VERDICT_CLASSES
 
 HtmlCell = Callable[[Outcome], Html]
 STATUS = "num_tensors"
@@ -31,8 +31,7 @@ def html(found: Sequence[Outcome]) -> Html:
         "<tr>" + "".join(f"<td>{cell(one)}</td>" for cell in columns.values()) + "</tr>"
         for one in found
     )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="leaderboard">{table}</div>'
+    return scrolled(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "Every cell")
 
 
 def frame(found: Sequence[Outcome]) -> pd.DataFrame:
@@ -60,10 +59,10 @@ def frame(found: Sequence[Outcome]) -> pd.DataFrame:
 
 def _columns(found: Sequence[Outcome]) -> dict[str, HtmlCell]:
     """By the title's HTML; columns that say nothing of any cell are left out."""
-    colors = run_colors(one.cell.backend for one in found)
+    looks = run_looks(one.cell.backend for one in found)
     columns: dict[str, HtmlCell] = {
         "Model": lambda one: inert(one.cell.model),
-        "Backend": lambda one: run_mark(one.cell.backend, "backend", colors[one.cell.backend]),
+        "Backend": lambda one: run_mark(one.cell.backend, looks[one.cell.backend]),
         "Precision": lambda one: inert(one.cell.precision),
         "Part": lambda one: inert(one.cell.part),
     }
@@ -91,14 +90,14 @@ def _plain(name: str, field: str) -> HtmlCell:
 def _status(one: Outcome) -> Html:
     if one.status is None:
         return _to_experiment(one, "accuracy", DASH)
-    color = GOOD if one.status == PASS else BAD
-    word = _colored(inert(one.status), color, one.explanation)
+    kind = "good" if one.status == PASS else "bad"
+    word = verdict_word(one.status, kind, one.explanation)
     return _to_experiment(one, "accuracy", word)
 
 
 def _speedup(one: Outcome) -> Html:
     if one.speed_failure:
-        return _to_experiment(one, "speed", _colored("failed", BAD, one.speed_failure))
+        return _to_experiment(one, "speed", verdict_word("failed", "bad", one.speed_failure))
     text = with_interval(speedup_text(one))
     return doubt_mark(one.doubts) + _to_experiment(one, "speed", text)
 
@@ -106,12 +105,7 @@ def _speedup(one: Outcome) -> Html:
 def _verdict(one: Outcome) -> Html:
     if one.speed_verdict is None:
         return DASH
-    return _colored(inert(one.speed_verdict), VERDICT_COLORS[one.speed_verdict], one.failure or "")
-
-
-def _colored(text: Html, color: Html, reason: str) -> Html:
-    style = f"color: {color}; font-weight: 500"
-    return f'<span style="{style}" title="{inert(reason)}">{text}</span>'
+    return verdict_word(one.speed_verdict, VERDICT_CLASSES[one.speed_verdict], one.failure or "")
 
 
 def _to_experiment(one: Outcome, scenario: str, text: Html) -> Html:

@@ -11,18 +11,18 @@ from storage.statistics import BreakEven
 from views import words
 from views.inert import Markdown, inert
 from views.links import linked, quantities
-from views.palette import BAD, DOUBT, GOOD, NEUTRAL
 
-VERDICT_COLORS = {
-    "faster": GOOD,
-    "slower": BAD,
-    "same": NEUTRAL,
-    "unsure": DOUBT,
-    "holds": GOOD,
-    "broken": BAD,
-    "nothing learned": DOUBT,
-    "unknown": DOUBT,
+VERDICT_CLASSES = {
+    "faster": "good",
+    "slower": "bad",
+    "same": "plain",
+    "unsure": "doubtful",
+    "holds": "good",
+    "broken": "bad",
+    "nothing learned": "doubtful",
+    "unknown": "doubtful",
 }
+"""Class in views/style.css, which knows the theme."""
 
 
 def speedup_text(result: Result) -> Markdown:
