@@ -111,7 +111,7 @@ def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
     frame = suite_charts.speedup_frame(read(folder), read(folder, "before"))
     now, earlier = suite_charts.speedups(frame).data
     assert dict(zip(now.y, now.marker.symbol, strict=True)) == {
-        "Model": "circle", "Wrong": "circle-open"
+        "Model": "square", "Wrong": "square-open"
     }  # fmt: skip
     assert list(earlier.y) == ["Model"]
     assert list(earlier.x) == [pytest.approx(1.0)]

@@ -96,7 +96,7 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     return columns
 
 
-def _header(name: str, side: str) -> Html:
+def _header(name: str, side: Html) -> Html:
     metric = METRICS[name]
     return f'<th class="{side}">{anchor_html(name, metric.title, metric.definition)}</th>'
 
@@ -134,7 +134,7 @@ def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Htm
     return verdict_word(text or kind, VERDICT_CLASSES[kind], reason)
 
 
-def verdict_word(text: str, kind: str, reason: str = "") -> Html:
+def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
     """A word that judges, in the colour of its kind; the reason shows on hover."""
     return f'<span class="verdict {kind}" title="{inert(reason)}">{inert(text)}</span>'
 
