@@ -297,7 +297,7 @@ def test_an_address_brings_back_what_was_typed(folder: DataDir):
 
 
 def test_a_data_file_that_is_not_there_is_named_before_anything_starts(folder: DataDir):
-    app = opened("launch", preset="Your own data")
+    app = opened("launch", preset="Your own data", **{"own.data": "my-data.csv"})
     assert "`data.source = 'my-data.csv'`: no such file" in text(app)
     assert not [button for button in app.button if button.key == "launch"]
 
