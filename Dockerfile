@@ -1,5 +1,5 @@
 # docker build -t breakeven .
-# docker run --gpus all -p 8501:8501 -v breakeven-data:/data breakeven
+# docker run --gpus all -p 127.0.0.1:8501:8501 -e BREAKEVEN_OTHERS=launch -v breakeven-data:/data breakeven
 FROM python:3.13-slim
 
 # Inductor and Triton compile at run time, so the compiler stays in the image.
@@ -15,7 +15,10 @@ RUN pip install --no-cache-dir -r requirements.txt
 COPY . .
 
 USER breakeven
+# Inside a container all addresses have to be listened on; then others may look, and no more unless
+# BREAKEVEN_OTHERS=launch allows it.
 ENV BREAKEVEN_DATA=/data \
+    BREAKEVEN_HOST=0.0.0.0 \
     HF_HOME=/data/huggingface \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
@@ -23,4 +26,4 @@ VOLUME /data
 EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
   CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://localhost:8501/_stcore/health', timeout=4)"]
-CMD ["streamlit", "run", "dashboard.py", "--server.port", "8501", "--server.address", "0.0.0.0", "--server.headless", "true"]
+CMD ["python", "serve.py"]

@@ -1,4 +1,5 @@
 # make run       set up what is missing and serve the dashboard on http://localhost:8501
+#                BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/serving.md
 # make test      set up what the tests need and run them
 # make test-slow real work that takes too long for every day; last result in docs/slow-tests.md
 # make test-gpu  what only a CUDA device can show; needs neither DuckDB nor Streamlit
@@ -14,7 +15,7 @@ BIN := .venv/bin
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
-	@$(BIN)/streamlit run dashboard.py --server.port $(PORT) --server.headless true
+	@BREAKEVEN_PORT=$(PORT) $(BIN)/python serve.py
 
 # Two at a time, whole files: the tests of a file share what they set up, and many start processes.
 test: .venv/installed-dev chromium

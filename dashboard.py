@@ -1,4 +1,4 @@
-"""Breakeven's dashboard: `streamlit run dashboard.py`, or `make run`."""
+"""Breakeven's dashboard: its pages. `serve.py` serves them."""
 
 from pathlib import Path
 

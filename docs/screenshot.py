@@ -31,9 +31,8 @@ def main() -> None:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
         server = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", "dashboard.py", "--server.headless=true",
-             "--server.address=127.0.0.1", f"--server.port={port}"],
-            cwd=PICTURE.parent.parent, env={**os.environ, "BREAKEVEN_DATA": folder},
+            [sys.executable, "serve.py"], cwd=PICTURE.parent.parent,
+            env={**os.environ, "BREAKEVEN_DATA": folder, "BREAKEVEN_PORT": str(port)},
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         try:

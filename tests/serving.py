@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 @contextmanager
 def served(
-    folder: DataDir, app: str = "dashboard.py", environment: Mapping[str, str] | None = None
+    folder: DataDir, app: str = "serve.py", environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A dashboard of its own, its address and process; all that it started is gone at the end."""
     with socket.socket() as free:
@@ -30,9 +30,11 @@ def served(
         port = free.getsockname()[1]
     log = (folder.path / "dashboard.log").open("a")
     server = subprocess.Popen(
+        [sys.executable, "serve.py"] if app == "serve.py" else
         [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true",
          "--server.address", "127.0.0.1", "--server.port", str(port)],
-        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path), **(environment or {})},
+        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path),
+                       "BREAKEVEN_PORT": str(port), **(environment or {})},
         stdout=log, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:

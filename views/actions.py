@@ -11,6 +11,7 @@ from runner.errors import RunnerError
 from runner.queue import can_resume, cancel, ensure_supervisor, find_experiment, resume, submit
 from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec
+from views import permissions
 from views.inert import inert
 from views.presets import PRESETS, adjusted
 from views.progress import ACTIVE
@@ -39,6 +40,7 @@ def quick_race() -> None:
 
 def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Raises `RunnerError` for what is known, before anything starts, not to work here."""
+    permissions.check_files(spec)
     with st.spinner("Checking with torch and the data …"):
         checks.check(spec, machine)
     checks.check_user_code(spec)
@@ -46,6 +48,7 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
     """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued."""
+    permissions.require_acting()
     check(spec, machine)
     folder = data_dir()
     experiment_id = submit(folder, spec)
@@ -54,10 +57,13 @@ def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
 
 
 def stop_button(experiment_id: str) -> None:
-    """A button that asks once more before it stops an experiment."""
+    """A button that asks once more before it stops an experiment; for those who may."""
+    if not permissions.may_act():
+        return
     with st.popover("Stop", icon=":material/stop_circle:"):
         st.markdown("Stop all runs of this experiment? What they have recorded stays.")
         if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
+            permissions.require_acting()
             cancel(find_experiment(data_dir(), experiment_id))
             st.rerun()
 
@@ -68,6 +74,8 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     `experiment` and `runs` as `storage.queries` lists them; nothing is shown where nothing can go
     on, as in an experiment that was copied here.
     """
+    if not permissions.may_act():
+        return
     if experiment["origin"] != "local" or experiment["state"] in ("finished", *ACTIVE):
         return
     labels = [run.label for run in runs.itertuples() if can_resume(RunDir(Path(run.folder)))]
@@ -78,6 +86,7 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
         "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
         help=f"Goes on from the latest checkpoint: {inert(', '.join(labels))}.",
     ):  # fmt: skip
+        permissions.require_acting()
         folder = data_dir()
         resume(find_experiment(folder, experiment_id))
         ensure_supervisor(folder)

@@ -14,6 +14,7 @@ from views import (
     compare_charts,
     exchange,
     leaderboard,
+    permissions,
     verdicts,
 )
 from views.actions import quick_race, quick_race_button
@@ -55,11 +56,14 @@ def show_start(experiments: pd.DataFrame) -> None:
         with st.container():
             st.markdown("#### Which `torch.compile` backend pays off for your training?")
             below = "Below is a recorded example. " if not experiments.empty else ""
+            if not permissions.may_act():
+                st.markdown(f"{below}{permissions.VIEWING_ONLY}")
+                return
             st.markdown(
                 f"{below}One click trains a tiny BERT under several backends on this machine, "
                 "side by side, and compares them. It takes a minute or two."
             )
-        clicked = quick_race_button()
+        clicked = permissions.may_act() and quick_race_button()
     if clicked:
         quick_race()
 

@@ -12,7 +12,7 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.formats import format_share
 from storage.store import Store
-from views import device_now, words
+from views import device_now, permissions, uploads, words
 from views.actions import check, launch
 from views.inert import Markdown, code, inert
 from views.links import linked
@@ -25,6 +25,9 @@ from views.spec_form import spec_form
 
 def main() -> None:
     store = get_store()
+    if not permissions.may_act():
+        st.info(permissions.VIEWING_ONLY, icon=":material/visibility:")
+        return
     probe = look_at_machine(data_dir())
     if not probe.done():
         wait_for_probe()
@@ -45,6 +48,8 @@ def main() -> None:
     key = titles[chosen or next(iter(titles))]
     st.caption(PRESETS[key].text)
     show_missing_compiler(machine)
+    if permissions.files_are_limited():
+        uploads.ask_upload()
     try:
         spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine, check)
     except RunnerError as error:
@@ -79,6 +84,7 @@ def wait_for_probe() -> None:
 def show_look_again() -> None:
     if st.button("Look again", key="look_again", icon=":material/refresh:", type="tertiary",
                  help="After a change of hardware, drivers or compilers."):  # fmt: skip
+        permissions.require_acting()
         look_at_machine(data_dir(), again=True)
         st.rerun()
 
