@@ -240,6 +240,40 @@ def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
                 assert asks, f"{file.name}, {function.name}: {changing}, require_acting() missing"
 
 
+READING = {"read_head", "locate", "check_data"}
+"""Functions that open a path that somebody typed."""
+
+
+def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() -> None:
+    for file in sorted((PROJECT_ROOT / "views").glob("*.py")):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+                names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
+                reads = names & READING or "checks.check" in map(ast.unparse, called)
+                allowed = names & {"check_path", "check_files"}
+                assert allowed or not reads, f"{file.name}, {function.name}: check_path() missing"
+
+
+def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
+    folder: DataDir,  # noqa: F811
+    tmp_path: Path,
+    others: pytest.MonkeyPatch,
+) -> None:
+    keep(folder, MACHINE)
+    secret = tmp_path / "secret.csv"
+    secret.write_text("text,label\nthe password is swordfish,1\nanother,2\n" * 40)
+    others.setenv(permissions.OTHERS_VARIABLE, "launch")
+    query = {"preset": "Your own data", "own.data": str(secret)}
+    app = opened("launch", **query)
+    shown = text(app) + "".join(frame.value.to_csv() for frame in app.dataframe)
+    assert "swordfish" not in shown and "must lie in a folder that is open" in shown
+    assert app.button[-1].disabled
+    others.setenv(permissions.FILES_VARIABLE, str(tmp_path))
+    app = opened("launch", **query)
+    assert "swordfish" in "".join(frame.value.to_csv() for frame in app.dataframe)
+
+
 def with_data(source: str) -> object:
     return experiment_spec(data=DataSpec(source=source))
 

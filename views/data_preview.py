@@ -9,7 +9,7 @@ from runner.data_file import Head, locate, read_head
 from runner.errors import InvalidSpec, UnusableData
 from runner.spec import DataSpec
 from runner.tasks import Task
-from views import words
+from views import permissions, words
 
 
 class ChosenData(NamedTuple):
@@ -27,7 +27,9 @@ def look_into(source: str, task: Task) -> Head | None:
     if not source or task.samples not in ("texts", "images"):
         return None
     try:
-        if not DataSpec(source=source).is_file or locate(source, may_be_folder=True).is_dir():
+        data = DataSpec(source=source)
+        permissions.check_path(data, "data.source")
+        if not data.is_file or locate(source, may_be_folder=True).is_dir():
             return None
         with st.spinner("Reading the first rows …"):
             return read_head(source)

@@ -85,12 +85,14 @@ def check_files(spec: ExperimentSpec) -> None:
 
     Code by path is `runner.user_code`'s to allow.
     """
-    if files_are_limited():
-        _check_path(spec.model, "model.source")
-        _check_path(spec.data, "data.source")
+    check_path(spec.model, "model.source")
+    check_path(spec.data, "data.source")
 
 
-def _check_path(asked: ModelSpec | DataSpec, field: str) -> None:
+def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
+    """The same for a model or for data alone; `field` is called by name in the error."""
+    if not files_are_limited():
+        return
     source = asked.source
     from_suite = isinstance(asked, ModelSpec) and asked.from_suite
     if source.startswith(BUILTIN) or asked.is_user_code or from_suite:
