@@ -40,7 +40,7 @@ class Outcome:
     speedup: Ratio | None = None
     speed_verdict: SpeedVerdict | None = None
     control: Ratio | None = None
-    """Speedup of the control, which tells this machine's noise."""
+    """Speedup of the first control, which tells this machine's noise."""
     compile_seconds: float | None = None
     memory_ratio: float | None = None
     cold_seconds: float | None = None

@@ -128,7 +128,7 @@ def _verdict(
 ) -> tuple[float | None, SpeedVerdict]:
     """The corrected p-value of a mean in its row's place, and what follows."""
     p_holm = holm([*p_values[:index], mean.p_value, *p_values[index + 1 :]])[index]
-    floor = noise_floor(mean_ratio([controls[model] for model in row if model in controls]))
+    floor = noise_floor([mean_ratio([controls[model] for model in row if model in controls])])
     return p_holm, speed_verdict(mean, p_holm, floor)
 
 
