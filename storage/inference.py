@@ -5,6 +5,7 @@ gradients. So a backend's run is evaluated both ways on the same weights and sam
 losses and accuracies have to agree up to rounding (docs/metrics.md).
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,9 @@ LOSS_TOLERANCES: dict[Precision, float] = {
 SMALL_LOSS = 0.01
 """Share of the first training loss below which a loss is mostly rounding: it counts as that much
 when differences are taken relative to it."""
+MAX_ACCURACY_GAP = 0.25
+"""What sampling may explain at most, though never less than one sample: of a few samples two
+standard errors would be more than any fault can reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,9 @@ def judge_inference(
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
     losses = pairs[pairs["name"] == "loss"]
-    gaps = _relative_gaps(losses, SMALL_LOSS * abs(first_loss or 0.0))
+    # A first loss that is not finite is no size to measure by: all gaps would be 0.
+    least = SMALL_LOSS * abs(first_loss) if first_loss and math.isfinite(first_loss) else 0.0
+    gaps = _relative_gaps(losses, least)
     accuracies = pairs[pairs["name"] == "accuracy"]
     return Inference(
         gap=float(gaps.max()) if gaps.notna().any() else None,
@@ -70,10 +76,10 @@ def _relative_gaps(losses: pd.DataFrame, least: float) -> pd.Series:
 
 
 def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Differences, and what sampling explains of each."""
+    """Differences, and what sampling explains of each, within `MAX_ACCURACY_GAP`."""
     plain, compiled = accuracies["value"], accuracies["value_compiled"]
     allowed = [
-        sampling_margin(share, num_samples)
+        min(sampling_margin(share, num_samples), max(MAX_ACCURACY_GAP, 1 / num_samples))
         for share, num_samples in zip(
             (plain + compiled) / 2, accuracies["num_samples"], strict=True
         )

@@ -2,12 +2,14 @@
 
 import math
 
+import pandas as pd
 import pytest
 
 from runner.run_dir import DataDir
 from runner.spec import ExperimentSpec, TrainingSpec
 from runner.training_spec import Precision
 from storage.comparison import compare
+from storage.inference import judge_inference
 from storage.results import Comparison, Result
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -178,3 +180,39 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     assert parity is not None
     assert "the loss leaves the band at step 0" in parity.reason
     assert ", and its compiled model answers differently" in parity.reason
+
+
+def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_samples: int,
+           first_loss: float) -> str | None:  # fmt: skip
+    scores = pd.DataFrame(
+        [
+            {"step": 80, "split": "validation", "compiled": compiled, "name": name,
+             "value": values[compiled], "num_samples": num_samples}
+            for name, values in (("loss", losses), ("accuracy", accuracies))
+            for compiled in (False, True)
+        ]
+    )  # fmt: skip
+    return judge_inference(scores, first_loss, "float32").fault
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "compiled", "is_wrong"),
+    [
+        (4, 0.25, True),  # half of them; two standard errors would allow 0.71
+        (8, 0.375, True),
+        (8, 0.5, False),  # a quarter
+        (2, 0.25, False),  # less than one sample of two
+        (200, 0.6, True),
+    ],
+)
+def test_few_samples_excuse_no_model_that_answers_most_of_them_otherwise(
+    num_samples: int, compiled: float, is_wrong: bool
+) -> None:
+    fault = judged((1.0, 1.0), (0.75, compiled), num_samples, 2.0)
+    assert (fault is not None) == is_wrong
+
+
+@pytest.mark.parametrize("first_loss", [2.0, math.inf, math.nan])
+def test_a_first_loss_that_is_not_finite_excuses_nothing(first_loss: float) -> None:
+    assert judged((1.0, 5.0), (0.75, 0.75), 200, first_loss) is not None
+    assert judged((1.0, 1.0), (0.75, 0.75), 200, first_loss) is None
