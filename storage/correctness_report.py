@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
 from storage.correctness import PASS, Check
-from storage.formats import DASH, format_number
+from storage.formats import DASH
 
 ALL_PASS, UNFINISHED, REFUSED = 0, 1, 3
 HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")
@@ -48,4 +48,5 @@ def _table(found: Sequence[Check]) -> list[str]:
 def _row(check: Check) -> tuple[str, ...]:
     counts = (str(check.num_tensors), str(check.num_failed)) if check.num_tensors else (DASH, DASH)
     status = check.status or DASH
-    return (check.label, check.part, status, *counts, format_number(check.tolerance))
+    tolerance = DASH if check.tolerance is None else f"{check.tolerance:g}"  # set, not measured
+    return (check.label, check.part, status, *counts, tolerance)
