@@ -30,7 +30,7 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_fake,
     record_training,
 )
-from runner.run_dir import DataDir, RunState  # noqa: E402
+from runner.run_dir import DataDir, Exit, RunState  # noqa: E402
 from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
 from storage.comparison import compare  # noqa: E402
 from storage.results import Comparison  # noqa: E402
@@ -82,7 +82,7 @@ def judge(trials: Sequence[Path], kind: str, third: str, folder: Path) -> list[C
             run.write_spec(run_spec)
             name = third if variant.role == "backend" else variant.role
             shutil.copyfile(trial / f"{name}.jsonl", run.events_file)
-            run.write_exit(RunState.FINISHED, "training is over", 0)
+            run.write_exit(Exit.now(RunState.FINISHED, "training is over", 0))
     with Store.in_memory(data_dir) as store:
         return [compare(store, trial.name) for trial in trials]
 

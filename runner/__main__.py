@@ -3,6 +3,7 @@
 import sys
 
 from runner.cli import main
+from runner.terminal import ends_quietly
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends_quietly(main))

@@ -21,13 +21,14 @@ from runner.capabilities import probe, read_capabilities
 from runner.checks import check, check_user_code
 from runner.cli_options import add_spec_options, read_spec
 from runner.conditions import Condition, add_fail_if
-from runner.errors import RunnerError
+from runner.errors import NotWritable, RunnerError
 from runner.locks import is_locked
 from runner.progress import RunProgress
 from runner.queue import (
     PROJECT_ROOT,
     Experiment,
     cancel,
+    damages,
     ensure_supervisor,
     experiments,
     find_experiment,
@@ -40,6 +41,7 @@ from runner.suite_command import add_suite_options, read_cells
 from runner.suite_queue import submit_missing
 from runner.supervisor import LINGER_SECONDS, supervise
 from runner.terminal import watch
+from runner.texts import printable
 from runner.user_code import CODE_VARIABLE, allowed_folders
 
 DATA_VARIABLE = "BREAKEVEN_DATA"
@@ -53,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except RunnerError as error:
         sys.stderr.write(f"{error}\n")
+        return BAD_INPUT
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stderr.write(f"{NotWritable(Path(options.data_folder), error)}\n")
         return BAD_INPUT
 
 
@@ -126,10 +133,16 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
     for experiment in experiments(data_dir):
-        _print(f"{experiment.experiment_id}  {experiment.spec.name}")
+        _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
         for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
-            ended = run.read_exit()
-            _print(f"    {variant.label:<20} {run.state}{f': {ended.reason}' if ended else ''}")
+            stands = run.standing
+            why = f": {printable(stands.reason)}" if stands.reason else ""
+            _print(f"    {variant.label:<20} {stands.state}{why}")
+    damaged = list(damages(data_dir))
+    if damaged:
+        _print("run folders that cannot be used:")
+    for name, why in damaged:
+        _print(f"    {printable(name)}: {printable(why)}")
     return 0
 
 

@@ -5,6 +5,7 @@
     ├── InvalidRunFolder    a run folder holds something that cannot be read
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
+    ├── NotWritable         the data folder cannot be written
     ├── ProbeFailed         torch could not be asked what this machine offers
     ├── UnusableData        a file of data is not there or cannot be read
     └── WorkloadError       the model, the data or the device cannot be used as asked
@@ -12,7 +13,10 @@
 Every message says what was wrong, with which value, and what to do.
 """
 
+from pathlib import Path
 from typing import Any
+
+from runner.texts import printable
 
 LONGEST_SHOWN = 300
 LONGEST_SHOWN_BITS = 200
@@ -26,7 +30,7 @@ class InvalidSpec(RunnerError, ValueError):
     """A specification breaks a rule; names the field, the value and the rule."""
 
     def __init__(self, field: str, value: Any, rule: str) -> None:
-        field = field.encode("utf-8", "backslashreplace").decode()  # a stranger's name of a field
+        field = printable(field)  # a stranger's name of a field
         super().__init__(f"{field} = {shown(value)}: {rule}")
         self.field = field
         self.value = value
@@ -51,6 +55,18 @@ class UnknownExperiment(RunnerError):
 
 class NotEnoughDisk(RunnerError):
     """Less free disk space than an experiment needs to record itself."""
+
+
+class NotWritable(RunnerError):
+    """Something in the data folder cannot be written; says what, why, and what to do."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        what = printable(error.filename or folder)
+        super().__init__(
+            f"{what} cannot be written: {error.strerror or error}. Make the data folder "
+            f"{printable(folder)} writable, free some space, or choose another one (--data-folder, "
+            "or the environment variable BREAKEVEN_DATA)"
+        )
 
 
 class ProbeFailed(RunnerError):

@@ -11,28 +11,34 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runner.inside import open_inside
+
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """Reads complete lines from a byte offset; returns the events and the offset after them.
 
     A missing journal has no events. Lines that are not events (a sealed, torn one) are left out.
+    Raises `InvalidRunFolder` if the journal is no plain file.
     """
     data, end = read_complete_lines(path, offset)
     events = []
     for line in data.splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and "kind" in event:
+        if isinstance(event, dict) and isinstance(event.get("kind"), str):
             events.append(event)
     return events, end
 
 
 def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[bytes, int]:
-    """Bytes from `offset` up to the last newline within `max_bytes`, and the offset after it."""
+    """Bytes from `offset` up to the last newline within `max_bytes`, and the offset after it.
+
+    Raises `InvalidRunFolder` if the journal is no plain file.
+    """
     try:
-        with path.open("rb") as journal:
+        with open_inside(path.parent, path.name) as journal:
             journal.seek(offset)
             data = journal.read(max_bytes)
     except FileNotFoundError:

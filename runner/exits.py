@@ -13,6 +13,7 @@ class WorkerExit(IntEnum):
     FAILED = 1
     CANCELLED = 75
     OUT_OF_MEMORY = 77
+    DISK_FULL = 78
 
 
 def explain(returncode: int) -> tuple[RunState, str]:
@@ -23,8 +24,11 @@ def explain(returncode: int) -> tuple[RunState, str]:
         return RunState.CANCELLED, "stopped on request"
     if returncode == WorkerExit.OUT_OF_MEMORY:
         return RunState.OUT_OF_MEMORY, "the device ran out of memory; output.log says where"
+    if returncode == WorkerExit.DISK_FULL:
+        return RunState.FAILED, "the disk was full; free some space, then resume or start it anew"
     if returncode < 0:
-        name = signal.Signals(-returncode).name
+        known = -returncode in set(signal.Signals)
+        name = signal.Signals(-returncode).name if known else str(-returncode)
         hint = " (by hand, or by the system because memory ran out)" if name == "SIGKILL" else ""
         return RunState.FAILED, f"ended by signal {name}{hint}"
     return RunState.FAILED, f"exit status {returncode}; output.log says why"

@@ -91,11 +91,25 @@ def signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def kill_abandoned(identity: ProcessIdentity, patience_seconds: float = 5.0) -> None:
-    """Kills the group of a session leader that is not our child, and waits until it is gone."""
-    if not identity.is_alive:
+def kill_abandoned(identity: ProcessIdentity, argument: str, patience_seconds: float = 5.0) -> None:
+    """Kills the group of a session leader that is not our child, and waits until it is gone.
+
+    Only if `argument` is among those that it was started with: who it is was read from a file.
+    """
+    if not identity.is_alive or argument not in _arguments(identity.pid):
         return
     signal_group(identity.pid, signal.SIGKILL)
     deadline = time.monotonic() + patience_seconds
     while identity.is_alive and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+def _arguments(pid: int) -> str:
+    """The command line of a process; empty if it is gone or somebody else's secret."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes())
+        except OSError:
+            return ""
+    command = ["ps", "-o", "args=", "-ww", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

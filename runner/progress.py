@@ -1,9 +1,11 @@
 """How far a run has come, read from its journal as it grows."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from runner.errors import RunnerError
 from runner.events import read_events
 from runner.run_dir import RunDir, RunState
 from runner.spec import ExperimentSpec
@@ -47,41 +49,51 @@ class RunProgress:
         """Reads what was written since the last look."""
         # The state first: events written before the end are then sure to be read below.
         self.state = self.run.state
-        events, self._offset = read_events(self.run.events_file, self._offset)
+        try:
+            events, self._offset = read_events(self.run.events_file, self._offset)
+        except RunnerError as error:
+            events, self.error = [], str(error)
         for event in events:
-            self._take(event)
+            # A row that is not what its kind says, as others may have written it, tells nothing.
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                self._take(event)
         if self.state.is_final:
             self.compiling_since = None
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["kind"]:
             case "phase":
-                self.phase = event["phase"]
+                self.phase = str(event["phase"])
             case "compile_started" | "compile_ended" as kind:
-                self.compiling_since = event["time"] if kind == "compile_started" else None
+                began = float(event["time"])
+                self.compiling_since = began if kind == "compile_started" else None
             case "step":
                 self._take_step(event)
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
             case "accuracy_status":
-                self.steps_done = event["iterations"]
+                self.steps_done = self._count(event["iterations"])
             case "checkpoint":
-                self.checkpoint_step = event["step"]
+                self.checkpoint_step = self._count(event["step"])
             case "resumed":
-                self.steps_done = event["step"]
+                self.steps_done = self._count(event["step"])
                 self.compiling_since, self.stopped, self.error = None, "", ""
             case "stopped":
                 self.stopped = f"stopped after step {event['step']}: {event['reason']}"
             case "error":
-                self.error = event["message"]
+                self.error = str(event["message"])
 
     def _take_step(self, step: dict[str, Any]) -> None:
-        self.steps_done = step["step"] + 1
-        self.loss = None if step["loss"] is None else float(step["loss"])
+        loss = None if step["loss"] is None else float(step["loss"])
+        seconds = float(step["seconds"])
+        self.steps_done, self.loss = self._count(step["step"] + 1), loss
         if not step["compiled"]:
-            recent = [*self._recent_seconds, step["seconds"]]
+            recent = [*self._recent_seconds, seconds]
             self._recent_seconds = recent[-NUM_RECENT_STEPS:]
+
+    def _count(self, steps: Any) -> int:
+        return max(0, min(int(steps), self.num_steps))
 
     def _is_telling(self, evaluation: dict[str, Any]) -> bool:
         split = next(iter(self.spec.evaluation.splits), "validation")

@@ -6,130 +6,43 @@ limit or is cancelled gives its turn back, and the others go on. With `schedule=
 same happens with one process at a time. Repeats race one after the other.
 """
 
-import os
 import random
 import selectors
-import shutil
-import signal
-import time
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from runner.errors import RunnerError
 from runner.events import read_events
-from runner.exits import explain
-from runner.process import (
-    ProcessIdentity,
-    end_group,
-    has_exited,
-    signal_group,
-    start_in_own_session,
-)
-from runner.queue import PROJECT_ROOT, Experiment, submit
-from runner.run_dir import Claim, DataDir, RunDir, RunState
+from runner.exit_records import ExitRecords
+from runner.queue import Experiment, check_membership, submit
+from runner.racer import Racer
+from runner.run_dir import DataDir, RunDir, RunState
 from runner.stopping_rule import JournalWatch
-from runner.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from runner.texts import printable
+from runner.turns import Turn
 
 TICK_SECONDS = 0.25
 """How often cancel markers and time limits are looked at while nothing else happens."""
-GRACE_SECONDS = 8.0
-"""How long a run may take to stop after SIGTERM before its group gets SIGKILL."""
-
-
-class Racer:
-    """One run's process: started, given turns, stopped, and its exit recorded."""
-
-    def __init__(self, run: RunDir, command: Sequence[str], time_limit_seconds: float) -> None:
-        self.run = run
-        self.is_ready = False
-        self.holds_turn = False
-        self.post = TurnPost()
-        self._time_limit_seconds = time_limit_seconds
-        self._worked_seconds = 0.0
-        self._working_since: float | None = time.monotonic()
-        self._stop: tuple[RunState, str] | None = None
-        self._kill_at = 0.0
-        read_fd, write_fd = self.post.run_fds
-        environment = {
-            **os.environ,
-            TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
-            "PYTHONUNBUFFERED": "1",
-        }
-        self._process = start_in_own_session(
-            [*command, str(run.path)],
-            output=run.output_file,
-            cwd=PROJECT_ROOT,
-            env=environment,
-            pass_fds=(read_fd, write_fd),
-        )
-        self.post.close_run_ends()
-        run.write_claim(Claim.by(ProcessIdentity.of(self._process.pid)))
-
-    @property
-    def worked_seconds(self) -> float:
-        """Time spent setting up and holding turns; waiting for others does not count."""
-        since = self._working_since
-        return self._worked_seconds + (0.0 if since is None else time.monotonic() - since)
-
-    def hear(self) -> None:
-        """Takes note of what the run said."""
-        for word in self.post.read():
-            if word == "ready":
-                self.is_ready = True
-            if word in ("ready", "done", "finished"):
-                self._worked_seconds = self.worked_seconds
-                self._working_since = None
-                self.holds_turn = False
-
-    def give_turn(self, turn: Turn) -> None:
-        self.holds_turn = self.post.give(turn)
-        self._working_since = time.monotonic()
-
-    def stop(self, state: RunState, reason: str) -> None:
-        """Asks the run to stop; `look_after` insists when it does not."""
-        if self._stop is None:
-            self._stop = (state, reason)
-            self._kill_at = time.monotonic() + GRACE_SECONDS
-            signal_group(self._process.pid, signal.SIGTERM)
-
-    def look_after(self) -> None:
-        """Stops a run that was cancelled or worked too long; kills one that will not stop."""
-        if self._stop is not None:
-            if time.monotonic() > self._kill_at:
-                signal_group(self._process.pid, signal.SIGKILL)
-        elif self.run.cancel_requested:
-            self.stop(RunState.CANCELLED, "stopped on request")
-        elif self.worked_seconds > self._time_limit_seconds:
-            reason = f"worked longer than its limit of {self._time_limit_seconds:g} s"
-            self.stop(RunState.TIMEOUT, reason)
-
-    @property
-    def has_exited(self) -> bool:
-        return has_exited(self._process)
-
-    def bury(self, heir: RunDir | None) -> RunState:
-        """Ends what is left of the process group and records how the run ended.
-
-        Its compile caches go to the heir, or else are removed.
-        """
-        returncode = end_group(self._process)
-        self.post.close()
-        if heir is not None:
-            heir.inherit_cache(self.run)
-        # A run that finished all its steps while it was being stopped has finished.
-        state, reason = explain(returncode)
-        if self._stop is not None and state is not RunState.FINISHED:
-            state, reason = self._stop
-        record_exit(self.run, state, reason, returncode)
-        return state
+MAX_ROUND = 2**40
+"""No journal that counts further was written by a run."""
 
 
 class Race:
     """Runs one experiment to its end."""
 
-    def __init__(self, data_dir: DataDir, experiment: Experiment, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        data_dir: DataDir,
+        experiment: Experiment,
+        command: Sequence[str],
+        exits: ExitRecords,
+    ) -> None:
         self._data_dir = data_dir
         self._experiment = experiment
         self._command = command
+        self._exits = exits
         self._selector = selectors.DefaultSelector()
         self._racers: list[Racer] = []
         self._orders = random.Random(experiment.spec.training.seed)
@@ -143,13 +56,25 @@ class Race:
 
     def run(self) -> None:
         """Blocks until every run of the experiment has ended."""
-        for runs in self._groups():
-            if self._fallback is None:
-                self._run_group(runs)
-            else:
-                for run in runs:
-                    record_exit(run, RunState.CANCELLED, self._why_fallen_back, None)
+        try:
+            for runs in self._groups():
+                if self._fallback is None:
+                    self._run_group(runs)
+                else:
+                    for run in runs:
+                        self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)
+        except Exception as error:
+            # The other experiments in the queue must not pay for what this one holds.
+            self._give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
+            traceback.print_exc()
         self._selector.close()
+
+    def _give_up(self, reason: str) -> None:
+        for racer in self._racers:
+            self._exits.write(racer.run, RunState.FAILED, reason, racer.discard())
+        for run in self._experiment.runs:
+            if run.state is RunState.QUEUED:
+                self._exits.write(run, RunState.FAILED, reason, None)
 
     def _groups(self) -> list[list[RunDir]]:
         """The runs that have not ended, those together that are alive at once."""
@@ -168,7 +93,7 @@ class Race:
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
         for run in runs:
             if run.cancel_requested:
-                record_exit(run, RunState.CANCELLED, "stopped before it started", None)
+                self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
             else:
                 self._start(run)
         self._wait_until(lambda: all(racer.is_ready for racer in self._racers))
@@ -182,7 +107,14 @@ class Race:
             round_number += 1
 
     def _start(self, run: RunDir) -> None:
-        racer = Racer(run, self._command, self._experiment.spec.time_limit_seconds)
+        spec = self._experiment.spec
+        try:
+            check_membership(run.read_spec(), spec)
+            run.check_plain()
+            racer = Racer(run, self._command, spec.time_limit_seconds)
+        except (RunnerError, OSError) as error:
+            self._exits.write(run, RunState.FAILED, f"it cannot be started: {error}", None)
+            return
         self._racers.append(racer)
         self._selector.register(racer.post.replies, selectors.EVENT_READ, racer)
 
@@ -204,7 +136,7 @@ class Race:
             racer.hear()
             racer.holds_turn = False
             heir = self._heirs.get(racer.run.run_id)
-            if racer.bury(heir) is RunState.OUT_OF_MEMORY and self._racers:
+            if racer.bury(self._exits, heir) is RunState.OUT_OF_MEMORY and self._racers:
                 self._fall_back()
 
     def _fall_back(self) -> None:
@@ -229,22 +161,12 @@ class Race:
 def _first_round(runs: Iterable[RunDir]) -> int:
     """The round after the last that any of the runs has recorded, so that runs which go on from a
     checkpoint share no round with what was timed before."""
-    rounds = [
-        event["round"]
-        for run in runs
-        for event in read_events(run.events_file)[0]
-        if event["kind"] == "block"
-    ]
-    return max(rounds, default=-1) + 1
+    return max((number for run in runs for number in _rounds(run)), default=-1) + 1
 
 
-def record_exit(run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
-    """Writes exit.json and drops the compile cache; a full disk must not stop the supervisor."""
-    shutil.rmtree(run.compile_cache, ignore_errors=True)
-    print(f"{run.run_id}: {state}, {reason}", flush=True)  # noqa: T201
-    try:
-        run.write_exit(state, reason, returncode)
-    except OSError as error:
-        # Without exit.json the state is derived from the dead process, and the next start of a
-        # supervisor tries again.
-        print(f"{run.run_id}: exit.json could not be written: {error}", flush=True)  # noqa: T201
+def _rounds(run: RunDir) -> Iterator[int]:
+    with suppress(RunnerError):
+        for event in read_events(run.events_file)[0]:
+            number = event.get("round")
+            if event["kind"] == "block" and type(number) is int and 0 <= number < MAX_ROUND:
+                yield number

@@ -25,14 +25,24 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.inside import open_inside, read_document, require_plain_tree
 from runner.process import ProcessIdentity
 from runner.spec import RunSpec
+from runner.strict_json import parse
+from runner.texts import printable
+
+UNFINISHED = ".tmp"
+"""How the name of a file ends that is renamed once it is whole."""
+MAX_TIME = 9e9
+"""Seconds since the epoch that data frames can hold as a date: the year 2255."""
 
 
 class RunState(StrEnum):
@@ -87,9 +97,28 @@ class Exit:
     """Exit status of the process, negative for a signal; None if nobody saw it end."""
     time: float
 
+    @classmethod
+    def now(cls, state: RunState, reason: str, returncode: int | None) -> "Exit":
+        return cls(state=state, reason=reason, returncode=returncode, time=time.time())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a run stands, as far as its folder tells. Times are seconds since the epoch."""
+
+    state: RunState
+    reason: str | None = None
+    """How it ended in a sentence, or what is wrong with the files that should say so."""
+    claimed: float | None = None
+    ended: float | None = None
+
 
 class RunDir:
-    """One run folder; every path and every state question goes through it."""
+    """One run folder; every path and every state question goes through it.
+
+    The folder may have been copied here from anywhere and hold anything: nothing but plain files
+    inside it is opened, and all that is read is checked.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,14 +140,20 @@ class RunDir:
     def read_spec(self) -> RunSpec:
         """The run's specification; raises `InvalidSpec` or `InvalidRunFolder`, naming the file."""
         try:
-            spec = RunSpec.from_json(self.spec_file.read_text())
+            written = os.lstat(self.spec_file)
+            spec = _spec_at(self.path, written.st_mtime_ns, written.st_size, written.st_ino)
         except InvalidSpec as error:
-            raise InvalidSpec(f"{self.spec_file}: {error.field}", error.value, error.rule) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRunFolder(f"{self.spec_file} cannot be read: {error}") from None
+            field = f"{printable(self.spec_file)}: {error.field}"
+            raise InvalidSpec(field, error.value, error.rule) from None
+        except FileNotFoundError:
+            rule = "holds no spec.json, so it is not a run folder"
+            raise InvalidRunFolder(f"{printable(self.path)} {rule}") from None
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise InvalidRunFolder(f"{printable(self.spec_file)} {why}") from None
         if spec.run_id != self.run_id:
-            message = f"{self.spec_file} describes run {spec.run_id!r}; rename its folder to that"
-            raise InvalidRunFolder(message)
+            rule = f"describes run {spec.run_id!r}; rename its folder to that"
+            raise InvalidRunFolder(f"{printable(self.spec_file)} {rule}")
         return spec
 
     def read_claim(self) -> Claim | None:
@@ -126,31 +161,76 @@ class RunDir:
         if content is None:
             return None
         try:
-            content["process"] = ProcessIdentity(**content["process"])
-            content["supervisor"] = ProcessIdentity(**content["supervisor"])
-            return Claim(**content)
-        except (TypeError, KeyError) as error:
-            raise InvalidRunFolder(f"{self.claim_file} is not a claim: {error}") from None
+            identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
+            claim = Claim(**{**content, **identities})
+            for identity in identities.values():
+                _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
+                _require(isinstance(identity.started, str), "started")
+            _require(isinstance(claim.host, str), "host")
+            _require(_is_time(claim.time), "time")
+            return claim
+        except (TypeError, KeyError, ValueError) as error:
+            shown = f"{printable(self.claim_file)} is not a claim: {printable(error)}"
+            raise InvalidRunFolder(shown) from None
 
     def read_exit(self) -> Exit | None:
         content = self._read_json(self.exit_file)
         if content is None:
             return None
         try:
-            return Exit(**{**content, "state": RunState(content["state"])})
+            ended = Exit(**{**content, "state": RunState(content["state"])})
+            _require(ended.state.is_final, "state")
+            _require(isinstance(ended.reason, str), "reason")
+            _require(isinstance(ended.returncode, int | None), "returncode")
+            _require(_is_time(ended.time), "time")
+            return ended
         except (TypeError, KeyError, ValueError) as error:
-            raise InvalidRunFolder(f"{self.exit_file} is not an exit record: {error}") from None
+            shown = f"{printable(self.exit_file)} is not an exit record: {printable(error)}"
+            raise InvalidRunFolder(shown) from None
+
+    def open(self, name: str) -> BinaryIO:
+        """Opens a plain file of the folder, by its path relative to it, for reading.
+
+        Raises `FileNotFoundError`, or `InvalidRunFolder` for a path that leads out of the folder,
+        a link, a pipe, or what else is no file of its own.
+        """
+        return open_inside(self.path, name)
+
+    def check_plain(self) -> None:
+        """Raises `InvalidRunFolder` if writing into the folder could change, or wait for, anything
+        outside it."""
+        require_plain_tree(self.path, ignore=self.compile_cache.name)
 
     def write_spec(self, spec: RunSpec) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.spec_file, spec.to_json())
+        """Makes the folder, unless it is there, so that others never see it without its spec."""
+        if self.path.exists():
+            write_atomically(self.spec_file, spec.to_json())
+            return
+        beside = self.path.with_name(f".{self.run_id}")
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            write_atomically(beside / self.spec_file.name, spec.to_json())
+            os.rename(beside, self.path)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
 
     def write_claim(self, claim: Claim) -> None:
         write_atomically(self.claim_file, json.dumps(asdict(claim), indent=2) + "\n")
 
-    def write_exit(self, state: RunState, reason: str, returncode: int | None) -> None:
-        record = Exit(state=state, reason=reason, returncode=returncode, time=time.time())
-        write_atomically(self.exit_file, json.dumps(asdict(record), indent=2) + "\n")
+    def write_exit(self, ended: Exit) -> None:
+        write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
+
+    def drop_leftovers(self) -> None:
+        """Removes what nobody needs once the process has ended: its compile caches, and files that
+        it did not get to write to their end."""
+        shutil.rmtree(self.compile_cache, ignore_errors=True)
+        if not self.artifacts.is_symlink():
+            for parent, _folders, files in os.walk(self.artifacts):
+                for name in files:
+                    if name.endswith(UNFINISHED):
+                        with suppress(OSError):
+                            os.unlink(Path(parent, name))
 
     def inherit_cache(self, other: "RunDir") -> None:
         """Takes over the compile caches that another run left, if it left any."""
@@ -166,67 +246,114 @@ class RunDir:
     @property
     def has_checkpoint(self) -> bool:
         """Whether a run that ended early could go on from somewhere."""
-        return any(self.checkpoints.glob("*.pt"))
+        try:
+            return any(file.endswith(".pt") for file in os.listdir(self.checkpoints))
+        except OSError:
+            return False
 
     def reopen(self) -> None:
         """Puts aside how the run was claimed and ended, so that it waits in the queue again.
 
         All that it recorded stays; it will go on from its latest checkpoint.
         """
+        self.check_plain()
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         aside = self.attempts / str(self.attempt)
         aside.mkdir(parents=True)
         # The claim last: without it the run is queued.
         for file in (self.cancel_file, self.exit_file, self.claim_file):
-            if file.exists():
+            if os.path.lexists(file):
                 os.replace(file, aside / file.name)
 
     def request_cancel(self) -> None:
-        self.cancel_file.touch()
+        with suppress(FileExistsError):
+            self.cancel_file.touch(exist_ok=False)
 
     @property
     def cancel_requested(self) -> bool:
-        return self.cancel_file.exists()
+        return os.path.lexists(self.cancel_file)
 
     @property
     def state(self) -> RunState:
-        """Derived from exit.json, claim.json, the cancel marker and the living processes."""
+        return self.standing.state
+
+    @property
+    def standing(self) -> Standing:
+        """Derived from exit.json, claim.json, the cancel marker and the living processes.
+
+        Raises nothing for what the folder holds: a run whose records cannot be read is lost.
+        """
+        try:
+            return self._standing()
+        except InvalidRunFolder as error:
+            return Standing(state=RunState.LOST, reason=str(error))
+
+    def _standing(self) -> Standing:
         ended = self.read_exit()
         if ended is not None:
-            return ended.state
+            return self._after(ended)
         claim = self.read_claim()
         if claim is None:
-            return RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
+            state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
+            return Standing(state=state)
         if not claim.is_from_this_host:
-            return RunState.ELSEWHERE
+            return Standing(state=RunState.ELSEWHERE, claimed=claim.time)
         # Between the end of a run and its exit.json the supervisor is alive and about to write it.
         if claim.process.is_alive or claim.supervisor.is_alive:
-            return RunState.RUNNING
+            return Standing(state=RunState.RUNNING, claimed=claim.time)
         # exit.json may have been written between the first look and this one.
         ended = self.read_exit()
-        return RunState.LOST if ended is None else ended.state
+        lost = Standing(state=RunState.LOST, claimed=claim.time)
+        return lost if ended is None else self._after(ended)
+
+    def _after(self, ended: Exit) -> Standing:
+        try:
+            claim = self.read_claim()
+        except InvalidRunFolder:
+            claim = None  # How it ended is known, and only since when it ran is not.
+        claimed = None if claim is None else claim.time
+        return Standing(
+            state=ended.state, reason=ended.reason, claimed=claimed, ended=float(ended.time)
+        )
 
     def log_tail(self, num_lines: int = 40) -> str:
         """The last lines of output.log, or an empty text."""
         try:
-            with self.output_file.open("rb") as log:
+            with self.open(self.output_file.name) as log:
                 log.seek(0, os.SEEK_END)
                 log.seek(max(0, log.tell() - 500 * num_lines))
-                text = log.read().decode(errors="replace")
+                text = log.read(500 * num_lines).decode(errors="replace")
         except FileNotFoundError:
             return ""
         return "\n".join(text.splitlines()[-num_lines:])
 
     def _read_json(self, path: Path) -> dict[str, Any] | None:
         try:
-            content = json.loads(path.read_text())
+            content = parse(read_document(self.path, path.name))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise InvalidRunFolder(f"{path} cannot be read: {error}") from None
+        except ValueError as error:
+            why = f"cannot be read: {printable(error)}"
+            raise InvalidRunFolder(f"{printable(path)} {why}") from None
         if not isinstance(content, dict):
-            raise InvalidRunFolder(f"{path} holds {content!r}; an object was expected")
+            found = f"holds {printable(repr(content), 100)}; an object was expected"
+            raise InvalidRunFolder(f"{printable(path)} {found}")
         return content
+
+
+@lru_cache(maxsize=10_000)
+def _spec_at(folder: Path, *version: int) -> RunSpec:
+    """spec.json is written once, yet asked for whenever somebody looks at the queue."""
+    return RunSpec.from_json(read_document(folder, "spec.json"))
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
+
+
+def _require(condition: bool, field: str) -> None:
+    if not condition:
+        raise ValueError(f"its {field} is none")
 
 
 class DataDir:
@@ -244,15 +371,28 @@ class DataDir:
         return RunDir(self.runs / run_id)
 
     def run_dirs(self) -> Iterator[RunDir]:
-        """All run folders that hold a spec, oldest experiment first."""
-        try:
-            names = sorted(entry.name for entry in os.scandir(self.runs) if entry.is_dir())
-        except FileNotFoundError:
-            return
-        for name in names:
-            run_dir = self.run_dir(name)
-            if run_dir.spec_file.exists():
-                yield run_dir
+        """All folders that may be run folders, oldest experiment first, whatever they hold."""
+        return run_dirs(self.runs)
+
+
+def run_dirs(parent: Path) -> Iterator[RunDir]:
+    """All folders in `parent` that may be run folders, by name, whatever they hold."""
+    try:
+        with os.scandir(parent) as entries:
+            names = sorted(entry.name for entry in entries if _may_be_run_folder(entry))
+    except OSError:  # There is none yet, or none that can be read.
+        return
+    for name in names:
+        yield RunDir(parent / name)
+
+
+def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere may have been one: it is told of, not passed over."""
+    try:
+        is_folder = entry.is_dir()
+    except OSError:  # a link to itself
+        is_folder = True
+    return (is_folder or entry.is_symlink()) and not entry.name.startswith(".")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -8,10 +8,13 @@ make a difference. docs/decisions/stopping-by-width.md has the measurements behi
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
+from runner.errors import RunnerError
 from runner.events import read_events
 from runner.run_dir import RunDir
 from runner.spec import ExperimentSpec, SpeedSpec
@@ -109,11 +112,19 @@ class JournalWatch:
     def reason(self, living: Collection[RunDir]) -> str | None:
         """Why the next round shall be the last one; None if measuring goes on."""
         for run, offset in self._offsets.items():
-            events, self._offsets[run] = read_events(run.events_file, offset)
-            for event in events:
-                if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):
-                    self._rule.add(self._labels[run], event["round"], event["seconds"])
+            # What a journal says that no run wrote stops nothing; its rows are left out.
+            with suppress(RunnerError):
+                events, self._offsets[run] = read_events(run.events_file, offset)
+                for event in events:
+                    with suppress(KeyError, TypeError, ValueError):
+                        self._take(self._labels[run], event)
         return self._rule.reason([self._labels[run] for run in living])
+
+    def _take(self, label: str, event: Mapping[str, Any]) -> None:
+        if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):
+            seconds = float(event["seconds"])
+            if 0 < seconds < math.inf:
+                self._rule.add(label, int(event["round"]), seconds)
 
 
 def width_of_median(ratios: Sequence[float]) -> float | None:

@@ -1,14 +1,16 @@
 """The supervisor: one per data folder, works off the queue, outlives browser and dashboard."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
 
 from runner.errors import RunnerError
+from runner.exit_records import ExitRecords, say
 from runner.locks import FileLock
 from runner.process import kill_abandoned
-from runner.queue import experiments
-from runner.race import Race, record_exit
+from runner.queue import Experiment, experiments
+from runner.race import Race
 from runner.run_dir import DataDir, RunDir, RunState
 
 WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
@@ -30,43 +32,46 @@ def supervise(data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND) -> boo
     lock = FileLock(data_dir.supervisor_lock)
     if not _acquire(lock):
         return False
+    work = _Work(data_dir, command)
     while True:
         with lock:
-            close_lost(data_dir)
-            _work(data_dir, command)
+            close_lost(data_dir, work.exits)
+            work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
-        if not _has_work(data_dir) or not _acquire(lock):
+        if work.next() is None or not _acquire(lock):
             return True
 
 
-def close_lost(data_dir: DataDir) -> None:
+def close_lost(data_dir: DataDir, exits: ExitRecords) -> None:
     """Closes what an earlier supervisor left open.
 
     The caller holds the lock, so no other supervisor lives: every claim of this machine without an
     exit record is an orphan. One that still runs is killed. Those with a checkpoint wait in the
-    queue again, all others are recorded as lost. Run folders whose spec cannot be read are recorded
-    as failed.
+    queue again, all others are recorded as lost. Run folders that cannot be read are recorded as
+    failed.
     """
     for run in data_dir.run_dirs():
+        # Whatever one folder holds, the others are looked after.
         try:
-            if run.exit_file.exists():
+            if not run.spec_file.exists() or run.read_exit() is not None:
                 continue
             claim = run.read_claim()
             if claim is None:
                 run.read_spec()
             elif claim.is_from_this_host:
-                kill_abandoned(claim.process)
-                _close_orphan(run)
-        except RunnerError as error:
-            record_exit(run, RunState.FAILED, str(error), None)
+                kill_abandoned(claim.process, str(run.path))
+                _close_orphan(run, exits)
+        except (RunnerError, OSError) as error:
+            if not os.path.lexists(run.exit_file):
+                exits.write(run, RunState.FAILED, str(error), None)
 
 
-def _close_orphan(run: RunDir) -> None:
+def _close_orphan(run: RunDir, exits: ExitRecords) -> None:
     if run.has_checkpoint and run.attempt < MAX_ATTEMPTS and not run.cancel_requested:
-        print(f"{run.run_id}: lost; it will go on from its latest checkpoint", flush=True)  # noqa: T201
+        say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
         run.reopen()
     else:
-        record_exit(run, RunState.LOST, "its process and supervisor vanished", None)
+        exits.write(run, RunState.LOST, "its process and supervisor vanished", None)
 
 
 def _acquire(lock: FileLock) -> bool:
@@ -78,18 +83,39 @@ def _acquire(lock: FileLock) -> bool:
     return True
 
 
-def _has_work(data_dir: DataDir) -> bool:
-    return any(experiment.is_queued for experiment in experiments(data_dir))
+class _Work:
+    """Works off the queue, and remembers what cannot be."""
+
+    def __init__(self, data_dir: DataDir, command: Sequence[str]) -> None:
+        self.exits = ExitRecords()
+        self._data_dir = data_dir
+        self._command = command
+        self._given_up: set[tuple[str, int]] = set()
+        """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
+
+    def do(self) -> None:
+        """Returns once nothing has been queued for a while, and all is recorded."""
+        idle_since = time.monotonic()
+        while True:
+            self.exits.write_owed()
+            queued = self.next()
+            if queued is not None:
+                Race(self._data_dir, queued, self._command, self.exits).run()
+                self._given_up.update(_waiting(queued))
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:
+                return
+            else:
+                time.sleep(POLL_SECONDS)
+
+    def next(self) -> Experiment | None:
+        """The oldest experiment of which a run waits to be started."""
+        for experiment in experiments(self._data_dir):
+            if not _waiting(experiment) <= self._given_up:
+                return experiment
+        return None
 
 
-def _work(data_dir: DataDir, command: Sequence[str]) -> None:
-    idle_since = time.monotonic()
-    while True:
-        queued = next((one for one in experiments(data_dir) if one.is_queued), None)
-        if queued is not None:
-            Race(data_dir, queued, command).run()
-            idle_since = time.monotonic()
-        elif time.monotonic() - idle_since > LINGER_SECONDS:
-            return
-        else:
-            time.sleep(POLL_SECONDS)
+def _waiting(experiment: Experiment) -> set[tuple[str, int]]:
+    runs = (run for run in experiment.runs if run.state is RunState.QUEUED)
+    return {(run.run_id, run.attempt) for run in runs}

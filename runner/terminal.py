@@ -1,18 +1,39 @@
 """Live progress of an experiment on a terminal: one line per run, redrawn in place."""
 
+import os
+import signal
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 
 from runner.progress import RunProgress
 from runner.queue import Experiment
 from runner.run_dir import RunState
+from runner.texts import printable
 
 REFRESH_SECONDS = 0.5
 PLAIN_REFRESH_SECONDS = 5.0
 BAR_WIDTH = 20
 MAX_ERROR_CHARACTERS = 100
+
+
+def ends_quietly(main: Callable[[], int]) -> int:
+    """Exit status of a command whose reader may close the pipe, as `| head` does: then that of
+    programs which SIGPIPE ends, and not a word."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            return main()
+        finally:  # also after --help, which ends otherwise
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at the end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def watch(experiment: Experiment) -> None:
@@ -68,7 +89,8 @@ def _line(label: str, run: RunProgress) -> str:
             f"accuracy {100 * value:.1f} %" if name == "accuracy" else f"held-out {value:.4f}"
         )
     if said := run.error or run.stopped:
-        parts.append(textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ..."))
+        short = textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ...")
+        parts.append(printable(short))
     return "  ".join(parts)
 
 
@@ -77,4 +99,4 @@ def _doing(run: RunProgress) -> str:
         return run.state.replace("_", " ")
     if run.compiling_since is not None:
         return f"compiling {time.time() - run.compiling_since:.0f} s"
-    return run.phase or "starting"
+    return printable(run.phase, limit=16) or "starting"

@@ -30,6 +30,7 @@ from pathlib import Path
 from runner.conditions import Condition, add_fail_if
 from runner.queue import PROJECT_ROOT
 from runner.run_dir import DataDir, RunState
+from runner.terminal import ends_quietly
 from storage import correctness_report, gate, latency, queries, suite_report
 from storage.comparison import compare
 from storage.correctness import checks
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status: int = options.execute(DataDir(options.data_folder), options)
         return status
+    except BrokenPipeError:
+        raise
     except (StoreError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return BAD_INPUT
@@ -173,4 +176,4 @@ def _open(data_dir: DataDir) -> Store:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends_quietly(main))

@@ -1,19 +1,25 @@
 """Looks at the run folders: which there are, how they stand, what their journals gained."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.errors import InvalidRunFolder, RunnerError
+from runner.errors import RunnerError
 from runner.events import read_complete_lines
-from runner.run_dir import RunDir, RunState
+from runner.inside import size_inside
+from runner.queue import agreed_spec, check_membership
+from runner.run_dir import RunDir, RunState, run_dirs
+from runner.spec import ExperimentSpec
+from runner.texts import printable
 
 MAX_TICK_BYTES = 16_000_000
 """Journal bytes after which a look stops reading; well under a second of work for the database.
 It is also the longest line that is read, and so stays below DuckDB's 16 MiB for one object."""
 
+MAX_MESSAGE = 1_000
+"""Characters that are kept of what is wrong with a folder."""
 REASONS = {
     RunState.LOST: "its process vanished without a word",
     RunState.ELSEWHERE: "claimed on another machine; how it goes on cannot be seen from here",
@@ -60,47 +66,54 @@ def run_folders(runs: Path, examples: Path | None) -> dict[str, tuple[RunDir, st
 
     Folders of the same name are copies of the same run; then the local one counts.
     """
-    groups = _folders(examples) if examples else ()
-    shipped = {run.name: (RunDir(run), "example") for group in groups for run in _folders(group)}
-    return shipped | {run.name: (RunDir(run), "local") for run in _folders(runs)}
-
-
-def _folders(parent: Path) -> Iterator[Path]:
-    try:
-        with os.scandir(parent) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    except OSError:
-        return
-    for name in names:
-        yield parent / name
+    groups = run_dirs(examples) if examples else ()
+    shipped = {run.run_id: (run, "example") for group in groups for run in run_dirs(group.path)}
+    return shipped | {run.run_id: (run, "local") for run in run_dirs(runs)}
 
 
 def look(folders: Mapping[str, tuple[RunDir, str]], known: Mapping[str, Progress]) -> Look:
     """Reads what is new since `known`. A run that has ended costs a size check."""
     seen = Look()
+    agreed = _Agreed(run_dir for run_dir, _origin in folders.values())
     for run_id, (run_dir, origin) in folders.items():
         before = known.get(run_id)
         description = None
         try:
             if before is None or before.folder != str(run_dir.path):
-                description = _describe(run_dir, origin)
+                description = _describe(run_dir, origin, agreed)
                 before = Progress(run_id=run_id, folder=str(run_dir.path))
             # The state first: once it is final, the journal read after it is complete.
             now = _refresh(before, run_dir)
             seen.progress[run_id] = _read_journal(seen, now, run_dir)
         # A foreign folder may hold anything, and must not keep the others from being read.
-        except (RunnerError, OSError, TypeError, ValueError) as error:
-            seen.unreadable[str(run_dir.path)] = str(error)
+        except (RunnerError, OSError) as error:
+            seen.unreadable[printable(run_dir.path)] = printable(error, MAX_MESSAGE)
             continue
         if description is not None:
             seen.new_runs.append(description)
     return seen
 
 
-def _describe(run_dir: RunDir, origin: str) -> dict[str, Any]:
-    if not run_dir.spec_file.exists():
-        raise InvalidRunFolder(f"{run_dir.path} holds no spec.json, so it is not a run folder")
+class _Agreed:
+    """What most folders of an experiment say that it is, read when it is first asked for."""
+
+    def __init__(self, run_dirs: Iterable[RunDir]) -> None:
+        self._run_dirs = run_dirs
+        self._folders: dict[str, list[RunDir]] = {}
+        self._specs: dict[str, ExperimentSpec | None] = {}
+
+    def spec(self, experiment_id: str) -> ExperimentSpec | None:
+        if not self._folders:
+            for run in self._run_dirs:
+                self._folders.setdefault(run.run_id.partition(".")[0], []).append(run)
+        if experiment_id not in self._specs:
+            self._specs[experiment_id] = agreed_spec(self._folders[experiment_id])
+        return self._specs[experiment_id]
+
+
+def _describe(run_dir: RunDir, origin: str, agreed: _Agreed) -> dict[str, Any]:
     spec = run_dir.read_spec()
+    check_membership(spec, agreed.spec(spec.experiment_id))
     return {
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
@@ -120,32 +133,28 @@ def _refresh(before: Progress, run_dir: RunDir) -> Progress:
     stamp = _written(run_dir.exit_file)
     if stamp is not None and stamp == before.exit_stamp:
         return before
-    ended = run_dir.read_exit()
-    claim = run_dir.read_claim()
-    state = run_dir.state if ended is None else ended.state
+    stands = run_dir.standing
     return replace(
         before,
-        state=str(state),
-        reason=REASONS.get(state) if ended is None else str(ended.reason),
-        claimed=None if claim is None else float(claim.time),
-        ended=None if ended is None else float(ended.time),
-        exit_stamp=stamp,
+        state=str(stands.state),
+        reason=stands.reason or REASONS.get(stands.state),
+        claimed=stands.claimed,
+        ended=stands.ended,
+        # A record that could not be read is looked at again.
+        exit_stamp=stamp if stands.ended is not None else None,
     )
 
 
 def _written(file: Path) -> int | None:
     try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
+        return os.lstat(file).st_mtime_ns
+    except OSError:
         return None
 
 
 def _read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     """Takes the journal's new whole lines, unless the look is full; returns the new offset."""
-    try:
-        size = run_dir.events_file.stat().st_size
-    except FileNotFoundError:
-        size = 0
+    size = size_inside(run_dir.path, run_dir.events_file.name)
     if size < run.journal_offset:
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.process import ProcessIdentity
-from runner.run_dir import Claim, RunDir, RunState
+from runner.run_dir import Claim, Exit, RunDir, RunState
 from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from runner.worker.event_log import EventLog
 
@@ -196,7 +196,7 @@ class Recording:
         """Closes the journal and records the end, as the supervisor does."""
         self.log.append("phase", phase="done")
         self.log.close()
-        self.run.write_exit(state, reason, 0 if state is RunState.FINISHED else 1)
+        self.run.write_exit(Exit.now(state, reason, 0 if state is RunState.FINISHED else 1))
         return self.run
 
 

@@ -15,7 +15,7 @@ import pytest
 from runner.errors import RunnerError
 from runner.events import read_events
 from runner.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, resume, submit
-from runner.run_dir import DataDir, RunDir, RunState
+from runner.run_dir import DataDir, Exit, RunDir, RunState
 from runner.spec import CheckpointSpec, DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
 from runner.user_code import CODE_VARIABLE
 from tests.loop import of_kind
@@ -148,7 +148,7 @@ def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
 ) -> None:
     experiment_id = submit(data_dir, experiment())
     found = find_experiment(data_dir, experiment_id)
-    found.runs[0].write_exit(RunState.LOST, "its process and supervisor vanished", None)
+    found.runs[0].write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
     with pytest.raises(RunnerError, match="none of those that ended early has a checkpoint"):
         resume(found)
 
@@ -159,6 +159,6 @@ def test_a_cancelled_run_with_a_checkpoint_waits_in_the_queue_again(data_dir: Da
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / "step-00000007.pt").touch()
     run.request_cancel()
-    run.write_exit(RunState.CANCELLED, "stopped on request", 75)
+    run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
     assert resume(found) == ["baseline"]
     assert run.state is RunState.QUEUED and not run.cancel_requested

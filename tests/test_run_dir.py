@@ -13,7 +13,7 @@ from runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownE
 from runner.locks import FileLock, is_locked
 from runner.process import ProcessIdentity
 from runner.queue import find_experiment, new_experiment_id, submit
-from runner.run_dir import Claim, DataDir, RunDir, RunState, write_atomically
+from runner.run_dir import Claim, DataDir, Exit, RunDir, RunState, write_atomically
 from runner.spec import ExperimentSpec
 
 HERE = ProcessIdentity.of(os.getpid())
@@ -41,7 +41,7 @@ def claim(process: ProcessIdentity, supervisor: ProcessIdentity, host: str = "")
         (lambda run: run.write_claim(claim(GONE, HERE)), RunState.RUNNING),
         (lambda run: run.write_claim(claim(GONE, GONE)), RunState.LOST),
         (lambda run: run.write_claim(claim(GONE, GONE, "elsewhere")), RunState.ELSEWHERE),
-        (lambda run: run.write_exit(RunState.TIMEOUT, "too long", -15), RunState.TIMEOUT),
+        (lambda run: run.write_exit(Exit.now(RunState.TIMEOUT, "too long", -15)), RunState.TIMEOUT),
     ],
 )
 def test_the_state_follows_from_the_files(
@@ -72,11 +72,12 @@ def test_a_specification_that_is_no_json_is_named(run: RunDir) -> None:
         run.read_spec()
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"state": "asleep"}', "{"])
-def test_an_exit_record_that_is_none_is_named(run: RunDir, content: str) -> None:
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"state": "asleep"}', "{"])
+def test_a_run_whose_exit_record_is_none_is_lost_and_the_reason_names_the_file(
+    run: RunDir, content: str
+) -> None:
     run.exit_file.write_text(content)
-    with pytest.raises(InvalidRunFolder, match=r"exit\.json"):
-        _ = run.state
+    assert run.state is RunState.LOST and "exit.json" in str(run.standing.reason)
 
 
 def test_the_log_tail_is_the_end_of_the_output(run: RunDir) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import runner.race
+import runner.racer
 import runner.supervisor
 from runner.errors import InvalidSpec
 from runner.events import read_events
@@ -22,7 +22,7 @@ from tests.test_supervisor import FAKE_WORKER
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(runner.race, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(runner.racer, "GRACE_SECONDS", 1.0)
 
 
 def experiment(*backends: str, **speed: float) -> ExperimentSpec:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from runner.spec import ExperimentSpec, ModelSpec
 from storage.__main__ import main
 from storage.comparison import compare
@@ -400,7 +400,9 @@ def test_exit_status_1_when_a_run_did_not_finish(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record_experiment(data_dir.runs, SPEC)
-    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(RunState.TIMEOUT, "too slow", None)
+    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
+        Exit.now(RunState.TIMEOUT, "too slow", None)
+    )
     assert run_main(data_dir) == 1
     assert "warning: control did not finish: timeout, too slow" in capsys.readouterr().out
 
@@ -417,7 +419,9 @@ def test_exit_status_2_for_an_unknown_experiment_or_folder(
 
 def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC, backend_offset=1.0)
-    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(RunState.TIMEOUT, "too slow", None)
+    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
+        Exit.now(RunState.TIMEOUT, "too slow", None)
+    )
     assert run_main(data_dir) == 3  # which outranks the control's time limit
 
 

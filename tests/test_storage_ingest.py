@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.process import ProcessIdentity
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from storage import folders, queries
 from storage.store import Store
 from tests.journals import (
@@ -256,7 +256,7 @@ def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataD
         assert "is required" in broken["message"][1]
         assert "no spec.json" in broken["message"][2]
         assert queries.list_runs(store, EXPERIMENT_ID)["label"].tolist() == ["baseline", "inductor"]
-        damaged.write_exit(RunState.FINISHED, "repaired", 0)
+        damaged.write_exit(Exit.now(RunState.FINISHED, "repaired", 0))
         shutil.rmtree(data_dir.runs / "notes")
         store.ingest()
         assert [Path(f).name for f in queries.unreadable(store)["folder"]] == ["nonsense"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from runner.process import ProcessIdentity
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from storage import queries
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording
@@ -158,7 +158,7 @@ def test_a_run_that_had_ended_and_is_resumed_runs_again_until_it_ends_anew(
     data_dir: DataDir,
 ) -> None:
     run = Recording(data_dir.runs, "inductor").claim()
-    run.run.write_exit(RunState.LOST, "its process and supervisor vanished", None)
+    run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
     with Store.open(data_dir) as store:
 
         def state() -> str:
@@ -169,9 +169,9 @@ def test_a_run_that_had_ended_and_is_resumed_runs_again_until_it_ends_anew(
         run.run.exit_file.unlink()
         run.claim(ProcessIdentity.of(os.getpid()))
         assert state() == "running"
-        run.run.write_exit(RunState.FAILED, "exit status 1", 1)
+        run.run.write_exit(Exit.now(RunState.FAILED, "exit status 1", 1))
         assert state() == "failed"
-        run.run.write_exit(RunState.FINISHED, "all steps done", 0)
+        run.run.write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
         assert state() == "finished"
 
 

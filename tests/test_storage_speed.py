@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.repeat_trials import trials
 from runner.conditions import Condition
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from storage.__main__ import exit_status
 from storage.comparison import compare
 from storage.exchange.rows import rows
@@ -111,7 +111,7 @@ def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataD
     run = next(one for one in data_dir.run_dirs() if one.path == folder)
     lines = run.events_file.read_text().splitlines(keepends=True)
     run.events_file.write_text("".join(lines[:8]))
-    run.write_exit(RunState.FAILED, "it broke", 1)
+    run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
     comparison = compared(data_dir)
     eager = result(comparison, "eager")
     assert eager.state == "failed"

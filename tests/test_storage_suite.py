@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from runner.spec import ExperimentSpec, ModelSpec
 from storage import queries
 from storage.__main__ import main
@@ -196,7 +196,7 @@ def test_what_is_kept_of_a_cell_gives_way_to_what_comes_in(
     with Store.in_memory(data_dir) as store:
         assert [one.is_over for one in outcomes(store, "now")] == [False]
         for run in data_dir.run_dirs():
-            run.write_exit(RunState.FAILED, "as the test says", 1)
+            run.write_exit(Exit.now(RunState.FAILED, "as the test says", 1))
         store.ingest_all()
         assert [one.status for one in outcomes(store, "now")] == ["model_fail_to_load"]
 

@@ -9,7 +9,7 @@ import pytest
 from runner import cli
 from runner.errors import InvalidSpec
 from runner.queue import experiments, submit
-from runner.run_dir import DataDir, RunState
+from runner.run_dir import DataDir, Exit, RunState
 from runner.spec import ExperimentSpec
 from runner.suite_command import read_cells
 from runner.suites import SUITES
@@ -165,7 +165,7 @@ def command(data_dir: DataDir, *arguments: str) -> int:
 def end_all(data_dir: DataDir, experiment_id: str, state: RunState) -> None:
     (experiment,) = [e for e in experiments(data_dir) if e.experiment_id == experiment_id]
     for run in experiment.runs:
-        run.write_exit(state, "as the test says", 0)
+        run.write_exit(Exit.now(state, "as the test says", 0))
 
 
 def test_asking_again_queues_only_what_is_missing_or_failed(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import runner.race
+import runner.racer
 import runner.supervisor
 from runner.events import read_events
 from runner.process import ProcessIdentity
@@ -37,7 +37,7 @@ supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.fake_worker"))
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(runner.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(runner.race, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(runner.racer, "GRACE_SECONDS", 1.0)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def has_open_work(folder: DataDir) -> bool:
     """Whether a run is queued, or claimed on this machine and not closed."""
     open_states = (RunState.QUEUED, RunState.RUNNING, RunState.LOST)
     return any(
-        run.state in open_states and run.read_exit() is None
+        run.state in open_states and not run.exit_file.exists()
         for experiment in experiments(folder)
         for run in experiment.runs
     )

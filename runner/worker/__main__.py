@@ -9,7 +9,7 @@ from runner.cpus import cpu_allowance
 from runner.errors import RunnerError
 from runner.exits import WorkerExit, explain
 from runner.process import ProcessIdentity
-from runner.run_dir import Claim, RunDir
+from runner.run_dir import Claim, Exit, RunDir
 from runner.spec import RunSpec
 from runner.turns import TURN_PIPES_VARIABLE
 from runner.worker.event_log import EventLog
@@ -32,7 +32,7 @@ def main() -> int:
         return 2
     run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
     status = _work(run)
-    run.write_exit(*explain(status), status)
+    run.write_exit(Exit.now(*explain(status), status))
     return status
 
 

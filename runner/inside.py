@@ -1,0 +1,114 @@
+"""Opens plain files inside a run folder, and nothing else, on whatever word.
+
+A run folder may have come from anywhere, and what it holds may be anything: a link out of the
+folder, a pipe that nobody writes to, a device. Every path is walked part by part without following
+links, and only regular files are opened.
+"""
+
+import errno
+import os
+import stat
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from runner.errors import InvalidRunFolder
+from runner.texts import printable
+
+MAX_DOCUMENT_BYTES = 4_000_000
+"""Longest specification, claim or exit record that is read; real ones have a few thousand."""
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def open_inside(folder: Path, name: str) -> BinaryIO:
+    """Opens the file `name`, a path relative to `folder`, for reading.
+
+    Raises `FileNotFoundError` if there is none, and `InvalidRunFolder`, naming the file, if it is
+    no plain file inside the folder or cannot be read. The folder itself may be a link.
+    """
+    shown = printable(folder / name)
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+        raise InvalidRunFolder(f"{shown} is not opened: it lies outside the run folder")
+    try:
+        return _walk(folder, parts, shown)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidRunFolder(f"{shown} cannot be read: {_why(error)}") from None
+
+
+def read_document(folder: Path, name: str) -> str:
+    """The whole text of a small file; raises what `open_inside` raises."""
+    shown = printable(folder / name)
+    with open_inside(folder, name) as file:
+        content = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        limit = f"{MAX_DOCUMENT_BYTES:,} bytes"
+        raise InvalidRunFolder(f"{shown} cannot be read: it has more than {limit}")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRunFolder(f"{shown} cannot be read: it is not UTF-8 text ({error})") from None
+
+
+def size_inside(folder: Path, name: str) -> int:
+    """Bytes of a plain file directly in `folder`, 0 if there is none; else `InvalidRunFolder`."""
+    try:
+        found = os.lstat(folder / name)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        shown = printable(folder / name)
+        raise InvalidRunFolder(f"{shown} cannot be read: {_why(error)}") from None
+    _require_plain(found.st_mode, printable(folder / name))
+    return found.st_size
+
+
+def require_plain_tree(folder: Path, ignore: str) -> None:
+    """Raises `InvalidRunFolder` if the folder holds anything but plain files and folders, so that
+    whoever writes there writes nowhere else. What is below the folder `ignore` is not looked at."""
+    for parent, folders, files in os.walk(folder):
+        if Path(parent) == folder and ignore in folders:
+            folders.remove(ignore)
+            files.append(ignore)
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISDIR(mode):
+                _require_plain(mode, printable(path))
+
+
+def _walk(folder: Path, parts: tuple[str, ...], shown: str) -> BinaryIO:
+    with ExitStack() as opened:
+        directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        opened.callback(os.close, directory)
+        for part in parts[:-1]:
+            directory = os.open(part, READ | os.O_DIRECTORY, dir_fd=directory)
+            opened.callback(os.close, directory)
+        file = os.open(parts[-1], READ | os.O_NONBLOCK, dir_fd=directory)
+        try:
+            _require_plain(os.fstat(file).st_mode, shown)
+        except InvalidRunFolder:
+            os.close(file)
+            raise
+        return os.fdopen(file, "rb")
+
+
+KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def _require_plain(mode: int, shown: str) -> None:
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        raise InvalidRunFolder(f"{shown} is {kind}; a run folder holds plain files")
+
+
+def _why(error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    is_link = error.errno == errno.ELOOP
+    return "there is a link on the way" if is_link else error.strerror or str(error)
