@@ -65,7 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
-        store.ingest_all()
         comparison = compare(store, options.experiment)
         if comparison.spec.scenario == "accuracy":
             found = checks(store, options.experiment, comparison.spec)
@@ -81,7 +80,6 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
-        store.ingest_all()
         found = outcomes(store, options.suite_run)
         earlier = options.against and outcomes(store, options.against)
         runs = queries.list_suite_runs(store)
@@ -95,7 +93,6 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
-        store.ingest_all()
         is_suite = options.experiment in set(queries.list_suite_runs(store)["suite_run"])
         formats = SUITE_FORMATS if is_suite else FORMATS
         text = formats[options.format](store, options.experiment)
@@ -168,11 +165,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _open(data_dir: DataDir) -> Store:
-    """The data folder's database, or one in memory while somebody else owns it."""
+    """All run folders: in the data folder's database, or in one in memory while somebody else owns
+    it or it cannot be written."""
     try:
-        return Store.open(data_dir, EXAMPLES)
+        store = Store.open(data_dir, EXAMPLES)
     except StoreError:
         return Store.in_memory(data_dir, EXAMPLES)
+    try:
+        store.ingest_all()
+    except StoreError:
+        store.close()
+        return Store.in_memory(data_dir, EXAMPLES)
+    return store
 
 
 if __name__ == "__main__":

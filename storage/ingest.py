@@ -5,10 +5,9 @@ resumption takes back, and commits rows and new byte offsets in one transaction.
 killed leaves no trace; the next one reads the same bytes again.
 """
 
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -16,35 +15,16 @@ import pandas as pd
 
 from runner.run_dir import RunDir
 from storage.folders import Look, Progress, look
+from storage.journal_rows import (
+    EVENT_TABLES,
+    Columns,
+    Cursor,
+    event_columns,
+    journal_files,
+    mend_slices,
+    reader,
+)
 from storage.resumption import take_back
-
-EVENT_TABLES = {
-    "phase": "phases",
-    "environment": "environments",
-    "workload": "workloads",
-    "compile_started": "compile_starts",
-    "compile_ended": "compile_ends",
-    "compile_metrics": "compile_metrics",
-    "compile_cache": "compile_caches",
-    "graph_break": "graph_breaks",
-    "step": "steps",
-    "block": "blocks",
-    "device": "device_samples",
-    "evaluation": "evaluations",
-    "checkpoint": "checkpoints",
-    "resumed": "resumptions",
-    "gradient_statistics": "gradient_statistics",
-    "prediction": "predictions",
-    "value": "own_values",
-    "stopped": "stops",
-    "source": "sources",
-    "accuracy": "accuracy_tensors",
-    "accuracy_status": "accuracy_statuses",
-    "error": "errors",
-}
-"""Kind of event to its table, whose columns name the fields to read."""
-
-Cursor = duckdb.DuckDBPyConnection
 
 
 def run_tick(cursor: Cursor, folders: Mapping[str, tuple[RunDir, str]]) -> tuple[int, bool]:
@@ -57,14 +37,26 @@ def run_tick(cursor: Cursor, folders: Mapping[str, tuple[RunDir, str]]) -> tuple
     changed = [row for run_id, row in seen.progress.items() if row != known.get(run_id)]
     if not gone and not changed and seen.unreadable == dict(known_unreadable):
         return 0, seen.is_full
+    try:
+        num_rows = _commit(cursor, seen, gone, changed)
+    except duckdb.Error:
+        # One line that the database gives up on must not keep all other journals out.
+        if not mend_slices(cursor, seen):
+            raise
+        num_rows = _commit(cursor, seen, gone, changed)
+    return num_rows, seen.is_full
+
+
+def _commit(cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress]) -> int:
     cursor.begin()
     try:
         num_rows = _write(cursor, seen, gone, changed)
         cursor.commit()
     except BaseException:
-        cursor.rollback()
+        with suppress(duckdb.Error):  # A commit that failed has rolled back already.
+            cursor.rollback()
         raise
-    return num_rows, seen.is_full
+    return num_rows
 
 
 def _has_moved(row: Progress, known: Mapping[str, Progress]) -> bool:
@@ -106,11 +98,17 @@ def _delete(cursor: Cursor, table: str, run_ids: list[str]) -> None:
 
 
 def _insert(cursor: Cursor, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    frame = pd.DataFrame(rows, dtype=object)
+    frame = pd.DataFrame([{name: _storable(value) for name, value in row.items()} for row in rows],
+                         dtype=object)  # fmt: skip
     if not frame.empty:
         cursor.register("new_rows", frame)
         cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
         cursor.unregister("new_rows")
+
+
+def _storable(value: Any) -> Any:
+    """DuckDB takes a text that is not Unicode for its own failure, and then answers nobody."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
@@ -119,18 +117,12 @@ def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
     Steps, by far the most rows, go with their few columns straight into their table. All other
     kinds are read once, with all columns that any of them has, and then distributed.
     """
-    tables = _event_columns(cursor)
-    with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        files = [Path(folder, f"{run_id}.ndjson") for run_id in slices]
-        for file, lines in zip(files, slices.values(), strict=True):
-            file.write_bytes(lines)
-        names = [str(file) for file in files]
-        steps = _reader(tables["steps"])
+    tables = event_columns(cursor)
+    with journal_files(slices) as names:
+        steps = reader(tables["steps"])
         num_rows = _insert_kind(cursor, "step", tables["steps"], steps, names)
         merged = {name: column for table in tables.values() for name, column in table.items()}
-        staging = (
-            f"CREATE TEMP TABLE staged AS SELECT * FROM {_reader(merged)} WHERE kind <> 'step'"
-        )
+        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged)} WHERE kind <> 'step'"
         cursor.execute(staging, [names])
     for kind in EVENT_TABLES.keys() - {"step"}:
         num_rows += _insert_kind(cursor, kind, tables[EVENT_TABLES[kind]], "staged")
@@ -138,35 +130,6 @@ def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
     take_back(cursor, [run_id for (run_id,) in resumed])
     cursor.execute("DROP TABLE staged")
     return num_rows
-
-
-Columns = dict[str, tuple[str, bool]]
-"""Name to type and whether a value is required."""
-
-
-def _event_columns(cursor: Cursor) -> dict[str, Columns]:
-    tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
-    query = (
-        "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
-        "WHERE table_name IN (SELECT unnest(?)) AND column_name <> 'run_id'"
-    )
-    for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
-        tables[table][name] = (kind, required)
-    return tables
-
-
-def _reader(columns: Columns) -> str:
-    """SQL that reads journal files, given as its parameter, as a table with these columns.
-
-    Ill-formed lines become rows of NULLs and ill-typed fields NULL. The texts "NaN", "Infinity"
-    and "-Infinity" become numbers in a number column.
-    """
-    types = {"kind": "VARCHAR"} | {name: kind for name, (kind, _) in columns.items()}
-    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
-    return (
-        f"(SELECT * EXCLUDE (filename), parse_filename(filename, true) AS run_id FROM "
-        f"read_ndjson(?, columns={{{listed}}}, ignore_errors=true, filename=true))"
-    )
 
 
 def _insert_kind(

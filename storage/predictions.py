@@ -6,19 +6,31 @@ classes, all answers here are empty. Each function raises `PredictionsUnreadable
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from runner.errors import RunnerError
+from runner.inside import open_inside
+from runner.texts import printable
 from storage.errors import PredictionsUnreadable
 
 LABEL, PREDICTION, LOGITS = "label", "prediction", "logits"
 COMPILED_PREDICTION, COMPILED_LOGITS = "compiled_prediction", "compiled_logits"
 
 
-def confusion(file: Path | str, labels: Sequence[str] | None = None) -> pd.DataFrame:
+@dataclass(frozen=True)
+class PredictionFile:
+    """A file of a run folder, by its path relative to it, as the run's journal names it."""
+
+    folder: Path
+    name: str
+
+
+def confusion(file: PredictionFile, labels: Sequence[str] | None = None) -> pd.DataFrame:
     """How many samples of each label (rows) were given each prediction (columns).
 
     `labels` names the classes in the order of their numbers; without it they keep their numbers.
@@ -38,7 +50,7 @@ def confusion(file: Path | str, labels: Sequence[str] | None = None) -> pd.DataF
     )
 
 
-def disagreements(files: Mapping[str, Path | str], baseline: str) -> pd.DataFrame:
+def disagreements(files: Mapping[str, PredictionFile], baseline: str) -> pd.DataFrame:
     """The samples for which a run's prediction is not the baseline's.
 
     `files` has each run's file by the run's label, all of one split; `baseline` is one of these
@@ -57,7 +69,7 @@ def disagreements(files: Mapping[str, Path | str], baseline: str) -> pd.DataFram
     return table[differs].rename_axis("sample").reset_index()
 
 
-def inference_disagreements(file: Path | str) -> pd.DataFrame:
+def inference_disagreements(file: PredictionFile) -> pd.DataFrame:
     """The samples for which the compiled model predicts another class than the same weights do.
 
     Columns: sample, label, prediction, compiled_prediction, margin, compiled_margin.
@@ -73,15 +85,31 @@ def inference_disagreements(file: Path | str) -> pd.DataFrame:
     return shown.rename_axis("sample").reset_index()
 
 
-def _read(file: Path | str, *columns: str) -> pd.DataFrame:
-    # A file that was copied here may be anything, and pyarrow raises much.
+def _read(file: PredictionFile, *columns: str) -> pd.DataFrame:
+    # A folder that was copied here may hold and name anything, and pyarrow raises much.
     try:
-        return pd.read_parquet(file, columns=list(columns))
-    except (OSError, ValueError, KeyError) as error:
+        with open_inside(file.folder, file.name) as opened:
+            frame = pd.read_parquet(opened, columns=list(columns))
+        for name in columns:
+            if name in (LOGITS, COMPILED_LOGITS):
+                _as_matrix(frame[name])
+            else:
+                frame[name] = pd.to_numeric(frame[name])
+    except (RunnerError, OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         why = str(error).partition("\n")[0]
         raise PredictionsUnreadable(
-            f"{file} is no file of predictions with {', '.join(columns)}: {why}"
+            f"{printable(file.folder / file.name)} is no file of predictions with "
+            f"{', '.join(columns)}: {printable(why)}"
         ) from None
+    return frame
+
+
+def _as_matrix(logits: pd.Series) -> NDArray[np.float64]:
+    """One row per sample; raises `ValueError` or `TypeError` unless all have as many numbers."""
+    values = np.stack(logits.to_list()).astype(float) if len(logits) else np.empty((0, 1))
+    if values.ndim != 2 or not values.shape[1]:
+        raise ValueError("logits are not lists of numbers")
+    return values
 
 
 def _has_classes(frame: pd.DataFrame) -> bool:
@@ -92,7 +120,7 @@ def _margins(logits: pd.Series) -> NDArray[np.float64]:
     """Probability of the likeliest class minus that of the next one, for each row of logits."""
     if logits.empty:
         return np.empty(0)
-    values = np.stack(logits.to_list()).astype(float)
+    values = _as_matrix(logits)
     if values.shape[1] < 2:
         return np.full(len(values), np.nan)
     powers = np.exp(values - values.max(axis=1, keepdims=True))

@@ -18,6 +18,7 @@ import pandas as pd
 
 from runner.locks import FileLock
 from runner.run_dir import DataDir
+from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
 from storage.folders import run_folders
 from storage.ingest import forget_all, run_tick
@@ -55,6 +56,7 @@ class Store:
         `ingest` fills it. Raises `StoreLocked` if another process owns it, `StoreUnusable` if it
         cannot be created.
         """
+        _require_unicode(data_dir)
         lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
         try:
             acquired = lock.try_acquire()
@@ -75,6 +77,7 @@ class Store:
     @classmethod
     def in_memory(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
         """Reads all run folders into a database of its own, beside whoever owns the file."""
+        _require_unicode(data_dir)
         connection = duckdb.connect(":memory:", config=CONFIG)
         _create_schema(connection)
         store = cls(connection, data_dir, examples)
@@ -85,7 +88,8 @@ class Store:
         """Takes in what the run folders gained; returns the number of new event rows.
 
         Reads about 16 MB of journals at most, so that a call takes a fraction of a second; the
-        next call goes on from there.
+        next call goes on from there. Raises `StoreUnusable`, for instance while the disk is full;
+        what was taken in before can still be queried.
         """
         return self._tick()[0]
 
@@ -118,8 +122,15 @@ class Store:
                 self._lock.release()
 
     def _tick(self) -> tuple[int, bool]:
-        with self._ingesting, self._connection.cursor() as cursor:
-            return run_tick(cursor, run_folders(self.data_dir.runs, self._examples))
+        folders = run_folders(self.data_dir.runs, self._examples)
+        try:
+            with self._ingesting, self._connection.cursor() as cursor:
+                return run_tick(cursor, folders)
+        except (OSError, duckdb.Error) as error:
+            raise StoreUnusable(
+                f"{self.data_dir.database_file} cannot take in what the run folders gained, so what "
+                f"is shown may be old: {printable(error)}. If the disk is full, free some space"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +142,16 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _require_unicode(data_dir: DataDir) -> None:
+    """DuckDB holds no other text, and every run is kept with its path."""
+    try:
+        str(data_dir.path).encode()
+    except UnicodeEncodeError:
+        raise StoreUnusable(
+            f"the name of the data folder {printable(data_dir.path)} is not UTF-8; rename it"
+        ) from None
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:

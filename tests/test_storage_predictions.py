@@ -1,6 +1,7 @@
 """Predictions: confusion and disagreement, of files as a run writes them."""
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.errors import PredictionsUnreadable
-from storage.predictions import confusion, disagreements, inference_disagreements
+from storage.predictions import PredictionFile, confusion, disagreements, inference_disagreements
 
 LOG2, LOG3 = math.log(2), math.log(3)
 
 
 def write(
     file: Path, labels: list, logits: list[list[float]], compiled: list | None = None
-) -> Path:
+) -> PredictionFile:
     columns = {"label": labels, "prediction": np.argmax(logits, axis=1), "logits": logits}
     if compiled is not None:
         columns |= {"compiled_prediction": np.argmax(compiled, axis=1), "compiled_logits": compiled}
     pq.write_table(pa.table(columns), file)
-    return file
+    return PredictionFile(file.parent, file.name)
 
 
 def test_confusion_counts_labels_against_predictions(tmp_path: Path) -> None:
@@ -78,6 +79,40 @@ def test_a_file_that_holds_no_predictions_is_named(tmp_path: Path) -> None:
     for name, content in (("empty.parquet", b""), ("text.parquet", b"label\n1\n")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(PredictionsUnreadable, match=name):
-            confusion(tmp_path / name)
+            confusion(PredictionFile(tmp_path, name))
     with pytest.raises(PredictionsUnreadable, match="gone"):
-        confusion(tmp_path / "gone.parquet")
+        confusion(PredictionFile(tmp_path, "gone.parquet"))
+
+
+def test_nothing_outside_the_run_folder_is_opened_on_its_word(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret.parquet", [0], [[1.0, 0.0]])
+    run = tmp_path / "run"
+    (run / "artifacts").mkdir(parents=True)
+    (run / "link.parquet").symlink_to(tmp_path / "secret.parquet")
+    (run / "way").symlink_to(tmp_path)
+    os.mkfifo(run / "pipe")
+    assert not confusion(secret).empty
+    names = ["../secret.parquet", str(tmp_path / "secret.parquet"), "link.parquet", "pipe",
+             "way/secret.parquet", "artifacts/../../secret.parquet", "artifacts", "", "..", "a\0b",
+             "artifacts/" * 5000]  # fmt: skip
+    for name in names:
+        with pytest.raises(PredictionsUnreadable):
+            confusion(PredictionFile(run, name))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"label": ["a"], "prediction": [0], "logits": [[1.0, 0.0]]},
+        {"label": [0], "prediction": [[0]], "logits": [[1.0, 0.0]]},
+        {"label": [0], "prediction": [0], "logits": [1.0]},
+        {"label": [0, 1], "prediction": [0, 1], "logits": [[1.0, 0.0], [1.0]]},
+        {"label": [0], "prediction": [0], "logits": [["x", "y"]]},
+        {"label": [0], "prediction": [0], "logits": [[]]},
+    ],
+)
+def test_a_file_whose_columns_hold_something_else_is_named(tmp_path: Path, columns: dict) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "odd.parquet")
+    for read in (confusion, lambda file: disagreements({"baseline": file}, "baseline")):
+        with pytest.raises(PredictionsUnreadable, match=r"odd\.parquet"):
+            read(PredictionFile(tmp_path, "odd.parquet"))

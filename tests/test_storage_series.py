@@ -124,7 +124,8 @@ def test_predictions_name_their_files_wherever_the_run_folder_lies(data_dir: Dat
     run.log.flush()
     with Store.in_memory(data_dir) as store:
         frame = queries.predictions(store, EXPERIMENT_ID)
-    assert frame["file"].tolist() == [str(run.run.artifacts / "test.parquet")]
+    assert frame["folder"].tolist() == [str(run.run.path)]
+    assert frame["file"].tolist() == ["artifacts/test.parquet"]
     assert frame[["split", "num_samples"]].values.tolist() == [["test", 20]]
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 
 from storage import predictions, queries
 from storage.errors import PredictionsUnreadable
+from storage.predictions import PredictionFile
 from storage.results import Comparison, Result
 from storage.store import Store
 from views import words
@@ -36,7 +37,10 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
             bind="query-params", label_visibility="collapsed", format_func=inert,
         ) or split  # fmt: skip
     mine = kept[kept["split"] == split]
-    files = {str(row.label): Path(str(row.file)) for row in mine.itertuples()}
+    files = {
+        str(row.label): PredictionFile(Path(str(row.folder)), str(row.file))
+        for row in mine.itertuples()
+    }
     try:
         differ = predictions.disagreements(files, comparison.baseline)
         counts = count(differ, files, comparison)
@@ -61,7 +65,9 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
                    margins)  # fmt: skip
 
 
-def count(differ: pd.DataFrame, files: dict[str, Path], comparison: Comparison) -> pd.DataFrame:
+def count(
+    differ: pd.DataFrame, files: dict[str, PredictionFile], comparison: Comparison
+) -> pd.DataFrame:
     """For each run: answers unlike the baseline's, and unlike those of its own weights."""
     rows = []
     for variant in comparison.spec.variants:

@@ -20,7 +20,7 @@ from views.links import linked
 from views.marks import mark_resumptions
 from views.palette import run_looks
 from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
-from views.resources import get_store
+from views.resources import get_store, take_in
 from views.selection import choose_experiment
 
 POLL_SECONDS = 1.0
@@ -51,7 +51,7 @@ def show_nothing() -> None:
 
 def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     """The part of the page that draws itself anew while something is active."""
-    store.ingest()
+    take_in(store.ingest)
     experiments = queries.list_experiments(store)
     active = experiments[experiments["state"].isin(ACTIVE)]
     if polling and active.empty:

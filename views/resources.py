@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -66,8 +67,16 @@ def get_store() -> Store:
             if has_open_work(folder):
                 ensure_supervisor(folder)
             look_at_machine(folder)
-    store.ingest_all()
+    take_in(store.ingest_all)
     return store
+
+
+def take_in(ingest: Callable[[], int]) -> None:
+    """Takes in what the run folders gained, or says why that cannot be; the page goes on."""
+    try:
+        ingest()
+    except StoreUnusable as error:
+        st.warning(str(error), icon=":material/database_off:")
 
 
 def close_store(folder: DataDir) -> None:

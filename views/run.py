@@ -12,7 +12,8 @@ from storage.queries import RunRecord
 from storage.store import Store
 from views import device_panel, run_records, run_scores, run_steps, words
 from views.actions import resume_button
-from views.inert import Markdown, code, inert
+from views.damaged import show_damaged
+from views.inert import Markdown, inert
 from views.links import linked
 from views.progress import FAILED
 from views.resources import get_store
@@ -42,7 +43,7 @@ TABS = {
 def main() -> None:
     store = get_store()
     experiments = queries.list_experiments(store)
-    show_unreadable(store)
+    show_damaged(store)
     if experiments.empty:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**No runs yet.** Start an experiment; each of its runs can be inspected "
@@ -62,14 +63,6 @@ def main() -> None:
         if tab.open:
             with tab:
                 show(store, run, record)
-
-
-def show_unreadable(store: Store) -> None:
-    broken = queries.unreadable(store)
-    if not broken.empty:
-        with st.expander(f"{words.plural(len(broken), 'run folder')} could not be read"):
-            for folder in broken.itertuples():
-                st.markdown(f"{code(folder.folder)}: {inert(folder.message)}")
 
 
 def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:

@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from runner.errors import RunnerError
 from runner.run_dir import RunDir
 from storage import queries
 from storage.metrics import METRICS
@@ -16,6 +17,7 @@ from views.score_charts import score_metric
 from views.tables import of_run, show_table
 
 LOG_LINES = 40
+MAX_SOURCE_BYTES = 200_000
 NO_CHECKPOINTS = (
     "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
     "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
@@ -94,11 +96,14 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
         return
     show_table("Own code", sources, "sources", "")
     for source in sources.itertuples():
-        copy = (folder.path / str(source.file)).resolve()
-        # A journal may come from elsewhere; it shows nothing outside its own folder.
-        if copy.is_relative_to(folder.path.resolve()) and copy.is_file():
-            with st.expander(code(source.source)):
-                st.code(copy.read_text(errors="replace"), language="python")
+        with st.expander(code(source.source)):
+            try:
+                with folder.open(str(source.file)) as copy:
+                    text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
+            except (RunnerError, OSError) as error:
+                st.text(str(error))
+            else:
+                st.code(text, language="python")
 
 
 def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -115,6 +120,10 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
-    tail = RunDir(record.folder).log_tail(LOG_LINES)
     st.caption(f"The last {LOG_LINES} lines of {code(record.folder / 'output.log')}")
+    try:
+        tail = RunDir(record.folder).log_tail(LOG_LINES)
+    except RunnerError as error:
+        st.text(str(error))
+        return
     st.code(tail or "(empty)", language=None)

@@ -2,12 +2,14 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from storage import predictions, queries
 from storage.errors import PredictionsUnreadable
+from storage.predictions import PredictionFile
 from storage.queries import RunRecord
 from storage.store import Store
 from views import score_charts, words
@@ -69,15 +71,19 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
     for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
         with column:
             try:
-                show_confusion(str(file.split), Path(file.file), labels)
+                show_confusion(str(file.split), kept_file(file), labels)
             except PredictionsUnreadable as error:
                 st.error(inert(error), icon=":material/error:")
     if record.variant.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
-            show_inference(str(file.split), Path(file.file), int(file.num_samples), labels)
+            show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)
 
 
-def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
+def kept_file(row: Any) -> PredictionFile:
+    return PredictionFile(Path(row.folder), str(row.file))
+
+
+def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -> None:
     counts = predictions.confusion(file, labels)
     if counts.empty:
         st.caption(f"The labels of the {inert(split)} samples are no classes to be confused.")
@@ -88,7 +94,9 @@ def show_confusion(split: str, file: Path, labels: list[str] | None) -> None:
                numbers=["predictions"], help=help)  # fmt: skip
 
 
-def show_inference(split: str, file: Path, num_samples: int, labels: list[str] | None) -> None:
+def show_inference(
+    split: str, file: PredictionFile, num_samples: int, labels: list[str] | None
+) -> None:
     """The samples that the compiled model answers otherwise than its own weights."""
     try:
         differ = predictions.inference_disagreements(file)

@@ -28,11 +28,25 @@ def prefix(experiment_id: str) -> str:
 
 
 def parsed(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The frame with these columns of JSON texts read."""
+    """The frame with these columns of JSON texts read: dictionaries and lists of texts."""
     for column in columns:
         texts = frame[column].astype(object)
-        frame[column] = [None if pd.isna(text) else json.loads(text) for text in texts]
+        frame[column] = [None if pd.isna(text) else _parsed(text) for text in texts]
     return frame
+
+
+def _parsed(text: str) -> dict[str, str] | list[str] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(found, dict):
+        return {name: _as_text(value) for name, value in found.items()}
+    return [_as_text(value) for value in found]
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def timestamp(seconds: pd.Series) -> pd.Series:

@@ -38,7 +38,7 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
-    """split, file (absolute path, as text), num_samples; `storage.predictions` reads the files."""
-    table = """(SELECT p.* REPLACE (folder || '/' || file AS file)
-        FROM predictions p JOIN progress USING (run_id))"""
-    return rows(store, experiment_id, table, "split, file, num_samples", "seq")
+    """split, folder (of the run), file (relative to it, on the journal's word), num_samples;
+    `storage.predictions` reads the files."""
+    table = "(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id))"
+    return rows(store, experiment_id, table, "split, folder, file, num_samples", "seq")

@@ -1,0 +1,20 @@
+"""Names the run folders that cannot be used: the others are shown, and nobody is left guessing."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from storage import queries
+from storage.store import Store
+from views import words
+
+
+def show_damaged(store: Store) -> None:
+    """One line that opens; nothing if every folder could be read."""
+    damaged = queries.unreadable(store)
+    if damaged.empty:
+        return
+    with st.expander(f"{words.plural(len(damaged), 'run folder')} could not be read",
+                     icon=":material/folder_off:"):  # fmt: skip
+        st.code("\n".join(f"{Path(one.folder).name}: {one.message}"
+                          for one in damaged.itertuples()), language=None, wrap_lines=True)  # fmt: skip
