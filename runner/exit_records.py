@@ -1,12 +1,11 @@
 """Writes down how runs ended, now or, if the disk is full, as soon as there is room."""
 
-import errno
 import shutil
 from dataclasses import replace
 
+from runner.exits import NO_ROOM
 from runner.run_dir import Exit, RunDir, RunState
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MIN_FREE_BYTES = 1_000_000
 """Below that a disk counts as full: a run cannot even say what happened."""
 

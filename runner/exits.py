@@ -1,9 +1,13 @@
 """Exit statuses: how a run tells its supervisor, with its last breath, how it ended."""
 
+import errno
 import signal
 from enum import IntEnum
 
 from runner.run_dir import RunState
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of the system that mean a full disk."""
 
 
 class WorkerExit(IntEnum):

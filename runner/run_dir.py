@@ -32,11 +32,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from runner.bounds import check_plain
 from runner.errors import InvalidRunFolder, InvalidSpec
 from runner.inside import open_inside, read_document, require_plain_tree
 from runner.process import ProcessIdentity
 from runner.spec import RunSpec
-from runner.strict_json import parse
 from runner.texts import printable
 
 UNFINISHED = ".tmp"
@@ -165,8 +165,8 @@ class RunDir:
             claim = Claim(**{**content, **identities})
             for identity in identities.values():
                 _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
-                _require(isinstance(identity.started, str), "started")
-            _require(isinstance(claim.host, str), "host")
+                _require_text(identity.started, "started")
+            _require_text(claim.host, "host")
             _require(_is_time(claim.time), "time")
             return claim
         except (TypeError, KeyError, ValueError) as error:
@@ -180,8 +180,8 @@ class RunDir:
         try:
             ended = Exit(**{**content, "state": RunState(content["state"])})
             _require(ended.state.is_final, "state")
-            _require(isinstance(ended.reason, str), "reason")
-            _require(isinstance(ended.returncode, int | None), "returncode")
+            _require_text(ended.reason, "reason")
+            _require(ended.returncode is None or _is_exit_status(ended.returncode), "returncode")
             _require(_is_time(ended.time), "time")
             return ended
         except (TypeError, KeyError, ValueError) as error:
@@ -329,10 +329,10 @@ class RunDir:
 
     def _read_json(self, path: Path) -> dict[str, Any] | None:
         try:
-            content = parse(read_document(self.path, path.name))
+            content = json.loads(read_document(self.path, path.name))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             why = f"cannot be read: {printable(error)}"
             raise InvalidRunFolder(f"{printable(path)} {why}") from None
         if not isinstance(content, dict):
@@ -349,6 +349,15 @@ def _spec_at(folder: Path, *version: int) -> RunSpec:
 
 def _is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
+
+
+def _is_exit_status(value: object) -> bool:
+    return type(value) is int and abs(value) < 2**31
+
+
+def _require_text(value: object, field: str) -> None:
+    _require(isinstance(value, str), field)
+    check_plain(field, value)
 
 
 def _require(condition: bool, field: str) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 from runner.bounds import Bounds, bounds_of, check_plain
 from runner.errors import InvalidSpec
-from runner.strict_json import parse
 
 Options = dict[str, bool | int | float | str | tuple[float, ...]]
 """Keyword arguments of something that is named beside them."""
@@ -60,8 +59,10 @@ class Spec:
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` wrote; raises `InvalidSpec` for anything else."""
         try:
-            content = parse(text)
-        except ValueError as error:
+            content = json.loads(text)
+        except RecursionError:
+            raise InvalidSpec(cls.__name__, text[:80], "is nested too deeply") from None
+        except ValueError as error:  # not JSON, or a whole number of thousands of digits
             raise InvalidSpec(cls.__name__, text[:80], f"is not JSON: {error}") from None
         return cls.from_dict(content)
 

@@ -128,8 +128,9 @@ class Store:
                 return run_tick(cursor, folders)
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
-                f"{self.data_dir.database_file} cannot take in what the run folders gained, so what "
-                f"is shown may be old: {printable(error)}. If the disk is full, free some space"
+                f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
+                f"what is shown may be old: {printable(error)}. If the disk is full, free some "
+                "space"
             ) from error
 
     def __enter__(self) -> Self:

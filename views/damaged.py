@@ -14,7 +14,7 @@ def show_damaged(store: Store) -> None:
     damaged = queries.unreadable(store)
     if damaged.empty:
         return
-    with st.expander(f"{words.plural(len(damaged), 'run folder')} could not be read",
-                     icon=":material/folder_off:"):  # fmt: skip
-        st.code("\n".join(f"{Path(one.folder).name}: {one.message}"
-                          for one in damaged.itertuples()), language=None, wrap_lines=True)  # fmt: skip
+    title = f"{words.plural(len(damaged), 'run folder')} could not be read"
+    listed = [f"{Path(one.folder).name}: {one.message}" for one in damaged.itertuples()]
+    with st.expander(title, icon=":material/folder_off:"):
+        st.code("\n".join(listed), language=None, wrap_lines=True)

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from runner.cpus import cpu_allowance
@@ -13,7 +14,7 @@ from runner.run_dir import Claim, Exit, RunDir
 from runner.spec import RunSpec
 from runner.turns import TURN_PIPES_VARIABLE
 from runner.worker.event_log import EventLog
-from runner.worker.failures import is_out_of_memory
+from runner.worker.failures import is_disk_full, is_out_of_memory
 from runner.worker.turn_source import open_turns
 
 
@@ -22,6 +23,11 @@ def main() -> int:
         sys.stderr.write("usage: python -m runner.worker RUN_FOLDER\n")
         return 2
     run = RunDir(Path(sys.argv[1]).resolve())
+    try:
+        run.check_plain()
+    except RunnerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     if TURN_PIPES_VARIABLE in os.environ:
         return _work(run)
     # Nobody supervises: the run claims itself and records its own end.
@@ -49,7 +55,10 @@ def _work(run: RunDir) -> WorkerExit:
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
-    log.close()
+    try:
+        log.close()
+    except OSError as error:  # The exit status is all that can still be said.
+        return WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
     return status
 
 
@@ -71,14 +80,20 @@ def _report(error: Exception, log: EventLog) -> WorkerExit:
     """Writes down why the run gives up: a sentence for user mistakes, a trace for the rest."""
     out_of_memory = is_out_of_memory(error)
     trace = traceback.format_exc()
-    sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
-    log.append(
-        "error",
-        error=type(error).__name__,
-        message=str(error),
-        traceback=trace,
-        out_of_memory=out_of_memory,
-    )
+    # Neither output.log nor the journal may have room for it; `log.close` tries once more.
+    with suppress(OSError):
+        sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
+        sys.stderr.flush()
+    with suppress(OSError):
+        log.append(
+            "error",
+            error=type(error).__name__,
+            message=str(error),
+            traceback=trace,
+            out_of_memory=out_of_memory,
+        )
+    if is_disk_full(error):
+        return WorkerExit.DISK_FULL
     return WorkerExit.OUT_OF_MEMORY if out_of_memory else WorkerExit.FAILED
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.run_dir import RunDir
+from runner.run_dir import UNFINISHED, RunDir
 from runner.spec import CheckpointSpec, EvaluationSpec
 from runner.worker.callbacks import Callback, Hooks, TrainingState
 from runner.worker.event_log import EventLog
@@ -168,12 +168,16 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
 def _save(state: dict[str, Any], file: Path) -> int:
     """Writes a file so that it is there whole or not at all; returns its size in bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".tmp")
-    with beside.open("wb") as stream:
-        torch.save(state, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(beside, file)
+    beside = file.with_suffix(UNFINISHED)
+    try:
+        with beside.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     return file.stat().st_size
 
 

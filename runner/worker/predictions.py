@@ -1,5 +1,6 @@
 """What a run's final weights say of every sample of a split, as a Parquet file."""
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.errors import WorkloadError
-from runner.run_dir import RunDir
+from runner.run_dir import UNFINISHED, RunDir
 from runner.spec import RunSpec
 from runner.training_spec import SplitName
 from runner.worker.callbacks import Callback, TrainingState
@@ -75,7 +76,9 @@ def write_predictions(inference: Inference, split: Split, file: Path, *, compile
         columns[f"{prefix}prediction"] = chosen.numpy()
         columns[f"{prefix}logits"] = list(logits.reshape(len(logits), -1).numpy())
     file.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pa.table(columns), file)
+    beside = file.with_suffix(UNFINISHED)
+    pyarrow.parquet.write_table(pa.table(columns), beside)
+    os.replace(beside, file)
 
 
 def _logits(inference: Inference, split: Split, *, compiled: bool) -> Iterator[Tensor]:
