@@ -141,8 +141,9 @@ def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
     damaged = list(damages(data_dir))
     if damaged:
         _print("run folders that cannot be used:")
-    for name, why in damaged:
-        _print(f"    {printable(name)}: {printable(why)}")
+    for run_id, why in damaged:
+        said = printable(why).removeprefix(printable(data_dir.runs / run_id)).lstrip("/ ")
+        _print(f"    {printable(run_id)}: {said}")
     return 0
 
 

@@ -18,6 +18,7 @@ from views import (
     verdicts,
 )
 from views.actions import quick_race, quick_race_button
+from views.damaged import show_damaged
 from views.downloads import csv_button
 from views.links import quantities
 from views.resources import get_store
@@ -27,6 +28,7 @@ from views.selection import choose_experiment
 def main() -> None:
     store = get_store()
     experiments = queries.list_experiments(store)
+    show_damaged(store)
     show_start(experiments)
     if experiments.empty:
         return

@@ -15,6 +15,9 @@ def show_damaged(store: Store) -> None:
     if damaged.empty:
         return
     title = f"{words.plural(len(damaged), 'run folder')} could not be read"
-    listed = [f"{Path(one.folder).name}: {one.message}" for one in damaged.itertuples()]
+    listed = [
+        f"{Path(one.folder).name}: {one.message.removeprefix(one.folder).lstrip('/ ')}"
+        for one in damaged.itertuples()
+    ]
     with st.expander(title, icon=":material/folder_off:"):
         st.code("\n".join(listed), language=None, wrap_lines=True)

@@ -13,6 +13,7 @@ from storage.metrics import METRICS
 from storage.store import Store
 from views import charts, device_now, run_charts, words
 from views.actions import resume_button, stop_button
+from views.damaged import show_damaged
 from views.downloads import CHART_CONFIG
 from views.inert import inert, inert_figure
 from views.leaderboard import run_mark
@@ -30,6 +31,7 @@ def main() -> None:
     store = get_store()
     experiments = queries.list_experiments(store)
     active = experiments[experiments["state"].isin(ACTIVE)]
+    show_damaged(store)
     if experiments.empty:
         show_nothing()
         return
