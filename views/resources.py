@@ -76,7 +76,7 @@ def take_in(ingest: Callable[[], int]) -> None:
     try:
         ingest()
     except StoreUnusable as error:
-        st.warning(str(error), icon=":material/database_off:")
+        st.warning(inert(error), icon=":material/database_off:")
 
 
 def close_store(folder: DataDir) -> None:
