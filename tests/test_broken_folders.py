@@ -28,8 +28,8 @@ from tests.journals import experiment_spec, record_experiment
 FAKE_WORKER = (sys.executable, "-m", "tests.fake_worker")
 GOOD, WAITING = "20261121-093010-123456-7f3a", "20261121-235959-123456-7f3a"
 SECRET = "what lies outside"
-ENDED = experiment_spec(num_steps=20, control=False)
-QUEUED = experiment_spec(num_steps=10, control=False)
+ENDED = experiment_spec(num_steps=20, controls=0)
+QUEUED = experiment_spec(num_steps=10, controls=0)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def fresh(parent: Path) -> DataDir:
     shutil.rmtree(parent / "data", ignore_errors=True)
     runs = parent / "data" / "runs"
     record_experiment(runs, experiment_spec(num_steps=40), GOOD)
-    queue(runs, WAITING, experiment_spec(num_steps=10, backends=(), control=False))
+    queue(runs, WAITING, experiment_spec(num_steps=10, backends=(), controls=0))
     (parent / "outside").write_text(SECRET)
     for name in HOSTILE_NAMES:
         (runs / name.decode(errors="surrogateescape")).mkdir()

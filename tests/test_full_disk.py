@@ -65,7 +65,7 @@ def test_how_a_run_ended_is_recorded_once_there_is_room(
     monkeypatch.setattr(runner.queue, "MIN_FREE_BYTES", 1_000_000)
     data_dir = DataDir(disk / "data")
     submit(data_dir, ExperimentSpec(
-        name="full", backends=("slow",), control=False, data=DataSpec(num_train_samples=10_000),
+        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=10_000),
         training=TrainingSpec(batch_size=1),
     ))  # fmt: skip
     supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISE, str(data_dir.path)],
@@ -96,7 +96,7 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
 ) -> None:
     disk = small_disk(12)
     spec = ExperimentSpec(
-        name="full", backends=(), control=False,
+        name="full", backends=(), controls=0,
         data=DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=16),
         training=TrainingSpec(batch_size=8, optimizer="AdamW"),
         checkpoints=CheckpointSpec(every=2, unit="steps"), block_steps=2, cpu_threads=1,
