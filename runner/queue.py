@@ -172,14 +172,31 @@ def resume(experiment: Experiment) -> list[str]:
     """
     runs = [run for run in experiment.runs if can_resume(run)]
     if not runs:
-        raise RunnerError(
-            f"no run of experiment {experiment.experiment_id!r} can go on: none of those that "
-            "ended early has a checkpoint. Ask for checkpoints when you launch (checkpoints.every)"
-        )
+        raise RunnerError(f"no run of experiment {experiment.experiment_id!r} can go on: "
+                          f"{_why_none_can_resume(experiment)}")  # fmt: skip
     for run in runs:
         with _writing(run.path):
             run.reopen()
     return [run.read_spec().variant.label for run in runs]
+
+
+def _why_none_can_resume(experiment: Experiment) -> str:
+    states = [run.state for run in experiment.runs]
+    if all(state is RunState.FINISHED for state in states):
+        return "all of them have finished"
+    if not any(state.is_final and state is not RunState.FINISHED for state in states):
+        return "none of them has ended early; those that have not ended go on by themselves"
+    due = experiment.spec.first_checkpoint_step
+    if due is None:
+        return (
+            "none of those that ended early has a checkpoint. Ask for checkpoints when you launch "
+            "(checkpoints.every)"
+        )
+    return (
+        "those that ended early did so before their first checkpoint was written, which was due "
+        f"after {due:,} steps. Start the experiment anew, if need be with checkpoints more often "
+        "(checkpoints.every)"
+    )
 
 
 def can_resume(run: RunDir) -> bool:

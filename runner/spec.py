@@ -162,6 +162,15 @@ class ExperimentSpec(Spec):
         return self.training.max_steps or self.steps_per_epoch * self.training.epochs
 
     @property
+    def first_checkpoint_step(self) -> int | None:
+        """Steps after which the first checkpoint is due; None if none were asked for."""
+        every, unit = self.checkpoints.every, self.checkpoints.unit
+        if every is None:
+            return None
+        # One is written at the end in any case.
+        return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
+
+    @property
     def variants(self) -> tuple[Variant, ...]:
         """Every run of the experiment, baseline first; repeat by repeat."""
         if self.scenario == "cache":

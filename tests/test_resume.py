@@ -149,7 +149,33 @@ def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
     experiment_id = submit(data_dir, experiment())
     found = find_experiment(data_dir, experiment_id)
     found.runs[0].write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
-    with pytest.raises(RunnerError, match="none of those that ended early has a checkpoint"):
+    with pytest.raises(RunnerError, match="due after 7 steps"):
+        resume(found)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "states", "words"),
+    [
+        (CheckpointSpec(), [RunState.LOST], "Ask for checkpoints when you launch"),
+        # 8 samples in batches of 4 are 2 steps an epoch, so 3 epochs are 6 steps.
+        (CheckpointSpec(every=3), [RunState.CANCELLED], "first checkpoint .* due after 6 steps"),
+        (CheckpointSpec(every=5, unit="steps"), [RunState.FAILED], "due after 5 steps"),
+        (CheckpointSpec(every=5, unit="steps"), [RunState.FINISHED], "all of them have finished"),
+        (CheckpointSpec(every=5, unit="steps"), [], "none of them has ended early"),
+    ],
+)
+def test_why_nothing_can_go_on_is_said_as_it_is(
+    data_dir: DataDir, checkpoints: CheckpointSpec, states: list[RunState], words: str
+) -> None:
+    spec = ExperimentSpec(
+        name="trial", backends=(), controls=0, checkpoints=checkpoints,
+        data=DataSpec(num_train_samples=8), training=TrainingSpec(batch_size=4, epochs=4),
+        block_steps=1,
+    )  # fmt: skip
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    for run, state in zip(found.runs, states, strict=False):
+        run.write_exit(Exit.now(state, "as the test says", 1))
+    with pytest.raises(RunnerError, match=words):
         resume(found)
 
 
