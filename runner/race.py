@@ -1,9 +1,11 @@
 """One experiment at work: its run processes, and the turn that they pass.
 
 All processes set up side by side; once every one is ready (or gone) the rounds begin. In each
-round every living run gets one turn, in an order drawn anew. A run that dies, exceeds its time
-limit or is cancelled gives its turn back, and the others go on. With `schedule="sequential"` the
-same happens with one process at a time. Repeats race one after the other.
+round every living run gets one turn, in an order drawn anew. Only in the first, which is in no
+speedup (`judged_blocks` in storage/schema.sql), those that compile least go first. A run that dies,
+exceeds its time limit or is cancelled gives its turn back, and the others go on. With
+`schedule="sequential"` the same happens with one process at a time. Repeats race one after the
+other.
 """
 
 import random
@@ -97,9 +99,12 @@ class Race:
             else:
                 self._start(run)
         self._wait_until(lambda: all(racer.is_ready for racer in self._racers))
+        first_round = round_number
         while self._racers:
             last = watch.reason([racer.run for racer in self._racers]) if watch else None
             order = self._orders.sample(self._racers, len(self._racers))
+            if round_number == first_round:
+                order.sort(key=lambda racer: self._variants[racer.run].compile_effort)
             for position, racer in enumerate(order):
                 if racer in self._racers:
                     racer.give_turn(Turn(round=round_number, position=position, last=last))

@@ -26,7 +26,7 @@ TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """The permission to run one block; `position` is the place in the round's random order."""
+    """The permission to run one block; `position` is the place in the round's order."""
 
     round: int
     position: int

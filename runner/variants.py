@@ -21,6 +21,8 @@ from runner.validation import Options, Spec, require
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
+"""Backends that capture graphs and generate no code: seconds, where others take a minute."""
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
@@ -76,6 +78,15 @@ class Variant(Spec):
     def perturbation(self) -> float:
         """Relative change to the initial weights."""
         return CONTROL_PERTURBATION if self.role == "control" else 0.0
+
+    @property
+    def compile_effort(self) -> int:
+        """Rank among the variants by how long it is likely to compile, 0 for not at all."""
+        if self.backend is None:
+            return 0
+        if self.backend.startswith(QUICK_COMPILERS):
+            return 1
+        return 3 if self.mode is not None and self.mode.startswith("max-autotune") else 2
 
     @property
     def captures_cuda_graphs(self) -> bool:

@@ -133,6 +133,26 @@ def test_the_order_of_turns_is_drawn_anew_each_round_and_fixed_by_the_seed(
     assert len(set(orders[0]["baseline"])) > 1
 
 
+def test_in_the_first_round_those_that_compile_least_go_first(data_dir: DataDir) -> None:
+    backends = ("inductor:mode=max-autotune-no-cudagraphs", "inductor", "own", "eager")
+    later = set()
+    for seed in range(3):
+        training = TrainingSpec(batch_size=1, seed=seed)
+        experiment_id = submit(data_dir, experiment(*backends, steps=40, training=training))
+        supervise(data_dir, FAKE_WORKER)
+        rounds = [
+            [block["position"] for block in events(run, "block")]
+            for run in run_dirs(data_dir, experiment_id).values()
+        ]
+        first = [positions[0] for positions in rounds]
+        assert set(first[:2]) == {0, 1}, "baseline and control"
+        assert first[5] == 2, "eager"
+        assert {first[3], first[4]} == {3, 4}, "inductor and one that nobody knows"
+        assert first[2] == 5, "the one that tries every kernel"
+        later |= {tuple(positions[1] for positions in rounds)}
+    assert len(later) == 3, "the rounds that count are drawn at random"
+
+
 def test_experiments_are_worked_off_in_the_order_of_submission(data_dir: DataDir) -> None:
     first, second = (submit(data_dir, experiment(controls=0)) for _ in range(2))
     supervise(data_dir, FAKE_WORKER)
