@@ -1,6 +1,8 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
 import math
+from html import unescape
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ from views import (
     score_charts,
 )
 from views.answers import headline
-from views.downloads import to_html, to_png
+from views.exports import Origin, to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN
 from views.verdicts import doubts, parity_text, speedup_text
@@ -421,16 +423,23 @@ def test_csv_leaves_undefined_values_empty():
     assert to_csv(pd.DataFrame({"label": ["a"], "value": [None]})) == b"label,value\na,\n"
 
 
-def test_html_export_needs_no_network():
-    page = to_html(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ["loss"]).decode()
-    assert "Losses" in page
+ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))
+
+
+def test_html_export_needs_no_network_and_says_what_it_shows():
+    figure = charts.losses(series("loss", baseline=[1.0, 2.0]))
+    page = to_html(figure, "Losses", ["loss"], ABOUT, "Few points.").decode()
+    assert "<h1>Losses</h1>" in page and "<title>Losses</title>" in page
+    shown = unescape(page)
+    assert "Mine · 7f3a<br>bert on <b>reviews</b> · cpu · float32<br>Few points." in shown
+    assert "<b>reviews" not in page, "foreign text is inert"
     assert "<script src=" not in page
     assert len(page) > 1_000_000, "plotly.js must be inside"
 
 
 @pytest.mark.browser
 def test_png_export_draws_a_picture():
-    picture = to_png(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses")
+    picture = to_png(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
     assert picture.startswith(b"\x89PNG")
 
 
@@ -470,9 +479,10 @@ def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
     assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")
 
 
-def test_a_run_stands_behind_a_dot_in_its_colour_and_the_control_behind_a_ring():
-    assert 'style="background: #123456"' in leaderboard.run_mark("mine", "backend", "#123456")
-    assert 'style="border: 2px solid #123456"' in leaderboard.run_mark("c", "control", "#123456")
+def test_a_run_stands_behind_a_piece_of_its_line():
+    mark = unquote(leaderboard.run_mark("mine", KNOWN["eager"]))
+    assert "stroke='#1f7a5c'" in mark and "stroke-dasharray='6,3'" in mark
+    assert "dasharray" not in leaderboard.run_mark("inductor", KNOWN["inductor"])
 
 
 def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():

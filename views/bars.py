@@ -75,10 +75,13 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
         figure.add_scatter(
             x=[getattr(result, name) for result in marked],
             y=[result.label for result in marked],
-            mode="markers", hoverinfo="skip", showlegend=False,
+            mode="markers", hoverinfo="skip", showlegend=bool(marked), name=METRICS[name].title,
             marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
                     "color": color},
         )  # fmt: skip
+    if any(trace.showlegend for trace in figure.data):
+        # What is marked is said above, not only on hover.
+        figure.update_layout(showlegend=True, margin_t=36, height=figure.layout.height + 28)
     ticks = _binary_ticks(max((_number(end) for end in ends), default=0.0))
     return figure.update_xaxes(
         tickvals=ticks,

@@ -6,6 +6,7 @@ import streamlit as st
 from storage import queries
 from storage.comparison import compare
 from storage.results import Comparison
+from storage.store import Store
 from views import (
     answers,
     behind_verdicts,
@@ -20,6 +21,7 @@ from views import (
 from views.actions import quick_race, quick_race_button
 from views.damaged import show_damaged
 from views.downloads import csv_button
+from views.exports import experiment_origin, files_of
 from views.links import quantities
 from views.resources import get_store
 from views.selection import choose_experiment
@@ -33,8 +35,15 @@ def main() -> None:
     if experiments.empty:
         return
     ended = experiments[~experiments["state"].isin(["queued", "running"])]
-    experiment = choose_experiment("compare", experiments, list(ended["experiment_id"][:1]))
+    experiment = choose_experiment(
+        "compare", experiments, otherwise=list(ended["experiment_id"][:1])
+    )
     assert experiment is not None
+    with files_of(experiment_origin(store, experiment)):
+        show_experiment(store, experiment)
+
+
+def show_experiment(store: Store, experiment: pd.Series) -> None:
     comparison = compare(store, experiment["experiment_id"])
     if comparison.spec.scenario == "accuracy":
         compare_accuracy.show(store, comparison.experiment_id, comparison.spec)

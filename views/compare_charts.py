@@ -25,6 +25,7 @@ from views.downloads import Draw, chart_card
 from views.inert import inert
 from views.leaderboard import task_scores, throughput_metric
 from views.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from views.selection import OTHER_RUNS, remembered
 
 THROUGHPUT = {
     "samples_per_second": "Samples",
@@ -43,10 +44,12 @@ def show(store: Store, comparison: Comparison) -> None:
         st.caption("No step was recorded, so there is nothing to chart.")
         return
     labels = [result.label for result in comparison.results]
+    default, remember = remembered("runs", labels, comparison.experiment_id)
+    if st.session_state.pop(OTHER_RUNS, False):
+        st.session_state["runs"] = labels
     shown = st.pills(
-        "Runs", labels, selection_mode="multi", key="runs", default=labels, bind="query-params",
-        format_func=inert,
-        label_visibility="collapsed",
+        "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
+        format_func=inert, label_visibility="collapsed", on_change=remember,
     )  # fmt: skip
     results = [result for result in comparison.results if result.label in shown]
     if not results:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from runner.run_dir import RunDir
@@ -10,12 +11,14 @@ from runner.spec import ExperimentSpec
 from storage import queries
 from storage.formats import format_share
 from storage.metrics import METRICS
+from storage.numbers import NUMBERS
 from storage.store import Store
 from views import charts, device_now, run_charts, words
 from views.actions import resume_button, stop_button
 from views.damaged import show_damaged
-from views.downloads import CHART_CONFIG
-from views.inert import inert, inert_figure
+from views.downloads import chart_card
+from views.exports import experiment_origin, files_of
+from views.inert import inert
 from views.leaderboard import run_mark
 from views.links import linked
 from views.marks import mark_resumptions
@@ -36,7 +39,7 @@ def main() -> None:
         show_nothing()
         return
     running_first = active.sort_values(["state", "submitted"], ascending=[False, True])
-    experiment = choose_experiment("live", experiments, list(running_first["experiment_id"]))
+    experiment = choose_experiment("live", experiments, before=list(running_first["experiment_id"]))
     assert experiment is not None
     if active.empty:
         show_nothing()
@@ -65,7 +68,8 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     show_device(store, experiment_id, experiment["state"] in ACTIVE)
     show_failures(store, experiment_id, runs)
     show_stops(store, experiment_id)
-    show_race(store, experiment_id, experiment["state"] in ACTIVE)
+    with files_of(experiment_origin(store, experiment)):
+        show_race(store, experiment_id, experiment["state"] in ACTIVE)
     show_queue(active, experiment_id)
 
 
@@ -115,7 +119,9 @@ def show_runs(runs: pd.DataFrame) -> None:
         for run in runs.itertuples():
             name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
             name.html(run_mark(run.label, looks[run.label]))
-            doing.caption(words.activity(run, now))
+            # One run at a time has the device; the others wait for it.
+            turn = ":material/play_arrow: " if words.has_turn(run) else ""
+            doing.caption(turn + words.activity(run, now))
             # A run that ended by rules of its own is through, however many steps it did.
             through = run.state == "finished" or not run.num_steps
             share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
@@ -167,10 +173,18 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         if active:
             st.caption("The losses appear here as soon as the first block of steps is done.")
         return
-    figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
-    figure = mark_resumptions(figure, queries.resumptions(store, experiment_id))
-    alt = "Step times so far" if losses.empty else "Losses so far"
-    st.plotly_chart(inert_figure(figure), key="race", config=CHART_CONFIG, alt=alt)
+    resumptions = queries.resumptions(store, experiment_id)
+    name = "step_seconds" if losses.empty else "loss"
+
+    def draw() -> go.Figure:
+        figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
+        return mark_resumptions(figure, resumptions)
+
+    def every_step() -> pd.DataFrame:
+        return queries.step_times(store, experiment_id)
+
+    title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
+    chart_card(inert(title), draw, every_step, name="race", numbers=[name])
 
 
 def show_queue(active: pd.DataFrame, experiment_id: str) -> None:

@@ -13,6 +13,7 @@ from storage.store import Store
 from views import device_panel, run_records, run_scores, run_steps, words
 from views.actions import resume_button
 from views.damaged import show_damaged
+from views.exports import experiment_origin, files_of, of_one_run
 from views.inert import Markdown, inert
 from views.links import linked
 from views.progress import FAILED
@@ -59,9 +60,10 @@ def main() -> None:
     record = queries.run_record(store, run["run_id"])
     show_summary(store, run, record)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+    about = of_one_run(experiment_origin(store, experiment), str(run["label"]))
     for tab, show in zip(tabs, TABS.values(), strict=True):
         if tab.open:
-            with tab:
+            with tab, files_of(about):
                 show(store, run, record)
 
 

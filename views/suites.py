@@ -15,6 +15,7 @@ from storage.suite_regressions import Against, against
 from storage.suite_report import UNCLEAR, change_text, other_conditions
 from views import exchange, suite_charts, suite_table, suite_words, words
 from views.downloads import chart_card, csv_button
+from views.exports import files_of, suite_origin
 from views.inert import inert
 from views.links import linked, quantities
 from views.resources import get_store
@@ -49,12 +50,13 @@ def main() -> None:
         before = outcomes(store, earlier) if earlier else []
     compared = against(found, before) if earlier else None
     show_answer(run, found, compared, earlier)
-    show_summary(store, run, found)
-    if compared is not None:
-        show_changes(earlier, compared, other_conditions(runs, run["suite_run"], earlier))
-    show_speedups(found, before)
-    show_cells(found)
-    exchange.show_imported(store, run["suite_run"], suite_rows)
+    with files_of(suite_origin(run)):
+        show_summary(store, run, found)
+        if compared is not None:
+            show_changes(earlier, compared, other_conditions(runs, run["suite_run"], earlier))
+        show_speedups(found, before)
+        show_cells(found)
+        exchange.show_imported(store, run["suite_run"], suite_rows)
 
 
 def show_answer(

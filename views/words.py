@@ -40,6 +40,12 @@ def state_badge(state: str) -> None:
     st.badge(inert(text), color=color, icon=icon)  # type: ignore[arg-type]
 
 
+def has_turn(run: Any) -> bool:
+    """Whether a run is the one that may use the device right now; `run` as below."""
+    at_work = run.phase in ("training", "evaluating") or pd.notna(run.compiling_since)
+    return bool(run.state == "running" and at_work)
+
+
 def activity(run: Any, now: pd.Timestamp) -> Markdown:
     """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
     if run.state != "running":

@@ -14,7 +14,7 @@ from runner.worker.event_log import EventLog
 from runner.worker.forward_passes import ForwardPasses
 from runner.worker.models import perturb
 from runner.worker.training import Trainer
-from runner.worker.turn_source import TurnSource
+from runner.worker.turn_source import AnnouncedTurns, TurnSource
 from runner.worker.user_code import copy_sources
 from runner.worker.workload import Workload, load_workload
 
@@ -38,7 +38,7 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     work = _prepare_work(spec, workload, run, device, log)
     _enter(log, "waiting")
     turns.ready()
-    finished = not turns.stop_requested and work(turns)
+    finished = not turns.stop_requested and work(AnnouncedTurns(turns, log))
     if finished:
         _enter(log, "done")
     return finished

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from runner.process import signal_group
 from runner.turns import Turn, TurnTaker
+from runner.worker.event_log import EventLog
 
 LAST_WORDS_SECONDS = 2.0
 """How long an abandoned run may take to write down what it has, before its group is killed."""
@@ -75,6 +76,38 @@ class OwnTurns:
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self.stop_requested = True
+
+
+class AnnouncedTurns:
+    """Turns of which the journal tells when they begin and end, so that whoever watches sees whose
+    turn it is. It is said before and after the block, when no clock runs.
+    """
+
+    def __init__(self, turns: TurnSource, log: EventLog) -> None:
+        self._turns = turns
+        self._log = log
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._turns.stop_requested
+
+    def ready(self) -> None:
+        self._turns.ready()
+
+    def wait(self) -> Turn | None:
+        turn = self._turns.wait()
+        if turn is not None:
+            self._say("training")
+        return turn
+
+    def done(self, *, finished: bool) -> None:
+        if not finished:  # else the run itself says that it is done
+            self._say("waiting")
+        self._turns.done(finished=finished)
+
+    def _say(self, phase: str) -> None:
+        self._log.append("phase", phase=phase)
+        self._log.flush()
 
 
 def open_turns(save: Callable[[], None]) -> TurnSource:
