@@ -22,7 +22,7 @@ from runner.worker import device_monitor, nvidia, processes
 from runner.worker.cpu_monitor import CpuMonitor, cpu_frequency, machine_time
 from runner.worker.device_monitor import Watch
 from runner.worker.nvidia import NvidiaDevice, Unavailable, named_reasons
-from runner.worker.processes import Family, Stranger, busy_strangers
+from runner.worker.processes import Family, Stranger, busy_strangers, cpu_seconds
 from storage.comparison import compare
 from storage.store import Store
 from tests.loop import experiment, of_kind, run
@@ -189,8 +189,9 @@ def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
         assert Family("e-1").includes(child)
         assert Family("e-1").includes(os.getpid())
         # That both descend from this process makes them its family; ask about the run alone.
-        assert Family("e-1")._is_worker(worker.pid)
-        assert not Family("e-2")._is_worker(worker.pid)
+        arguments = processes._arguments(worker.pid)
+        assert Family("e-1")._is_mine(arguments)
+        assert not Family("e-2")._is_mine(arguments)
         assert not Family("e-1").includes(os.getppid())
     finally:
         os.kill(child, 9)
@@ -374,6 +375,74 @@ def test_busy_processes_are_named_and_the_familys_are_not() -> None:
             assert child.pid not in _busy_pids()
     finally:
         os.kill(pid, 9)
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("arguments", "is_own"),
+    [
+        (["/usr/bin/streamlit", "run", "dashboard.py", "--server.port", "8501"], True),
+        (["streamlit", "run", str(PROJECT_ROOT / "dashboard.py")], True),
+        (["-m", "runner", "supervise"], True),
+        (["-m", "storage", "compare", "x"], True),
+        (["streamlit", "run", "/elsewhere/dashboard.py"], False),
+        (["streamlit", "run", "other.py"], False),
+        (["-m", "runners"], False),
+        # Another experiment's training does disturb, whoever started it.
+        (["-m", "runner.worker", "/data/runs/other.baseline"], False),
+    ],
+)
+def test_breakevens_own_processes_and_their_children_are_no_strangers(
+    arguments: list[str], is_own: bool
+) -> None:
+    """A busy child of a busy process that is started like these, neither of them our child."""
+    burn = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\nos.fork()\n{BUSY}\n"
+    mark = f"mark-{os.getpid()}"
+    command = [sys.executable, "-c", burn, *arguments, mark]
+    subprocess.run(command, check=True, cwd=PROJECT_ROOT)
+    wait_until(lambda: len(_all_with(mark)) == 2)
+    pids = _all_with(mark)
+    try:
+        wait_until(lambda: all(pid in _running() for pid in pids))
+        strangers = {one["pid"] for one in busy_strangers(Family("x"))}
+        assert strangers.isdisjoint(pids) if is_own else strangers & pids
+        # Both are named alike on the command line, so both of them are found.
+        assert pids <= set(processes.tools()) if is_own else pids.isdisjoint(processes.tools())
+    finally:
+        for pid in pids:
+            os.kill(pid, 9)
+
+
+@needs_proc
+def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
+    arguments = ["streamlit", "run", "dashboard.py"]
+    page = subprocess.Popen([sys.executable, "-c", BUSY, *arguments], cwd=PROJECT_ROOT)
+    try:
+        monitor = CpuMonitor(cpu_allowance(), 1)
+        wait_until(lambda: page.pid in processes.tools())
+        for tools, is_own in (([], False), (processes.tools(), True)):
+            monitor.tools = tools
+            monitor.begin()
+            before = cpu_seconds([page.pid])[page.pid]
+            wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.5)
+            found = monitor.end()
+            spent = cpu_seconds([page.pid])[page.pid] - before
+            assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own
+    finally:
+        page.kill()
+        page.wait()
+
+
+def _running() -> set[int]:
+    return set(processes._running())
+
+
+def _all_with(argument: str) -> set[int]:
+    return {
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if argument.encode() in processes._arguments(int(entry.name))
+    }
 
 
 def test_the_kernels_own_threads_are_nobody_to_end(

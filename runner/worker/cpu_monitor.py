@@ -10,11 +10,11 @@ from typing import Any
 
 from runner.cgroups import cpu_groups, throttled_periods
 from runner.cpus import CpuAllowance
+from runner.worker.processes import TICKS_PER_SECOND, cpu_seconds
 
 STAT = Path("/proc/stat")
 CPUINFO = Path("/proc/cpuinfo")
 SYSTEM_CPUS = Path("/sys/devices/system/cpu")
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 """Places of the kinds of time in a line of /proc/stat, proc_stat(5). User time includes guests'."""
 
@@ -40,18 +40,23 @@ class CpuMonitor:
         self._threads = threads
         self._groups = cpu_groups()
         self._frequency_next = 0.0
+        self.tools: list[int] = []
+        """Processes of Breakeven's own beside the run, whose time is nobody else's."""
         self.begin()
 
     def begin(self) -> None:
         self._machine = machine_time(self._cpus)
         self._throttled = throttled_periods(self._groups)
         self._own = _own_seconds()
+        self._of_tools = cpu_seconds(self.tools)
         self._time = time.perf_counter()
 
     def end(self) -> dict[str, Any]:
         """The fields of a `device` event about the time since `begin`."""
         seconds = time.perf_counter() - self._time
+        of_tools = cpu_seconds(self._of_tools)
         own = _own_seconds() - self._own
+        own += sum(spent - self._of_tools[pid] for pid, spent in of_tools.items())
         machine, before = machine_time(self._cpus), self._machine
         throttled, throttled_before = throttled_periods(self._groups), self._throttled
         fields: dict[str, Any] = {

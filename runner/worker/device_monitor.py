@@ -15,7 +15,7 @@ from runner.cpus import cpu_allowance
 from runner.worker.cpu_monitor import CpuMonitor
 from runner.worker.event_log import EventLog
 from runner.worker.nvidia import NvidiaDevice, Unavailable
-from runner.worker.processes import Family, Stranger, busy_strangers
+from runner.worker.processes import Family, Stranger, busy_strangers, tools
 
 WORTH_NAMES = 0.10
 """Share of the CPU time from which on other processes are looked for by name."""
@@ -73,6 +73,7 @@ class DeviceMonitor:
         self._names_next = 0.0
         self._family = Family(experiment_id)
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
+        self._cpus.tools = tools()
         self._nvidia = open_nvidia(experiment_id, device)
         self._watches = [Watch(self._cpus.begin, self._look_around)]
         if self._nvidia is not None:
@@ -112,6 +113,8 @@ class DeviceMonitor:
         if now < self._names_next or _others_share(cpus) <= WORTH_NAMES:
             return []
         self._names_next = now + NAMES_EVERY_SECONDS
+        # The share of the blocks to come is then that of others alone.
+        self._cpus.tools = tools()
         return busy_strangers(self._family)[:MAX_NAMED]
 
 
