@@ -108,7 +108,8 @@ def _train(folder: DataDir) -> None:
                    own_cpu_seconds=0.1, busy_cpu_seconds=1.9, load_average=3.0)  # fmt: skip
         run.evaluation(0.5, split="validation", compiled=False, metrics={"accuracy": 0.5, "x": 1.0})
         run.checkpoint(value=0.5)
-        run.resume(40).stop("x")
+        run.log.append("resumed", step=40, file="x", attempt=2)
+        run.stop("x")
         run.end(reason=hostile("exit-reason"))
         poison(run.run.events_file)
         run.run.output_file.write_text(hostile("output-log"))
