@@ -222,19 +222,19 @@ _ALL = (
         definition="Share of a label's samples that are predicted so, mean over labels.",
     ),
     Metric(
-        name="roc_auc", title="ROC-AUC", unit="", better="higher", format=format_number,
+        name="roc_auc", title="ROC-AUC", unit="", better="higher", format=format_loss,
         definition="Area under the ROC curve, mean over labels, at the last evaluation.",
     ),
     Metric(
-        name="mse", title="Mean squared error", unit="", better="lower", format=format_number,
+        name="mse", title="Mean squared error", unit="", better="lower", format=format_loss,
         definition="Mean squared difference of prediction and label at the last evaluation.",
     ),
     Metric(
-        name="mae", title="Mean absolute error", unit="", better="lower", format=format_number,
+        name="mae", title="Mean absolute error", unit="", better="lower", format=format_loss,
         definition="Mean size of the difference of prediction and label at the last evaluation.",
     ),
     Metric(
-        name="perplexity", title="Perplexity", unit="", better="lower", format=format_number,
+        name="perplexity", title="Perplexity", unit="", better="lower", format=format_loss,
         definition="Exponential of the mean loss per token at the last evaluation.",
     ),
     Metric(

@@ -332,8 +332,8 @@ def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(
         run.end()
     app = opened(experiment=EXPERIMENT_ID)
     bodies = [entry.proto.body for entry in app.get("html")]
-    (table_html,) = [body for body in bodies if body.startswith('<div class="leaderboard">')]
-    assert ">Perplexity</a>" in table_html and "<td>8</td>" in table_html
+    (table_html,) = [body for body in bodies if body.startswith('<div class="leaderboard"')]
+    assert ">Perplexity</a>" in table_html and "<td>8.000</td>" in table_html
     assert "Accuracy" not in table_html
     assert "Perplexity" in cards(app)
     offered = next(one for one in app.get("button_group") if one.key == "tokens_per_second")

@@ -29,16 +29,11 @@ HtmlCell = Callable[[Result], Html]
 def html(results: Sequence[Result], scenario: Scenario = "train") -> Html:
     """The whole table; text from specifications is escaped."""
     columns = _columns(results, scenario)
-    # Always in sight, however far the others are scrolled: it is what all this is about.
-    sides = ["namesake" if name == "break_even_steps" else "" for name in columns]
     looks = run_looks(result.label for result in results)
-    head = "".join(_header(name, side) for name, side in zip(columns, sides, strict=True))
+    head = "".join(_header(name) for name in columns)
     body = "".join(
         f"<tr><td>{_run(result, looks[result.label])}</td>"
-        + "".join(
-            f'<td class="{side}">{cell(result)}</td>'
-            for cell, side in zip(columns.values(), sides, strict=True)
-        )
+        + "".join(f"<td{_side(name)}>{cell(result)}</td>" for name, cell in columns.items())
         + "</tr>"
         for result in results
     )
@@ -96,9 +91,14 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     return columns
 
 
-def _header(name: str, side: Html) -> Html:
+def _side(name: str) -> Html:
+    """Break-even is always in sight, however far the others are scrolled: all this is about it."""
+    return ' class="namesake"' if name == "break_even_steps" else ""
+
+
+def _header(name: str) -> Html:
     metric = METRICS[name]
-    return f'<th class="{side}">{anchor_html(name, metric.title, metric.definition)}</th>'
+    return f"<th{_side(name)}>{anchor_html(name, metric.title, metric.definition)}</th>"
 
 
 def _run(result: Result, look: Look) -> Html:
