@@ -162,6 +162,20 @@ class ExperimentSpec(Spec):
         return self.training.max_steps or self.steps_per_epoch * self.training.epochs
 
     @property
+    def num_evaluations(self) -> int:
+        """Times that each run is evaluated: when it is due, and at the end."""
+        every = self.evaluation.every
+        match self.evaluates:
+            case "never":
+                return 0
+            case "end":
+                return 1
+            case "steps":
+                return math.ceil(self.num_steps / every)
+            case "epochs":
+                return math.ceil(self.num_steps / (every * self.steps_per_epoch))
+
+    @property
     def first_checkpoint_step(self) -> int | None:
         """Steps after which the first checkpoint is due; None if none were asked for."""
         every, unit = self.checkpoints.every, self.checkpoints.unit

@@ -109,3 +109,21 @@ def test_timed_steps_know_no_epochs_and_each_process_warms_up_anew() -> None:
     later = list(plan_blocks(spec, first_step=16))
     assert [block.first_step for block in later] == [16, 20, 24, 28]
     assert [block.warm_up for block in later] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("when", "every", "times"),
+    [("never", 1, 0), ("end", 1, 1), ("steps", 7, 4), ("steps", 8, 3), ("epochs", 1, 3),
+     ("epochs", 2, 2), ("steps", 100, 1)],
+)  # fmt: skip
+def test_a_run_is_evaluated_as_often_as_its_specification_says(
+    when: str, every: int, times: int
+) -> None:
+    # 3 epochs of 8 steps.
+    spec = ExperimentSpec(
+        name="x", data=DataSpec(num_train_samples=32),
+        training=TrainingSpec(batch_size=4, epochs=3),
+        evaluation=EvaluationSpec(when=when, every=every), block_steps=5,
+    )  # fmt: skip
+    assert spec.num_evaluations == times
+    assert sum(block.evaluate for block in plan_blocks(spec)) == times

@@ -1,8 +1,5 @@
 """Launch: choose what to race, see what that means, start it."""
 
-from collections.abc import Iterator
-
-import pandas as pd
 import streamlit as st
 
 from runner.capabilities import Capabilities
@@ -11,6 +8,7 @@ from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
 from storage.formats import format_share
+from storage.remaining import earlier_costs, expected_seconds
 from storage.store import Store
 from views import device_now, permissions, uploads, words
 from views.actions import check, launch
@@ -18,7 +16,6 @@ from views.inert import Markdown, code, inert
 from views.links import linked
 from views.own_code import show_command
 from views.presets import PRESETS, adjusted
-from views.progress import estimate
 from views.resources import data_dir, get_store, look_at_machine
 from views.spec_form import spec_form
 
@@ -105,14 +102,15 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
     at_most = "at most " if spec.scenario == "speed" else ""
-    expected = estimate(spec, finished(store))
+    earlier = earlier_costs(store, spec, device)
+    expected = expected_seconds(spec, earlier)
     if expected is None:
-        time = "How long it takes, the first run of this model on this device will tell."
+        time = "How long it takes, the first run of this model on this machine will tell."
     else:
-        took = words.duration(expected.seconds)
+        took = words.duration(expected)
         most = "At most about" if spec.scenario == "speed" else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
-        time = f"{about}, going by “{inert(expected.based_on)}” with the same model and device."
+        time = f"{about}, going by “{inert(earlier[0].name)}” with the same model on this machine."
     steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
@@ -153,13 +151,6 @@ def _length_of_speed(spec: ExperimentSpec) -> Markdown:
         f"same {words.plural(speed.batches, 'batch')}. It ends by itself once every speedup is "
         f"known to within {format_share(speed.target_width)}"
     )
-
-
-def finished(store: Store) -> Iterator[tuple[pd.Series, pd.DataFrame]]:
-    """Earlier experiments of this machine with their runs, newest first."""
-    for _index, experiment in queries.list_experiments(store).iterrows():
-        if experiment["origin"] == "local":
-            yield experiment, queries.list_runs(store, experiment["experiment_id"])
 
 
 main()

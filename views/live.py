@@ -23,7 +23,7 @@ from views.leaderboard import run_mark
 from views.links import linked
 from views.marks import mark_resumptions
 from views.palette import run_looks
-from views.progress import ACTIVE, FAILED, fraction_done, remaining_seconds
+from views.progress import ACTIVE, FAILED, fraction_done, remaining
 from views.resources import get_store, take_in
 from views.selection import choose_experiment
 
@@ -91,7 +91,8 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
             resume_button(experiment, runs)
     if experiment["state"] in ACTIVE:
         now = pd.Timestamp.now(tz="UTC")
-        st.progress(fraction_done(runs), text=words.outlook(runs, remaining_seconds(runs), now))
+        left = remaining(store, experiment_id, runs)
+        st.progress(fraction_done(runs), text=words.outlook(runs, left, now))
         show_ending(queries.run_record(store, runs["run_id"].iloc[0]).spec)
 
 

@@ -1,24 +1,19 @@
-"""How far an experiment is and how long it will take: plain arithmetic on what was recorded."""
+"""How far an experiment is, and how long it still takes."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from runner.spec import ExperimentSpec
+from storage import queries
+from storage.remaining import Costs, costs_of, earlier_costs, remaining_seconds
+from storage.store import Store
 
 ACTIVE = ("queued", "running")
 FAILED = ("failed", "timeout", "out_of_memory", "lost")
 """States of runs that ended otherwise than they should or were told to."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """How long an experiment took that resembles the one in question."""
-
-    seconds: float
-    based_on: str
-    """Name of the experiment that the estimate goes by."""
+_kept: WeakKeyDictionary[Store, dict[str, list[Costs]]] = WeakKeyDictionary()
+"""Costs of earlier experiments, by the id of the one that goes on: they no longer change."""
 
 
 def fraction_done(runs: pd.DataFrame) -> float:
@@ -29,38 +24,29 @@ def fraction_done(runs: pd.DataFrame) -> float:
     return float(min(1.0, done / total)) if total > 0 else 0.0
 
 
-def remaining_seconds(runs: pd.DataFrame) -> float | None:
-    """Time that the steps to come will take; None while no run has a steady step.
-
-    Runs of an experiment take turns on one device, so their times add up. A run whose own steady
-    step is not known yet counts with the slowest one known. Compiling still ahead is not included.
-    """
-    active = runs[runs["state"].isin(ACTIVE)]
-    known = runs["steady_step_seconds"].dropna().astype(float)
-    if active.empty or known.empty:
-        return None
-    step_seconds = active["steady_step_seconds"].astype(float).fillna(known.max())
-    left = (active["num_steps"] - active["steps_done"]).clip(lower=0)
-    return float((left * step_seconds).sum())
+def remaining(store: Store, experiment_id: str, runs: pd.DataFrame) -> float | None:
+    """Seconds that an experiment still takes, about; None while nobody can tell."""
+    now = time.time()
+    costs, earlier = known_costs(store, experiment_id)
+    return remaining_seconds(costs, earlier, now, compiling_seconds(runs, now))
 
 
-def estimate(
-    spec: ExperimentSpec, earlier: Iterable[tuple[pd.Series, pd.DataFrame]]
-) -> Estimate | None:
-    """Goes by the newest finished experiment with the same model and device.
+def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
+    """What its runs took so far, and those of earlier experiments, which are looked up once."""
+    costs = costs_of(store, experiment_id)
+    kept = _kept.setdefault(store, {})
+    if experiment_id not in kept:
+        machines = queries.environments(store, experiment_id)["device_name"].dropna()
+        if machines.empty:  # It has only just begun.
+            return costs, earlier_costs(store, costs.spec, None)
+        kept[experiment_id] = earlier_costs(store, costs.spec, str(machines.iloc[0]))
+    return costs, kept[experiment_id]
 
-    What that one spent beside its steady steps (starting, compiling, evaluating) is taken once
-    per run again, its mean steady step once per step. Rough: batch size and sequence length may
-    differ. None if there is nothing to go by. `earlier`: experiments with their runs, newest first.
-    """
-    for experiment, runs in earlier:
-        same = experiment["model"] == spec.model.source and experiment["device"] == spec.device
-        steady = runs["steady_step_seconds"].astype(float)
-        if not same or experiment["state"] != "finished" or steady.isna().any():
-            continue
-        took = (runs["ended"].max() - runs["started"].min()).total_seconds()
-        beside = max(0.0, took - float((runs["steps_done"] * steady).sum()))
-        per_run = beside / len(runs) + spec.num_steps * float(steady.mean())
-        name = str(experiment["name"])
-        return Estimate(seconds=per_run * len(spec.variants), based_on=name)
-    return None
+
+def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
+    """For how long the run that has the turn has been at it, by its label: if there is compiling to
+    do, that comes first, and is several compilations with moments between them."""
+    busy = runs[(runs["state"] == "running") & runs["phase"].isin(["training", "evaluating"])]
+    return {
+        str(run.label): max(0.0, now - run.phase_started.timestamp()) for run in busy.itertuples()
+    }

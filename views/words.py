@@ -70,17 +70,18 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
         return "waiting in the queue"
     elapsed = duration((now - runs["started"].min()).total_seconds())
     so_far = linked("elapsed_seconds", f"{elapsed} so far")
+    left = ""
+    if remaining is not None:
+        left = f", {linked('expected_seconds', f'about {duration(remaining)} left')}"
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
-        return (
-            f"{so_far}; {inert(compiling['label'].iloc[0])} is compiling, the others wait meanwhile"
-        )
-    if remaining is None and runs["steps_done"].sum() > 0:
-        return f"{so_far}; after the second round the remaining time is known"
-    if remaining is None:
-        return f"{so_far}; torch, model and data are loading"
-    left = linked("expected_seconds", f"about {duration(remaining)} left")
-    return f"{so_far}, {left}, not counting compiling still ahead"
+        who = inert(compiling["label"].iloc[0])
+        return f"{so_far}{left}; {who} is compiling, the others wait meanwhile"
+    if left:
+        return f"{so_far}{left}"
+    if runs["steps_done"].sum() > 0:
+        return f"{so_far}; after the first round the remaining time is known"
+    return f"{so_far}; torch, model and data are loading"
 
 
 def workload(model: str, data: str) -> Markdown:

@@ -13,6 +13,7 @@ from storage.queries.compiler import (
     compiles,
     graph_breaks,
 )
+from storage.queries.costs import costs
 from storage.queries.course import checkpoints, resumptions, stops
 from storage.queries.device import device_samples
 from storage.queries.experiments import (
@@ -51,7 +52,7 @@ from storage.queries.suites import (
 
 __all__ = [
     "MAX_POINTS", "OPEN_STATES", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
-    "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles",
+    "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
     "experiment_spec", "experiment_state", "fields_of", "gradient_statistics", "graph_breaks",
     "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
