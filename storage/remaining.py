@@ -6,143 +6,17 @@ experiment with the same model on the same machine; without one, from the other 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from statistics import median
 
-import pandas as pd
-
-from runner.run_dir import RunState
 from runner.spec import ExperimentSpec
-from storage import queries
-from storage.store import Store
+from storage.costs import Costs, RunCosts, num_differences
 
-MAX_EARLIER = 5
-"""Experiments that are looked into for one of the same backend."""
 FORWARD_SHARE = 0.35
 """Of a training step, that a forward pass of as many samples takes."""
 EVALUATION_COMPILE_SHARE = 0.2
 """Of compiling a training step, that compiling the forward pass of evaluation takes."""
 LEFT_WHEN_OVERDUE = 0.1
 """Of what compiling was expected to take, that is left once it has taken longer than that."""
-MAX_OVERHEAD = 1.5
-"""Wall time of turns over that of their steps and evaluations; more is a pause, no overhead."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCosts:
-    """A row of `queries.costs`; what is not known is None."""
-
-    label: str
-    role: str
-    state: str = RunState.QUEUED
-    started: float | None = None
-    ended: float | None = None
-    first_turn: float | None = None
-    worked_until: float | None = None
-    steps: int = 0
-    seconds_of_steps: float = 0.0
-    step_seconds: float | None = None
-    first_step_seconds: float | None = None
-    compiled_steps: int = 0
-    compile_seconds: float | None = None
-    seconds_of_evaluations: float = 0.0
-    evaluations: int = 0
-    evaluation_seconds: float | None = None
-    compiled_evaluations: int = 0
-    first_compiled_evaluation_seconds: float | None = None
-    compiled_evaluation_seconds: float | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return self.state in (RunState.QUEUED, RunState.RUNNING)
-
-    @property
-    def evaluation_compile_share(self) -> float | None:
-        """What the first evaluation under the backend took longer than others, over what compiling
-        took for training."""
-        first = self.first_compiled_evaluation_seconds
-        usual = self.compiled_evaluation_seconds or self.evaluation_seconds
-        if first is None or usual is None or not self.compile_seconds:
-            return None
-        return max(0.0, first - usual) / self.compile_seconds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Costs:
-    """What an experiment asked for, and what its runs took so far."""
-
-    name: str
-    spec: ExperimentSpec
-    runs: tuple[RunCosts, ...]
-
-    def of(self, label: str) -> RunCosts | None:
-        return next((run for run in self.runs if run.label == label), None)
-
-    @cached_property
-    def efforts(self) -> dict[str, int]:
-        """`Variant.compile_effort` by label."""
-        return {variant.label: variant.compile_effort for variant in self.spec.variants}
-
-    @property
-    def setup_seconds(self) -> float | None:
-        """From the start of the first process to the first turn."""
-        starts = [run.started for run in self.runs if run.started is not None]
-        turns = [run.first_turn for run in self.runs if run.first_turn is not None]
-        return max(0.0, min(turns) - min(starts)) if starts and turns else None
-
-    @property
-    def closing_seconds(self) -> float | None:
-        """From the last block or evaluation of a run to the end of its process, at most."""
-        spans = [run.ended - run.worked_until for run in self.runs
-                 if run.ended is not None and run.worked_until is not None]  # fmt: skip
-        return max(0.0, *spans) if spans else None
-
-    @property
-    def overhead(self) -> float:
-        """Wall time of all turns over that of their steps and evaluations."""
-        turns = [run.first_turn for run in self.runs if run.first_turn is not None]
-        ends = [run.worked_until for run in self.runs if run.worked_until is not None]
-        told = sum(run.seconds_of_steps + run.seconds_of_evaluations for run in self.runs)
-        if not turns or not ends or told <= 0:
-            return 1.0
-        return min(MAX_OVERHEAD, max(1.0, (max(ends) - min(turns)) / told))
-
-
-def costs_of(store: Store, experiment_id: str) -> Costs:
-    """Raises `NotInStore`."""
-    spec = queries.experiment_spec(store, experiment_id)
-    rows = queries.costs(store, experiment_id).to_dict("records")
-    known = [{str(k): v for k, v in row.items() if not pd.isna(v)} for row in rows]
-    return Costs(name=spec.name, spec=spec, runs=tuple(RunCosts(**row) for row in known))
-
-
-def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -> list[Costs]:
-    """Of the newest experiments of this model, scenario and machine that finished, those of the
-    most similar work first."""
-    listed = queries.list_experiments(store)
-    alike = listed[
-        (listed["state"] == "finished")
-        & (listed["origin"] == "local")
-        & (listed["model"] == spec.model.source)
-        & (listed["device"] == spec.device)
-    ]
-    if device_name is not None:
-        alike = alike[alike["device_name"] == device_name]
-    ids = list(map(str, alike["experiment_id"].head(MAX_EARLIER)))
-    found = [one for one in (costs_of(store, id) for id in ids)
-             if one.spec.scenario == spec.scenario]  # fmt: skip
-    return sorted(found, key=lambda one: _num_differences(one.spec, spec))
-
-
-def _num_differences(one: ExperimentSpec, other: ExperimentSpec) -> int:
-    """Of what the time of a step depends on most."""
-    return (
-        (one.training.batch_size != other.training.batch_size)
-        + (one.data.sequence_length != other.data.sequence_length)
-        + (one.training.precision != other.training.precision)
-        + (one.cpu_threads != other.cpu_threads)
-    )
 
 
 def expected_seconds(spec: ExperimentSpec, earlier: Sequence[Costs]) -> float | None:
@@ -241,13 +115,11 @@ class _Work:
         ]
         if ratios:
             return median(ratios)
-        return None if _num_differences(earlier.spec, self._spec) else 1.0
+        return None if num_differences(earlier.spec, self._spec) else 1.0
 
     @property
     def _compiling_is_unknown(self) -> bool:
-        return (
-            bool(self._effort) and not self._run.compiled_steps and self._training_compile is None
-        )
+        return bool(self._effort) and not self._run.steps and self._training_compile is None
 
     @property
     def _training_compile(self) -> float | None:
@@ -258,7 +130,7 @@ class _Work:
         if not self._effort:
             return
         training = self._training_compile or 0.0
-        if not self._run.compiled_steps:
+        if not self._run.steps:
             yield training
         if self._compiled_evaluations_left and not self._run.compiled_evaluations:
             # How busy the machine is changes both alike, so the one tells of the other.
@@ -267,11 +139,13 @@ class _Work:
 
     def _likely(self, part: Callable[[RunCosts], float | None]) -> float | None:
         """What compiling takes: by this run, by an earlier one of its name, by others that compile
-        as much, of this experiment and then of earlier ones."""
+        as much, of this experiment and then of earlier ones, and by those that compile more."""
         same = (self._run, *(one.of(self._run.label) for one in self._earlier))
-        alike = (run for one in (self._costs, *self._earlier) for run in one.runs
-                 if one.efforts[run.label] == self._effort)  # fmt: skip
-        return _first(part(run) for run in (*same, *alike) if run is not None)
+        others = [(one.efforts[run.label], run) for one in (self._costs, *self._earlier)
+                  for run in one.runs]  # fmt: skip
+        alike = (run for effort, run in others if effort == self._effort)
+        more = (run for effort, run in others if effort > self._effort)
+        return _first(part(run) for run in (*same, *alike, *more) if run is not None)
 
     @property
     def _compiled_evaluations_left(self) -> int:

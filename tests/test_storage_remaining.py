@@ -6,14 +6,8 @@ import pytest
 
 from runner.run_dir import DataDir
 from runner.spec import DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
-from storage.remaining import (
-    Costs,
-    RunCosts,
-    costs_of,
-    earlier_costs,
-    expected_seconds,
-    remaining_seconds,
-)
+from storage.costs import Costs, RunCosts, costs_of, earlier_costs
+from storage.remaining import expected_seconds, remaining_seconds
 from storage.store import Store
 from tests.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 

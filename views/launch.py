@@ -7,8 +7,9 @@ from runner.cpus import cpu_allowance
 from runner.errors import ProbeFailed, RunnerError
 from runner.spec import ExperimentSpec
 from storage import queries
+from storage.costs import earlier_costs
 from storage.formats import format_share
-from storage.remaining import earlier_costs, expected_seconds
+from storage.remaining import expected_seconds
 from storage.store import Store
 from views import device_now, permissions, uploads, words
 from views.actions import check, launch

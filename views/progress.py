@@ -6,7 +6,8 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 
 from storage import queries
-from storage.remaining import Costs, costs_of, earlier_costs, remaining_seconds
+from storage.costs import Costs, costs_of, earlier_costs
+from storage.remaining import remaining_seconds
 from storage.store import Store
 
 ACTIVE = ("queued", "running")
