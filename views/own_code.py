@@ -24,6 +24,6 @@ def show_permission() -> bool:
 
 def show_command(spec: ExperimentSpec) -> None:
     """The command that runs an experiment without the browser, and what it takes to be allowed."""
-    st.code(reproduce.command(spec), language="bash")
+    st.code(reproduce.command(spec), language="bash", wrap_lines=True)
     if spec.user_code:
         st.caption("It runs code of your own: add `--allow-code` with the folder of its files.")

@@ -84,7 +84,7 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
     if record.error:
         # What a person can mend needs no traceback; everything else is read from it.
         with st.expander("Traceback", expanded="WorkloadError" not in record.error):
-            st.code(record.error, language="pytb")
+            st.code(record.error, language="pytb", wrap_lines=True)
 
 
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:

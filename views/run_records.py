@@ -87,7 +87,7 @@ def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
     show_command(record.spec)
     show_sources(of_run(queries.sources(store, record.experiment_id), run), RunDir(record.folder))
     st.markdown("**Specification of the experiment**")
-    st.code(record.spec.to_json(), language="json")
+    st.code(record.spec.to_json(), language="json", wrap_lines=True)
 
 
 def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
@@ -103,7 +103,7 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
             except (RunnerError, OSError) as error:
                 st.text(str(error))
             else:
-                st.code(text, language="python")
+                st.code(text, language="python", wrap_lines=True)
 
 
 def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -126,4 +126,4 @@ def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
     except RunnerError as error:
         st.text(str(error))
         return
-    st.code(tail or "(empty)", language=None)
+    st.code(tail or "(empty)", language=None, wrap_lines=True)
