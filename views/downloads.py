@@ -14,6 +14,7 @@ from storage.export import to_csv
 from views.exports import origin, to_html, to_png
 from views.inert import Markdown, inert, inert_figure
 from views.links import explained
+from views.moving_chart import moving_chart
 from views.selection import remembered
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -44,6 +45,7 @@ def chart_card(
     name: str,
     numbers: Sequence[str],
     help: Markdown = "",
+    moves: bool = False,
 ) -> None:
     """Shows a chart of `data` under its title, with the downloads on the right.
 
@@ -51,7 +53,7 @@ def chart_card(
     chosen one is drawn. `data` is all that was measured, however little of it is drawn. `name` is
     unique on the page; downloaded files are named after it.
     `numbers`: what is charted, as `storage.numbers` names it; the help explains it, before what
-    `help` adds.
+    `help` adds. `moves`: data arrive while somebody looks at it.
     """
     note = THINNED if callable(data) else ""
     help = "\n\n".join(filter(None, [explained(numbers), help, note]))
@@ -60,15 +62,18 @@ def chart_card(
             st.markdown(f"**{title}**", help=help, width="stretch")
             chosen = "" if callable(draw) else _choice(list(draw), name)
             figure = draw() if callable(draw) else draw[chosen]()
-            # As long as it shows the same, new data leave zoom and hidden lines as they are.
-            figure.update_layout(uirevision=f"{origin().name} {name} {chosen}")
             with st.container(horizontal=True, width="content", gap="xsmall"):
                 _chart_downloads(figure, data, title, name, numbers, note)
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
-        st.plotly_chart(
-            inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(title)
-        )
+        if moves:
+            # As long as it shows the same, new data leave zoom and hidden lines as they are.
+            figure.update_layout(uirevision=f"{origin().name} {name}")
+            moving_chart(figure, key=f"chart-{name}", config=config, alt=unescape(title))
+        else:
+            st.plotly_chart(
+                inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(title)
+            )
 
 
 def csv_button(label: Markdown, data: Data, name: str) -> None:

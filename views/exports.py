@@ -109,7 +109,7 @@ def to_html(
     anchors = [NUMBERS[name].anchor for name in numbers]
     anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
     page: str = inert_figure(_for_export(figure)).to_html(
-        include_plotlyjs=True, config={"displaylogo": False}
+        include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
     )
     facts = "<br>".join(inert(fact) for fact in (*about.facts, note) if fact)
     style = "font-family: sans-serif; line-height: 1.5; max-width: 60rem; margin: 2rem 70px"

@@ -185,7 +185,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         return queries.step_times(store, experiment_id)
 
     title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
-    chart_card(inert(title), draw, every_step, name="race", numbers=[name])
+    chart_card(inert(title), draw, every_step, name="race", numbers=[name], moves=True)
 
 
 def show_queue(active: pd.DataFrame, experiment_id: str) -> None:
