@@ -22,6 +22,9 @@ from tests.faults.trial import LONG_WORKLOADS, train_long_trial
 
 NUM_TRIALS = {"noisy net": 40, "tiny BERT": 20, "small ViT": 20, "tiny GPT": 20}
 """So many experiments of each workload: a hundred in all."""
+CORRECT_ON_CPU = ("eager", "aot_eager")
+"""Without inductor, whose C++ takes longer to compile than all trainings of an experiment take."""
+CORRECT_ON_CUDA = (*CORRECT, GRAPHS)
 NUM_CONTROLS = 4
 EARLIEST, LATEST = 0.1, 0.9
 """Shares of the training between which faults begin."""
@@ -65,7 +68,7 @@ def record(
             folder,
             trial.workload,
             trial.seed,
-            (*CORRECT, *([] if device == "cpu" else [GRAPHS]), *LATE_FAULTS),
+            (*(CORRECT_ON_CPU if device == "cpu" else CORRECT_ON_CUDA), *LATE_FAULTS),
             controls=NUM_CONTROLS,
             fault_begins=trial.fault_begins,
             device=device,

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 
 from runner.spec import ExperimentSpec
-from storage import parity as rules
 from storage import queries
 from storage.cautions import cautions, notes
 from storage.device_doubts import device_doubts
@@ -20,6 +19,7 @@ from storage.parity import Parity
 from storage.repeats import pool
 from storage.results import Comparison, Result
 from storage.rounds import paired_blocks
+from storage.run_parity import experiment_loss_band, judge_parity
 from storage.statistics import (
     BreakEven,
     Ratio,
@@ -60,7 +60,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     spec, processes = load_evidence(store, experiment_id)
     runs = pool(spec, processes)
     baseline = _find(runs, "baseline")
-    control = _find(runs, "control")
+    controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [
         paired_ratio(pair["baseline"], pair["other"], pair["process"])
@@ -83,7 +83,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
             p_holm,
             floor,
             pair,
-            _parity(spec, baseline, control, run),
+            judge_parity(spec, baseline, controls, run),
             _loss_excess(baseline, run),
             device_doubts(run, baseline),
         )
@@ -97,16 +97,8 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         warnings=cautions(spec, processes, runs, speedups, floor),
         notes=notes(spec, processes, runs, speedups),
         noise_floor=floor,
-        loss_band=_loss_band(spec, baseline, control),
+        loss_band=experiment_loss_band(spec, baseline, controls),
     )
-
-
-def _loss_band(
-    spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None
-) -> pd.DataFrame:
-    if baseline is None or control is None:
-        return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
-    return rules.loss_band(baseline.losses, control.losses, spec.training.precision)
 
 
 def _find(runs: Sequence[Evidence], role: str) -> Evidence | None:
@@ -175,42 +167,7 @@ def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
     return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"])
 
 
-def _parity(
-    spec: ExperimentSpec, baseline: Evidence | None, control: Evidence | None, run: Evidence
-) -> Parity | None:
-    if run.role != "backend" or spec.is_inference or not spec.compares_runs:
-        return None
-    if baseline is None:
-        return rules.unknown("there is no baseline to compare with")
-    if not run.workload:
-        return rules.unknown("it has not begun to train")
-    for field, title in (("weights_sha256", "weights"), ("data_sha256", "samples")):
-        if run.workload.get(field) != baseline.workload.get(field):
-            return rules.unknown(f"its {title} are not those that the baseline began with")
-    if control is None or control.losses.empty:
-        return rules.judge_without_control(baseline.losses, run.losses)
-    parity = rules.judge_losses(
-        baseline.losses, control.losses, run.losses, spec.training.precision, run.num_planned_steps
-    )
-    parity = rules.judge_accuracies(
-        parity, baseline.evaluations, control.evaluations, run.evaluations
-    )
-    learned = rules.has_learned(
-        baseline.losses.to_numpy(dtype=float),
-        baseline.last_evaluation("accuracy"),
-        baseline.workload.get("majority_share"),
-        _last_num_samples(baseline),
-    )
-    parity = rules.judge_learning(parity, learned)
-    return rules.doubt_dropout(parity) if spec.has_dropout else parity
-
-
 def _loss_excess(baseline: Evidence | None, run: Evidence) -> float | None:
     if baseline is None or run.role == "baseline":
         return None
     return loss_excess(baseline.losses, run.losses)
-
-
-def _last_num_samples(run: Evidence) -> int | None:
-    samples = run.last_evaluation("num_samples")
-    return None if samples is None else int(samples)

@@ -4,13 +4,15 @@ Only backends are judged, each run by each condition. What could not be shown do
 that opens for want of evidence guards nothing (docs/ci-gate.md).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from runner.conditions import Condition
 from runner.run_dir import RunState
+from storage.formats import DASH
 from storage.metrics import METRICS
-from storage.parity import LOSS_FLOORS, SAFETY_FACTORS, sampling_margin
-from storage.results import SCORES, Comparison, Result
+from storage.outcomes import Quantity, Reading
+from storage.parity import sampling_margin
+from storage.results import Comparison, Result
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""
@@ -56,28 +58,46 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
         return "forward passes have no loss to compare; the scenario accuracy compares answers"
     if parity is None or parity.verdict == "holds":
         return None
-    ratio = METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band)
     said = "is broken" if parity.verdict == "broken" else f"could not be shown ({parity.verdict})"
-    return f"it {said}: {parity.reason} (largest ratio to the band {ratio}, limit 1)"
+    found = {
+        "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),
+        "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),
+    }
+    ratios = " and ".join(f"the {name} {ratio}" for name, ratio in found.items() if ratio != DASH)
+    return f"it {said}: {parity.reason}" + (f" (ratio to {ratios}, limit 1)" if ratios else "")
 
 
 def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    """By the last evaluation; a task without an accuracy by its loss."""
     baseline = _find(comparison, "baseline")
-    name = next(iter(_scores(baseline)), None) if baseline is not None else None
-    if baseline is None or name is None:
+    if baseline is None or (baseline.accuracy is None and baseline.eval_loss is None):
         return "the baseline has no evaluation to compare with"
-    theirs, mine = _scores(baseline)[name], _scores(backend).get(name)
+    name = "eval_loss" if baseline.accuracy is None else "accuracy"
+    theirs, mine = getattr(baseline, name), getattr(backend, name)
     if mine is None:
-        return f"it has no {name} to compare with the baseline's"
-    allowed = _allowed(comparison, name, theirs, mine)
-    if allowed is None:
-        return f"without a control nobody knows how far rounding alone moves {name}"
-    loss = theirs - mine if METRICS[name].better == "higher" else mine - theirs
-    if loss <= allowed:
+        return f"it has no {METRICS[name].title.lower()} to compare with the baseline's"
+    last = _last_reading(backend, "accuracy" if name == "accuracy" else "evaluation loss")
+    if last is not None:
+        return _worse(name, last.value, "equal trainings'", last.expected, last.limit)
+    if name != "accuracy":
+        return "without a control nobody knows how far rounding alone moves the loss"
+    return _worse(name, mine, "the baseline's", theirs, _sampling(comparison, theirs, mine))
+
+
+def _last_reading(backend: Result, quantity: Quantity) -> Reading | None:
+    found = backend.parity.readings if backend.parity else ()
+    return next((one for one in reversed(found) if one.quantity == quantity), None)
+
+
+def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> str | None:
+    """None for a number that is better, or worse by no more than the limit."""
+    metric = METRICS[name]
+    shortfall = theirs - mine if metric.better == "higher" else mine - theirs
+    if shortfall <= limit:
         return None
     return (
-        f"final {name} {mine:.4g}, worse than the baseline's {theirs:.4g} by {loss:.4g}; "
-        f"limit {allowed:.4g}"
+        f"final {metric.title.lower()} {mine:.4g}, worse than {whose} {theirs:.4g} by "
+        f"{shortfall:.4g}; limit {limit:.4g}"
     )
 
 
@@ -104,38 +124,13 @@ def _find(comparison: Comparison, role: str) -> Result | None:
     return next((result for result in comparison.results if result.role == role), None)
 
 
-def _scores(result: Result) -> dict[str, float]:
-    """Final scores of a run that are defined, the one that judges its task first."""
-    return {name: score for name, score in _named_scores(result) if score is not None}
-
-
-def _named_scores(result: Result) -> Iterator[tuple[str, float | None]]:
-    yield "accuracy", result.accuracy
-    for name in SCORES:
-        yield name, result.metrics.get(name)
-
-
-def _allowed(comparison: Comparison, name: str, theirs: float, mine: float) -> float | None:
-    """How much worse rounding and sampling alone may make a final score; None if unknown.
-
-    Rounding: as for losses, a multiple of what the control differs by. Sampling, which only an
-    accuracy has a rule for: two standard errors of the difference of two shares.
-    """
-    spec, control = comparison.spec, _find(comparison, "control")
-    sampling: float | None = None
-    if name == "accuracy":
-        split = next(iter(spec.evaluation.splits), "validation")
-        num_samples = {
-            "train": spec.data.num_train_samples,
-            "validation": spec.data.num_eval_samples,
-            "test": spec.data.num_test_samples,
-        }[split]
-        sampling = sampling_margin((theirs + mine) / 2, max(1, num_samples))
-    perturbed = None if control is None else _scores(control).get(name)
-    if perturbed is None:
-        return sampling
-    least = LOSS_FLOORS[spec.training.precision] * abs(theirs)
-    return max(
-        sampling or 0.0,
-        SAFETY_FACTORS[spec.training.precision] * max(least, abs(perturbed - theirs)),
-    )
+def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
+    """What sampling explains of two accuracies' difference."""
+    spec = comparison.spec
+    split = next(iter(spec.evaluation.splits), "validation")
+    num_samples = {
+        "train": spec.data.num_train_samples,
+        "validation": spec.data.num_eval_samples,
+        "test": spec.data.num_test_samples,
+    }[split]
+    return sampling_margin((theirs + mine) / 2, max(1, num_samples))

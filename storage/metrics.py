@@ -248,12 +248,17 @@ _ALL = (
     Metric(
         name="first_step_outside", title="First step outside", unit="step", better="higher",
         format=format_count,
-        definition="First step at which the loss leaves the control's band.",
+        definition="First step from which it shows that another thing was learned.",
     ),
     Metric(
         name="max_ratio_to_band", title="Largest difference", unit="x band", better="lower",
         format=format_multiple,
         definition="Largest difference in loss to the baseline, over the band's half width.",
+    ),
+    Metric(
+        name="max_ratio_to_interval", title="Largest difference later", unit="x interval",
+        better="lower", format=format_multiple,
+        definition="Largest difference of a window or an evaluation, over what is allowed of it.",
     ),
     Metric(
         name="inference_gap", title="Inference difference", unit="", better="lower",

@@ -1,11 +1,13 @@
 """Whether a backend learned the same as the baseline, up to rounding.
 
-The control, a baseline from minutely perturbed weights, shows how far rounding alone drives losses
-apart. A backend that stays within a multiple of that computes the same thing (docs/metrics.md; the
-measurements behind the constants are in docs/decisions/parity-*.md).
+Controls, baselines from minutely perturbed weights, show how far rounding alone drives losses
+apart. A backend that stays within a multiple of that computes the same thing, step by
+step; where rounding has driven equal trainings apart, `storage.outcomes` says what they come to
+(docs/metrics.md; the measurements behind the constants are in docs/decisions/parity-*.md).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from runner.training_spec import Precision
+from storage.formats import DASH, format_loss, format_share
+from storage.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS, Reading, lasting
 
 SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
 """Half width of the band over the control's differences: a correct backend rounds otherwise at all
@@ -36,9 +40,6 @@ NUM_STANDARD_ERRORS = 3.0
 MIN_TENTH = 3
 """Fewest steps whose mean loss is taken as the start or end of a training."""
 
-ACCURACY_CONFIDENCE = 0.995
-"""One-sided; two-sided it leaves 1 % for equal runs to be called different."""
-
 TELLING_SHARES: dict[Precision, float] = {
     "float32": 0.01,
     "tf32": 0.01,
@@ -54,7 +55,7 @@ ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """Whether a backend's losses and accuracy agree with the baseline's.
+    """Whether a backend's losses and evaluations agree with those of equal trainings.
 
     `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
     outside, infinite where the backend alone has a loss that is not finite.
@@ -62,34 +63,54 @@ class Parity:
 
     verdict: ParityVerdict
     first_step_outside: int | None
+    """From where it shows: the step outside the band, the first step of a window, or the number of
+    steps done before an evaluation."""
     max_ratio_to_band: float | None
     steps_compared: int
     reason: str
     last_step_in_band: int | None = None
     """None where no loss could be compared to a band."""
+    readings: tuple[Reading, ...] = ()
+    """What the training came to after the band, and all evaluations."""
+    outside: Reading | None = None
+    """The first reading that broke parity, if it was one that did."""
+
+    @property
+    def found_in_band(self) -> bool:
+        """Whether a single loss broke it, rather than a window or an evaluation."""
+        return self.first_step_outside is not None and self.outside is None
+
+    @property
+    def max_ratio_to_interval(self) -> float | None:
+        """Largest difference of a reading over what is allowed; above 1 is outside."""
+        return max((one.ratio for one in self.readings), default=None)
 
     @property
     def band_ended(self) -> bool:
-        """Whether the band ended before the training did: what goes wrong from there on, losses
-        cannot tell. The last `LEAD_STEPS` never have a band."""
+        """Whether the band ended before the training did: from there on only windows and
+        evaluations tell. The last `LEAD_STEPS` never have a band."""
         if self.last_step_in_band is None:
             return False
         return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
 
 
-def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> pd.DataFrame:
+def loss_band(
+    baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
+) -> pd.DataFrame:
     """step, baseline, low, high: where a correct backend's loss must lie.
 
     Losses are indexed by step. The half width of the band is the safety factor times the larger of
-    the floor and the largest difference that the control reaches until `LEAD_STEPS` later, but at
-    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in both,
-    that have as many behind them; it ends for good once the control is about to stray further than
+    the floor and the largest difference that a control reaches until `LEAD_STEPS` later, but at
+    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in all,
+    that have as many behind them; it ends for good once a control is about to stray further than
     `TELLING_SHARES` allows.
     """
-    both = pd.DataFrame({"baseline": baseline, "control": control})
+    both = pd.concat([baseline, *controls], axis="columns", join="inner")
+    both.columns = pd.Index(["baseline", *range(len(controls))])
     both = both[np.isfinite(both).all(axis="columns")].sort_index()
     first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
-    differences = (both["control"] - both["baseline"]).abs()
+    differences = both.drop(columns="baseline").sub(both["baseline"], axis="index")
+    differences = differences.abs().max(axis="columns")
     reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
     ahead = reached.shift(-LEAD_STEPS)
     half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
@@ -106,27 +127,29 @@ def loss_band(baseline: pd.Series, control: pd.Series, precision: Precision) -> 
 
 def judge_losses(
     baseline: pd.Series,
-    control: pd.Series,
+    controls: Sequence[pd.Series],
     backend: pd.Series,
     precision: Precision,
     num_steps: int,
 ) -> Parity:
     """Compares a backend's losses to the band, and asks of all of them that they are finite.
 
-    Losses are indexed by step; only steps count that all three did, and at which baseline and
-    control are finite. `num_steps` is what the whole run would have.
+    Losses are indexed by step; only steps count that all did, and at which baseline and controls
+    are finite. `num_steps` is what the whole run would have.
     """
-    common = backend.index[
-        backend.index.isin(_finite(baseline)) & backend.index.isin(_finite(control))
-    ]
-    band = loss_band(baseline, control, precision)
+    equal = _finite(baseline)
+    for control in controls:
+        equal = equal.intersection(_finite(control))
+    common = backend.index[backend.index.isin(equal)]
+    band = loss_band(baseline, controls, precision)
     band = band[band["step"].isin(common)]
     ratios = pd.Series(_ratios_to_band(band, backend), index=band["step"], dtype=float)
     diverged = common.difference(_finite(backend))
     ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
     if ratios.empty:
-        return unknown(_why_unknown(common, baseline, control))
+        return unknown(_why_unknown(common, equal))
     highest, outside = float(ratios.max()), ratios.index[ratios > 1]
+    last = int(band["step"].max()) if len(band) else None
     if len(outside):
         first = int(outside.min())
         extreme = (
@@ -138,6 +161,7 @@ def judge_losses(
             max_ratio_to_band=highest,
             steps_compared=len(common),
             reason=f"the loss leaves the band at step {first} and {extreme}",
+            last_step_in_band=last,
         )
     return Parity(
         verdict="holds",
@@ -146,14 +170,14 @@ def judge_losses(
         steps_compared=len(common),
         reason=f"the loss stays within {highest:.2g} x the band over "
         f"the first {len(band)} of {num_steps} steps",
-        last_step_in_band=int(band["step"].max()) if len(band) else None,
+        last_step_in_band=last,
     )
 
 
-def _why_unknown(common: pd.Index, baseline: pd.Series, control: pd.Series) -> str:
+def _why_unknown(common: pd.Index, equal: pd.Index) -> str:
     if common.empty:
         return "no step was done by baseline, control and backend alike"
-    if len(_finite(baseline).intersection(_finite(control))) <= LEAD_STEPS:
+    if len(equal) <= LEAD_STEPS:
         return f"losses can be judged once the control has done {LEAD_STEPS} steps more"
     return "rounding alone moves the loss far from the first step on"
 
@@ -171,41 +195,71 @@ def _ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> Floats:
     return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
 
 
-def judge_accuracies(
-    parity: Parity, baseline: pd.DataFrame, control: pd.DataFrame, backend: pd.DataFrame
-) -> Parity:
-    """Breaks a parity that holds by the losses if the backend's accuracy is another one.
-
-    Evaluations are indexed by step; a task without an accuracy is not judged. The median of their
-    differences counts, because a single accuracy jumps about even between equal runs. Allowed are
-    two standard errors of the difference of two shares, or what the control's differences make
-    likely, whichever is more: their root mean square times Student's t for as many values, since
-    few of them tell little.
-    """
-    from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
-
-    common = _judged(baseline).intersection(_judged(control)).intersection(_judged(backend))
-    if parity.verdict != "holds" or common.empty:
+def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
+    """Breaks a parity that no step broke if windows or evaluations are outside of what equal
+    trainings come to, and stay there; leaves it unknown where some are too far off to be called
+    the same."""
+    parity = replace(parity, readings=tuple(readings))
+    if parity.verdict == "broken":
         return parity
-    theirs, mine = baseline["accuracy"][common], backend["accuracy"][common]
-    share, num_samples = (mine.mean() + theirs.mean()) / 2, baseline["num_samples"][common].min()
-    strayed = math.sqrt(((control["accuracy"][common] - theirs) ** 2).mean())
-    explained = float(stdtrit(len(common), ACCURACY_CONFIDENCE)) * strayed
-    allowed = max(explained, sampling_margin(share, num_samples))
-    difference = (mine - theirs).median()
-    if abs(difference) <= allowed:
+    outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
+    if outside is not None:
+        step = outside.first_step if outside.quantity == "loss" else outside.last_step
+        late = f"{parity.reason}, but later " if parity.band_ended else ""
+        return replace(
+            parity,
+            verdict="broken",
+            first_step_outside=step,
+            outside=outside,
+            reason=f"{late}{_in_words(outside)}, and rounding and chance explain "
+            f"{_size(outside, outside.allowed)}",
+        )
+    apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
+    if parity.verdict != "holds" or apart is None:
         return parity
-    late = f"{parity.reason}, but later " if parity.band_ended else ""
     reason = (
-        f"{late}the accuracy differs from the baseline's by {difference:+.2%} (median over the "
-        f"evaluations); rounding and sampling explain {allowed:.2%}"
+        f"{parity.reason}, but {_in_words(apart)}: too much to be called the same, while the "
+        f"controls are too few, or stray too far, to call it a fault (up to "
+        f"{_size(apart, apart.allowed)}); repeat it with more controls (--controls 4)"
     )
-    return replace(parity, verdict="broken", reason=reason)
+    return replace(parity, verdict="unknown", reason=reason)
 
 
-def _judged(evaluations: pd.DataFrame) -> pd.Index:
-    """Steps with an accuracy; a task without labels to get right has none."""
-    return evaluations.index[evaluations["accuracy"].notna()]
+def _in_words(reading: Reading) -> str:
+    value, expected = _size(reading, reading.value), _size(reading, reading.expected)
+    if reading.quantity == "loss":
+        steps = f"steps {reading.first_step} to {reading.last_step}"
+        return f"the mean loss of {steps} is {value}, that of equal trainings {expected}"
+    where = f"after {reading.last_step} steps"
+    return f"{where} the {reading.quantity} is {value}, that of equal trainings {expected}"
+
+
+def _size(reading: Reading, value: float) -> str:
+    return format_share(value) if reading.quantity == "accuracy" else format_loss(value)
+
+
+def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
+    """How far losses fell at most from their first steps to their lowest window, of baseline and
+    controls; None if the baseline's did not fall clearly."""
+    if not _loss_fell(equals[0].to_numpy(dtype=float)):
+        return None
+    return max(filter(math.isfinite, map(_fall, equals)), default=None)
+
+
+def _fall(losses: pd.Series) -> float:
+    size = max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS)
+    windows = losses.rolling(size).mean()
+    return float(losses.iloc[:MIN_WINDOW_STEPS].mean() - windows.min())
+
+
+def learned_by_accuracy(
+    accuracies: Sequence[pd.Series], majority_share: float | None
+) -> float | None:
+    """How far the best accuracy of all lies above always guessing one label; None if not."""
+    best = max((float(one.max()) for one in accuracies if one.notna().any()), default=math.nan)
+    if majority_share is None or not best > majority_share:
+        return None
+    return best - majority_share
 
 
 def sampling_margin(share: float, num_samples: int) -> float:
@@ -247,6 +301,24 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     reason = f"the loss is not finite at step {first}, where the baseline's is"
     return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
                   steps_compared=len(common), reason=reason)  # fmt: skip
+
+
+def parity_text(parity: Parity | None) -> str:
+    """The verdict as a table has room for it, with where it broke and how far single losses could
+    tell: `broken at step 12` by a loss, `broken from step 150` by a window of them, `broken after
+    200 steps` by an evaluation; `holds (losses to step 240)` where the band ended there.
+    """
+    if parity is None:
+        return DASH
+    if parity.outside is not None and parity.outside.quantity != "loss":
+        return f"broken after {parity.first_step_outside:,} steps"
+    if parity.first_step_outside is not None:
+        return (
+            f"broken {'at' if parity.found_in_band else 'from'} step {parity.first_step_outside:,}"
+        )
+    if parity.verdict == "holds" and parity.band_ended:
+        return f"holds (losses to step {parity.last_step_in_band:,})"
+    return parity.verdict
 
 
 def unknown(reason: str) -> Parity:

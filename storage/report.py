@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from storage.exchange.imports import ImportedRow
 from storage.formats import DASH, aligned_table, format_share
 from storage.metrics import METRICS
+from storage.parity import parity_text
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio, speed_doubt
 
@@ -31,7 +32,7 @@ def report(comparison: Comparison) -> str:
         if result.break_even is not None
     ]
     lines += [
-        f"parity of {result.label}: {result.parity.verdict}; {result.parity.reason}"
+        f"parity of {result.label}: {parity_text(result.parity)}; {result.parity.reason}"
         for result in comparison.results
         if result.parity is not None
     ]
@@ -56,7 +57,7 @@ COLUMNS: dict[str, Cell] = {
     "memory": _metric("peak_memory_bytes"),
     "final loss": _metric("final_loss"),
     "accuracy": _metric("accuracy"),
-    "parity": lambda result: result.parity.verdict if result.parity else DASH,
+    "parity": lambda result: parity_text(result.parity),
 }
 NUM_TEXT_COLUMNS = 2
 """The first columns are words, aligned left; the others to the right."""

@@ -158,6 +158,7 @@ def _table_row(result: Result) -> dict[str, Any]:
         "parity": parity and parity.verdict,
         "first_step_outside": parity and parity.first_step_outside,
         "max_ratio_to_band": parity and parity.max_ratio_to_band,
+        "max_ratio_to_interval": parity and parity.max_ratio_to_interval,
         "inference_gap": result.inference_gap,
         "training_loss_excess": result.training_loss_excess,
         "training_loss_check": result.training_loss_check,

@@ -1,13 +1,14 @@
 """Planted faults are called broken, and correct backends are not, in real trainings on the CPU.
 
-One seed; a hundred are in benchmarks/parity_trials.py.
+One seed; hundreds are in benchmarks/parity_trials.py and late_fault_trials.py.
 """
 
 import pytest
 
 from storage.results import Result
 from tests.faults.judging import judge_trial
-from tests.faults.trial import FIRST_EFFECTS, train_trial
+from tests.faults.late_faults import LATE_FAULTS
+from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial
 
 CORRECT = ("eager", "aot_eager")
 SOON = 20
@@ -49,3 +50,40 @@ def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]
     assert wrong.final_loss is not None and baseline.final_loss is not None
     assert wrong.final_loss < baseline.final_loss
     assert wrong.parity is not None and wrong.parity.verdict == "broken"
+
+
+BEGINS, NUM_STEPS = 300, 400
+WINDOW = 30
+"""More steps than a window of this training has."""
+CHANGING = [fault for fault in LATE_FAULTS if fault != "late_half_dead"]
+"""Half of the parameters that stand still for the last quarter change nothing here: the final loss
+lies among those of equal trainings."""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """A training that rounding has driven apart long before the faults begin, by label."""
+    folder = tmp_path_factory.mktemp("late")
+    backends = (*CORRECT, *LATE_FAULTS)
+    train_long_trial(folder, "noisy net", 1, backends, controls=1, fault_begins=BEGINS)
+    return {result.label: result for result in judge_trial(folder).results}
+
+
+@pytest.mark.parametrize("fault", CHANGING)
+def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
+    late: dict[str, Result], fault: str
+) -> None:
+    parity = late[fault].parity
+    assert parity is not None
+    assert parity.verdict == "broken", parity.reason
+    assert parity.first_step_outside is not None
+    assert BEGINS - WINDOW <= parity.first_step_outside <= NUM_STEPS
+
+
+@pytest.mark.parametrize("backend", CORRECT)
+def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result], backend: str) -> None:
+    parity = late[backend].parity
+    assert parity is not None
+    assert parity.verdict == "holds", parity.reason
+    assert parity.band_ended and parity.last_step_in_band is not None
+    assert parity.last_step_in_band < BEGINS, "the first instrument was blind"

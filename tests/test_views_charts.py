@@ -11,7 +11,7 @@ from test_views_pages import without_links
 
 from storage.export import to_csv
 from storage.metrics import DASH
-from storage.parity import Parity, unknown
+from storage.parity import Parity, parity_text, unknown
 from storage.results import Comparison, Result
 from storage.statistics import BreakEven, Ratio
 from views import (
@@ -29,7 +29,7 @@ from views.answers import headline
 from views.exports import Origin, to_html, to_png
 from views.marks import mark_compiler_events, mark_resumptions
 from views.palette import KNOWN
-from views.verdicts import doubts, parity_text, speedup_text
+from views.verdicts import doubts, speedup_text
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -502,7 +502,7 @@ def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hov
     [
         ("broken", 1200, None, "broken at step 1,200"),
         ("holds", None, 1240, "holds (losses to step 1,240)"),
-        ("broken", None, 1240, "broken after step 1,240"),
+        ("broken", None, 1240, "broken"),
         ("nothing learned", None, 1240, "nothing learned"),
         ("holds", None, 1989, "holds"),  # of 2,000 steps; the last ten never have a band
         ("broken", None, None, "broken"),
@@ -514,7 +514,7 @@ def test_parity_says_how_far_losses_could_tell(
     parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
                     steps_compared=2000, reason="so it is",
                     last_step_in_band=in_band)  # fmt: skip
-    assert parity_text(result("inductor", parity=parity)) == said
+    assert parity_text(parity) == said
 
 
 def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():

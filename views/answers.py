@@ -151,11 +151,16 @@ def _likeness(best: Result) -> Markdown:
 
 def _breach(result: Result) -> Markdown:
     """How parity broke, in short; the whole reason stands among the doubts."""
-    step = None if result.parity is None else result.parity.first_step_outside
-    if step is None:
+    parity = result.parity
+    if parity is None or parity.first_step_outside is None:
         return "its answers differ by more than rounding or chance explains"
-    at = linked("first_step_outside", f"at step {step:,}")
-    return f"its loss leaves, {at}, what rounding explains"
+    step = parity.first_step_outside
+    if parity.found_in_band:
+        at = linked("first_step_outside", f"at step {step:,}")
+        return f"its loss leaves, {at}, what rounding explains"
+    what = inert("loss" if parity.outside is None else parity.outside.quantity)
+    at = linked("first_step_outside", f"step {step:,}")
+    return f"from {at} on its {what} is another one than rounding and chance explain"
 
 
 def _name(result: Result) -> Markdown:

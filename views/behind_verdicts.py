@@ -9,8 +9,8 @@ from views.links import linked
 from views.tables import show_table
 
 NUMBERS = (
-    "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "first_step_outside",
-    "inference_gap", "training_loss_excess", "training_loss_check",
+    "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "max_ratio_to_interval",
+    "first_step_outside", "inference_gap", "training_loss_excess", "training_loss_check",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from runner.spec import Scenario
 from storage.metrics import DASH, METRICS
+from storage.parity import parity_text
 from storage.results import SCORES, Result
 from views import words
 from views.bars import value_of
@@ -19,7 +20,6 @@ from views.verdicts import (
     VERDICT_CLASSES,
     break_even_doubt,
     break_even_text,
-    parity_text,
     speedup_text,
 )
 
@@ -142,7 +142,7 @@ def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
 def _parity(result: Result) -> Html:
     if result.parity is None:
         return DASH
-    return _verdict(result.parity.verdict, parity_text(result), result.parity.reason)
+    return _verdict(result.parity.verdict, parity_text(result.parity), result.parity.reason)
 
 
 def _break_even(result: Result) -> Html:

@@ -61,21 +61,6 @@ def _steps_text(found: BreakEven) -> Markdown:
     return f"{count(found.steps)} steps ({spread}{METRICS['step_seconds'].format(found.seconds)})"
 
 
-def parity_text(result: Result) -> str:
-    """Verdict, where it broke, and how far losses could tell: `broken at step 12`; where the band
-    ended at step 240, `holds (losses to step 240)` or `broken after step 240`.
-    """
-    parity = result.parity
-    if parity is None:
-        return DASH
-    if parity.first_step_outside is not None:
-        return f"broken at step {parity.first_step_outside:,}"
-    if not parity.band_ended or parity.verdict not in ("holds", "broken"):
-        return parity.verdict
-    last = f"step {parity.last_step_in_band:,}"
-    return f"holds (losses to {last})" if parity.verdict == "holds" else f"broken after {last}"
-
-
 def doubts(results: Sequence[Result]) -> list[Markdown]:
     """Reasons behind parity verdicts other than `holds`, each said once, after its runs."""
     labels: dict[str, list[str]] = {}

@@ -1,0 +1,137 @@
+"""How often parity is wrong about faults that begin late, and about what is correct.
+
+Run from the project's root: `.venv/bin/python -m benchmarks.late_fault_trials FOLDER [FOLDER ...]`
+
+Folders are those that `late_fault_recording` filled.
+Every experiment is judged with one, two and three of its controls. Correct are the backends, and
+the last control, which is none of these: another equal training. A fault counts if it moves the
+final loss (mean of the last tenth of the steps) by more than three times the spread of the equal
+trainings: their range, and beside it their standard deviation. Prints Markdown tables.
+"""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
+from runner.run_dir import DataDir
+from runner.spec import ExperimentSpec
+from storage.evidence import Evidence, load_evidence
+from storage.parity import Parity
+from storage.run_parity import judge_parity
+from storage.store import Store
+from tests.faults.late_faults import LATE_FAULTS
+from tests.faults.trial import TRIAL
+
+NUMBERS_OF_CONTROLS = (1, 2, 3)
+MANY_SPREADS = 3.0
+ANOTHER = "another control"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An experiment that was trained."""
+
+    workload: str
+    spec: ExperimentSpec
+    baseline: Evidence
+    controls: list[Evidence]
+    backends: dict[str, Evidence]
+
+    def judged(self, label: str, num_controls: int) -> Parity:
+        """A backend, or the last control as if it were one."""
+        run = self.backends.get(label) or replace(self.controls[-1], role="backend")
+        parity = judge_parity(self.spec, self.baseline, self.controls[:num_controls], run)
+        assert parity is not None
+        return parity
+
+    def shift(self, label: str, spread: str) -> float:
+        """By how many spreads of equal trainings a backend's final loss lies beside theirs."""
+        finals = np.array([one.final_loss for one in (self.baseline, *self.controls)], dtype=float)
+        final = self.backends[label].final_loss
+        width = np.ptp(finals) if spread == "range" else finals.std(ddof=1)
+        distance = abs(float("nan" if final is None else final) - finals.mean())
+        return float(distance / width) if np.isfinite(distance) else float("inf")
+
+
+def trained(folder: Path) -> Iterator[Trained]:
+    for done in sorted(folder.rglob(DONE)):
+        with Store.in_memory(DataDir(done.parent)) as store:
+            spec, runs = load_evidence(store, TRIAL)
+        by_label = {run.label: run for run in runs}
+        yield Trained(
+            workload=done.parent.parent.name.replace("_", " "),
+            spec=spec,
+            baseline=by_label["baseline"],
+            controls=[run for run in runs if run.role == "control"],
+            backends={run.label: run for run in runs if run.role == "backend"},
+        )
+
+
+def tables(experiments: list[Trained]) -> str:
+    return "\n".join([*_correct(experiments), "", *_faulty(experiments)]) + "\n"
+
+
+def _correct(experiments: list[Trained]) -> Iterator[str]:
+    yield "| workload | controls | experiments | with a false alarm | runs | broken | unknown |"
+    yield "|---|---|---|---|---|---|---|"
+    for workload, mine in _by_workload(experiments):
+        for number in NUMBERS_OF_CONTROLS:
+            verdicts = [
+                [one.judged(label, number).verdict for label in _correct_labels(one)]
+                for one in mine
+            ]
+            alarms = sum("broken" in found for found in verdicts)
+            counts = Counter(verdict for found in verdicts for verdict in found)
+            yield (
+                f"| {workload} | {number} | {len(mine)} | {alarms} | {counts.total()} "
+                f"| {counts['broken']} | {counts['unknown']} |"
+            )
+
+
+def _correct_labels(one: Trained) -> list[str]:
+    """Backends, and the last control where it stays in the band, as a backend has to: perturbed as
+    much as the first, it may by chance part from the baseline long before."""
+    labels = [label for label in (*CORRECT, GRAPHS) if label in one.backends]
+    apart = one.judged(ANOTHER, 1)
+    return labels if apart.found_in_band else [*labels, ANOTHER]
+
+
+def _faulty(experiments: list[Trained]) -> Iterator[str]:
+    yield "| workload | controls | spread | faults beyond three | broken | unknown | hold |"
+    yield "|---|---|---|---|---|---|---|"
+    for workload, mine in _by_workload(experiments):
+        for number in NUMBERS_OF_CONTROLS:
+            for spread in ("range", "standard deviation"):
+                verdicts = Counter(
+                    one.judged(fault, number).verdict
+                    for one in mine
+                    for fault in LATE_FAULTS
+                    if fault in one.backends and one.shift(fault, spread) > MANY_SPREADS
+                )
+                other = verdicts.total() - verdicts["broken"] - verdicts["unknown"]
+                yield (
+                    f"| {workload} | {number} | {spread} | {verdicts.total()} "
+                    f"| {verdicts['broken']} | {verdicts['unknown']} | {other} |"
+                )
+
+
+def _by_workload(experiments: list[Trained]) -> Iterator[tuple[str, list[Trained]]]:
+    groups: dict[str, list[Trained]] = defaultdict(list)
+    for one in experiments:
+        groups[one.workload].append(one)
+    yield from groups.items()
+    yield "all", experiments
+
+
+def main() -> None:
+    found = [one for folder in sys.argv[1:] for one in trained(Path(folder))]
+    sys.stdout.write(tables(found))
+
+
+if __name__ == "__main__":
+    main()
