@@ -9,6 +9,7 @@ import pytest
 from storage.outcomes import Reading, Trainings, lasting, prediction_half_widths, readings
 from storage.parity import (
     Parity,
+    doubt_dropout,
     judge_outcomes,
     learned_by_accuracy,
     learned_by_loss,
@@ -223,3 +224,14 @@ def test_what_was_learned_is_the_most_that_any_equal_training_learned() -> None:
     )
     assert learned_by_accuracy([pd.Series([0.2])], 0.25) is None
     assert learned_by_accuracy([pd.Series([], dtype=float)], 0.25) is None
+
+
+def test_other_random_numbers_are_no_excuse_where_single_losses_agreed() -> None:
+    backend = losses()
+    backend[60:] += 0.5
+    late = judged(backend)
+    assert doubt_dropout(late) == late
+    early = Parity(
+        verdict="broken", first_step_outside=3, max_ratio_to_band=9.0, steps_compared=9, reason="so"
+    )
+    assert "other random numbers" in doubt_dropout(early).reason
