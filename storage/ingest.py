@@ -19,6 +19,7 @@ from storage.journal_rows import (
     EVENT_TABLES,
     Columns,
     Cursor,
+    drop_torn_lines,
     event_columns,
     journal_files,
     mend_slices,
@@ -37,6 +38,7 @@ def run_tick(cursor: Cursor, folders: Mapping[str, tuple[RunDir, str]]) -> tuple
     changed = [row for run_id, row in seen.progress.items() if row != known.get(run_id)]
     if not gone and not changed and seen.unreadable == dict(known_unreadable):
         return 0, seen.is_full
+    drop_torn_lines(seen)
     try:
         num_rows = _commit(cursor, seen, gone, changed)
     except duckdb.Error:

@@ -103,22 +103,31 @@ def journal_files(slices: Mapping[str, bytes]) -> Iterator[list[str]]:
         yield [str(file) for file in files]
 
 
-def mend_slices(cursor: Cursor, seen: Look) -> bool:
-    """Takes lines that the database cannot read, even as rows of NULLs, out of what was seen.
+def drop_torn_lines(seen: Look) -> None:
+    """Takes lines out of what was seen that do not end as events do. Such a one is no event, and
+    DuckDB may take the line that follows it for its rest."""
+    for run_id, lines in seen.slices.items():
+        if lines.count(b"}\n") != lines.count(b"\n"):
+            seen.slices[run_id] = _objects(lines)
 
-    DuckDB gives up on a line that ends within an object, as a torn one may. Returns whether there
-    were any.
+
+def mend_slices(cursor: Cursor, seen: Look) -> bool:
+    """Takes lines out of what was seen that the database cannot read, even as rows of NULLs.
+
+    DuckDB gives up on an object that is broken in two lines. Returns whether there were any.
     """
     damaged = [run for run, lines in seen.slices.items() if not _is_read(cursor, run, lines)]
     for run_id in damaged:
-        rows = seen.slices[run_id].splitlines(keepends=True)
-        lines = b"".join(row for row in rows if _is_object(row))
-        seen.slices[run_id] = lines
-        if not _is_read(cursor, run_id, lines):
+        seen.slices[run_id] = _objects(seen.slices[run_id])
+        if not _is_read(cursor, run_id, seen.slices[run_id]):
             folder = seen.progress[run_id].folder
             seen.unreadable[printable(folder)] = "the database cannot read its events.jsonl"
             del seen.slices[run_id]
     return bool(damaged)
+
+
+def _objects(lines: bytes) -> bytes:
+    return b"".join(row for row in lines.splitlines(keepends=True) if _is_object(row))
 
 
 def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:

@@ -57,6 +57,8 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
     "huge": _bytes(b"x" * 6_000_000),
     "cut off": _text('{"state": "finished", "reas'),
     "ends within an object": _text('{"v": 1, "seq": 5,\n'),
+    "an object in two lines": _text('{"a": {"v": 1},\n"kind": "phase", "time": 1.0}\n'),
+    "two closed lines of one object": _text('{"a": {"v": 1}\n,"kind": "phase", "time": 1.0}\n'),
     "100,000 brackets": _text("[" * 100_000 + "]" * 100_000 + "\n"),
     "100,000 objects": _text('{"a":' * 100_000 + "1" + "}" * 100_000 + "\n"),
     "a list": _text("[]\n"),

@@ -14,6 +14,7 @@ import pytest
 
 from runner.process import ProcessIdentity
 from runner.run_dir import DataDir, Exit, RunState
+from runner.worker.event_log import EventLog
 from storage import folders, queries
 from storage.store import Store
 from tests.journals import (
@@ -339,3 +340,24 @@ def test_nothing_is_lost_or_doubled_when_ingest_is_killed_again_and_again(
     assert already > 0
     assert steps["step"].tolist() == list(range(10 * num_blocks))
     assert steps["seq"].is_unique
+
+
+@pytest.mark.parametrize(
+    "torn",
+    ['{"v":', '{"v":1,"seq":5,', '{"v":1,"kind":"st', "{", '{"v":1,"seq":5,\n"kind":"phase"}'],
+)
+def test_a_line_that_was_torn_anywhere_takes_no_other_event_with_it(
+    data_dir: DataDir, torn: str
+) -> None:
+    whole = Recording(data_dir.runs, "baseline").start()
+    run = Recording(data_dir.runs, "control").start()
+    run.log.close()
+    with run.run.events_file.open("a") as journal:
+        journal.write(torn + "\n")
+    run.log = EventLog(run.run.events_file)
+    run.block([0.1] * 10, [1.0] * 10)
+    with Store.in_memory(data_dir) as store:
+        counts = store.query("SELECT run_id, count(*) AS n FROM steps GROUP BY run_id")
+        assert dict(counts.values.tolist()) == {run.run_id: 10}
+        assert len(queries.list_runs(store, EXPERIMENT_ID)) == 2
+    assert whole.run_id

@@ -38,7 +38,10 @@ def main() -> int:
         return 2
     run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
     status = _work(run)
-    run.write_exit(Exit.now(*explain(status), status))
+    try:
+        run.write_exit(Exit.now(*explain(status), status))
+    except OSError as error:
+        sys.stderr.write(f"{run.exit_file} cannot be written: {error}\n")
     return status
 
 
