@@ -211,8 +211,8 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
             verdict="broken",
             first_step_outside=step,
             outside=outside,
-            reason=f"{late}{_in_words(outside)}, and rounding and chance explain "
-            f"{_size(outside, outside.allowed)}",
+            reason=f"{late}{_in_words(outside)}, and rounding and chance explain a difference of "
+            f"{_size(outside, outside.allowed)} at most",
         )
     apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
     if parity.verdict != "holds" or apart is None:
