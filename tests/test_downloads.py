@@ -2,14 +2,23 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
-from journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from test_views_pages import folder, opened  # noqa: F401
+from journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+from test_views_pages import folder, opened, text  # noqa: F401
 
+from runner.cache_spec import CacheSpec
 from runner.run_dir import DataDir
 from storage.exchange.harness import write_csv
 from storage.export import to_csv
@@ -113,3 +122,46 @@ def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
     written = write_csv(("name", "speedup"), [{"name": formula, "speedup": "-1.5"}])
     _header, row = csv.reader(io.StringIO(written, newline=""))
     assert row == [safe, "-1.5"]
+
+
+UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")
+"""A number as it is written for people, or the dash of what is undefined."""
+
+
+def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDir, files):  # noqa: F811
+    spec = experiment_spec(num_steps=80)
+    record_experiment(folder.runs, spec)
+    cache = "20261121-093015-123456-cccc"
+    caching = experiment_spec(scenario="cache", backends=("inductor",), num_steps=20,
+                              cache=CacheSpec(repeats=1))  # fmt: skip
+    for variant in caching.variants:
+        run = Recording(folder.runs, variant.label, caching, cache).claim().start()
+        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.label.split("-")[1:2][0]
+                                                  if "-" in variant.label else "", 0.0)  # fmt: skip
+        run.blocks([0.5, 0.5], [1.0] * 20, compiles).checkpoint().end()
+    opened(experiment=EXPERIMENT_ID)
+    opened(experiment=cache)
+    for tab in ("Scores", "Compiling", "Checkpoints", "Device"):
+        opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+    opened("run", experiment=cache, run=f"{cache}.inductor-cold-1", tab="Checkpoints")
+    names = [name for name in files if name.endswith(".csv") and "harness" not in name]
+    assert {"download-cold-warm.csv", "download-checkpoints.csv",
+            "download-behind-verdicts.csv", "download-evaluations.csv"} <= set(names)  # fmt: skip
+    written = {
+        (name, column): value
+        for name in names
+        for row in csv.DictReader(io.StringIO(files[name]().decode()))
+        for column, value in row.items()
+        if UNIT.match(value or "")
+    }
+    assert not written
+
+
+def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):  # noqa: F811
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    assert "<td>80.0 %</td>" in text(opened(experiment=EXPERIMENT_ID))
+    app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Scores")
+    (evaluations,) = app.dataframe
+    shown = pa.ipc.open_stream(evaluations.proto.arrow_data.styler.display_values).read_pandas()
+    assert "80.0 %" in shown.to_numpy().ravel().tolist()
+    assert evaluations.value["Accuracy"].tolist() == [0.8], "sorted as a number"

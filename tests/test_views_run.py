@@ -1,5 +1,6 @@
 """Run, Compare and Live show how a training went on, what it answered, and what it recorded."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def cards(app: AppTest) -> list[str]:
 
 
 def charts(app: AppTest) -> str:
-    return "\n".join(entry.proto.spec for entry in app.get("plotly_chart"))
+    moving = [json.loads(entry.proto.json)["figure"] for entry in app.get("bidi_component")]
+    return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
 
 
 def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: DataDir):  # noqa: F811
@@ -81,7 +83,7 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
     assert list(shown["Step"]) == [40, 20]
     assert list(shown["Kept"]) == ["yes", "no"]
     assert list(shown["Accuracy"]) == [0.75, 0.25]
-    assert all(size.endswith("MiB") for size in shown["Size"])
+    assert (shown["Size"] == 1000).all(), "a number, whatever it is written as"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ def show(comparison: Comparison) -> None:
     if found.empty:
         return
     with st.expander("Behind the verdicts"):
-        show_table("How sure speed and parity are", found, "behind-verdicts", "")
+        show_table("How sure speed and parity are", found, "behind-verdicts", "",
+                   download=numbers(comparison).reset_index())  # fmt: skip
         if "training_loss_check" in found:
             check = linked("training_loss_check", METRICS["training_loss_check"].title)
             st.caption(
@@ -31,9 +32,13 @@ def show(comparison: Comparison) -> None:
 
 
 def table(comparison: Comparison) -> pd.DataFrame:
-    """Written for people; numbers that no run has are left out, and runs without any."""
-    numbers = comparison.table().set_index("label")
-    numbers = numbers.loc[numbers["role"] != "baseline", list(NUMBERS)]
-    numbers = numbers.dropna(how="all").dropna(axis="columns", how="all")
-    written = numbers.apply(lambda column: column.map(METRICS[str(column.name)].format))
-    return written.fillna(DASH).rename_axis("run").reset_index()
+    """Written for people."""
+    written = numbers(comparison).apply(lambda column: column.map(METRICS[str(column.name)].format))
+    return written.fillna(DASH).reset_index()
+
+
+def numbers(comparison: Comparison) -> pd.DataFrame:
+    """By run; numbers that no run has are left out, and runs without any."""
+    found = comparison.table().set_index("label").rename_axis("run")
+    found = found.loc[found["role"] != "baseline", list(NUMBERS)]
+    return found.dropna(how="all").dropna(axis="columns", how="all")

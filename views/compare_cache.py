@@ -1,5 +1,6 @@
 """What compile caches save, on Compare: cold processes against warm ones."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -42,8 +43,9 @@ def show(store: Store, comparison: Comparison) -> None:
     if not found:
         return
     title = f"Compile latency of {inert(spec.cache.part)} with empty and with filled caches"
-    show_table(title, table(found), "cold-warm", "")
-    show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "")
+    show_table(title, table(found), "cold-warm", "", download=numbers(found))
+    show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "",
+               download=numbers(found))  # fmt: skip
     st.caption(certainty(found))
     data = processes(found)
     chart_card("Compile latency of every process", partial(cache_charts.latencies, data), data,
@@ -101,6 +103,37 @@ def certainty(found: Sequence[ColdWarm]) -> Markdown:
 def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
     """One row per backend, written for people; regional and dynamic variants among them."""
     return pd.DataFrame([_row(one) for one in found])
+
+
+def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """The same and the break-evens in numbers, for downloads; never is infinite."""
+    return pd.DataFrame([
+        {
+            "backend": one.backend,
+            "repeats": len(one.cold_seconds),
+            "cold_compile_seconds": one.cold_median,
+            "warm_compile_seconds": one.warm_median,
+            "compile_time_saved": one.time_saved,
+            **_ends("cold_over_warm", _spread(one.ratio)),
+            **_ends("cold_break_even_steps", _steps(one.cold_break_even)),
+            **_ends("warm_break_even_steps", _steps(one.warm_break_even)),
+        }
+        for one in found
+    ])  # fmt: skip
+
+
+def _ends(name: str, found: tuple[float | None, ...] | None) -> dict[str, float | None]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found or (None,) * 3, strict=True))
+
+
+def _spread(found: Ratio | None) -> tuple[float | None, ...] | None:
+    return None if found is None else (found.median, found.low, found.high)
+
+
+def _steps(found: BreakEven | None) -> tuple[float | None, ...] | None:
+    if found is None:
+        return None
+    return (math.inf, None, None) if found.never else (found.steps, found.low, found.high)
 
 
 def _row(one: ColdWarm) -> dict[str, str]:

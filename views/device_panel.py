@@ -89,8 +89,7 @@ def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame()
     grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
     rows = grouped.agg(memory=("memory_bytes", "max"), samples=("pid", "size")).reset_index()
-    write = NUMBERS["others_memory_bytes"].format
-    return rows.assign(memory=rows["memory"].map(write))
+    return rows
 
 
 def _is_telling(data: pd.DataFrame, column: str) -> bool:

@@ -36,7 +36,8 @@ class Origin:
     facts: tuple[str, ...] = ()
 
 
-_origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B039, it is frozen
+NOTHING_KNOWN = Origin()
+_origin: ContextVar[Origin] = ContextVar("origin", default=NOTHING_KNOWN)
 
 
 def origin() -> Origin:
@@ -101,7 +102,11 @@ def slug(name: str) -> str:
 
 
 def to_html(
-    figure: go.Figure, title: str, numbers: Sequence[str], about: Origin, note: str = ""
+    figure: go.Figure,
+    title: str,
+    numbers: Sequence[str],
+    about: Origin = NOTHING_KNOWN,
+    note: str = "",
 ) -> bytes:
     """A page of its own that needs no network: plotly.js is inside, above the chart stands what it
     shows, below it the definitions of its numbers and of those on its axes.

@@ -6,7 +6,6 @@ import streamlit as st
 from runner.errors import RunnerError
 from runner.run_dir import RunDir
 from storage import queries
-from storage.metrics import METRICS
 from storage.queries import RunRecord
 from storage.store import Store
 from views import words
@@ -65,12 +64,11 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     asked = record.spec.checkpoints.every is not None
     if not made.empty:
         metric = score_metric(record.spec.evaluation.metric)
-        size = METRICS["peak_memory_bytes"].format
         made = made.iloc[::-1]  # those that are kept are the latest
         made = pd.DataFrame({
             "step": made["step"],
             "kept": ["no" if removed else "yes" for removed in made["removed"]],
-            "checkpoint_bytes": made["bytes"].map(size),
+            "checkpoint_bytes": made["bytes"],
             "checkpoint_seconds": made["seconds"],
             metric.name if metric else "checkpoint_value": made["value"],
             "file": made["file"],

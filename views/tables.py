@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 import streamlit as st
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from storage.metrics import DASH
 from storage.numbers import NUMBERS
@@ -11,6 +12,7 @@ from views.downloads import csv_button
 from views.inert import Markdown
 from views.links import explained
 
+MAX_WRITTEN_CELLS = 100_000
 ALWAYS_KNOWN = ["run_id", "label", "role"]
 """Columns that say which run it is."""
 
@@ -46,20 +48,30 @@ def show_table(
         if frame.empty:
             st.caption(empty)
             return
-        titles = {column: _title(column, shown[column]) for column in shown.columns}
+        # Written as everywhere else, and still sorted as numbers; of a large table that takes long.
+        written = {column: NUMBERS[number].format for column, number in meant.items()
+                   if shown.size <= MAX_WRITTEN_CELLS and is_number(shown[column])}  # fmt: skip
+        titles = {column: _title(column, shown[column], column in written) for column in shown}
         config = {titles[column]: st.column_config.Column(help=NUMBERS[number].definition)
                   for column, number in meant.items()}  # fmt: skip
-        st.dataframe(shown.rename(columns=titles), hide_index=True, key=f"table-{name}",
-                     placeholder=DASH, column_config=config)  # fmt: skip
+        renamed = shown.rename(columns=titles)
+        formats = {titles[column]: write for column, write in written.items()}
+        st.dataframe(renamed.style.format(formats) if formats else renamed, hide_index=True,
+                     key=f"table-{name}", placeholder=DASH, column_config=config)  # fmt: skip
 
 
-def _title(column: str, values: pd.Series) -> str:
+def is_number(values: pd.Series) -> bool:
+    return is_numeric_dtype(values) and not is_bool_dtype(values)
+
+
+def _title(column: str, values: pd.Series, is_written: bool) -> str:
     """A number's own title, with its unit unless that is written beside each value.
 
     Of other columns `failed_here` becomes `Failed here`; what is written with a capital stays.
     """
     if column in NUMBERS:
         number = NUMBERS[column]
-        return number.axis_title if pd.api.types.is_numeric_dtype(values) else number.title
+        has_unit = is_written and not number.format(1.5)[-1].isdigit()
+        return number.axis_title if is_number(values) and not has_unit else number.title
     words = column.replace("_", " ")
     return words[:1].upper() + words[1:]
