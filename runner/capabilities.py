@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
@@ -107,8 +108,9 @@ def probe(data_dir: DataDir) -> Capabilities:
         raise ProbeFailed(f"torch could not be asked what this machine offers:\n{tail}")
     content = json.loads(answer.stdout.splitlines()[-1])
     found = Capabilities.from_dict({**content, "python": sys.executable, "time": time.time()})
-    data_dir.path.mkdir(parents=True, exist_ok=True)
-    write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
+    with suppress(OSError):  # A folder that cannot be written keeps no answer; this one holds.
+        data_dir.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
     return found
 
 

@@ -63,9 +63,9 @@ class NotWritable(RunnerError):
     def __init__(self, folder: Path, error: OSError) -> None:
         what = printable(error.filename or folder)
         super().__init__(
-            f"{what} cannot be written: {error.strerror or error}. Make the data folder "
-            f"{printable(folder)} writable, free some space, or choose another one (--data-folder, "
-            "or the environment variable BREAKEVEN_DATA)"
+            f"{what} cannot be written: {error.strerror or error}. Make {printable(folder)} "
+            "writable, free some space, or choose another data folder (--data-folder, or the "
+            "environment variable BREAKEVEN_DATA)"
         )
 
 

@@ -1,5 +1,7 @@
 """What the dashboard does to the queue: submit an experiment, stop one, have one go on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -56,6 +58,15 @@ def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
     st.switch_page(LIVE, query_params={"experiment": experiment_id})
 
 
+@contextmanager
+def errors_said() -> Iterator[None]:
+    """Says what a person can do something about, such as a data folder that cannot be written."""
+    try:
+        yield
+    except RunnerError as error:
+        st.error(inert(error), icon=":material/error:")
+
+
 def stop_button(experiment_id: str) -> None:
     """A button that asks once more before it stops an experiment; for those who may."""
     if not permissions.may_act():
@@ -64,8 +75,9 @@ def stop_button(experiment_id: str) -> None:
         st.markdown("Stop all runs of this experiment? What they have recorded stays.")
         if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
             permissions.require_acting()
-            cancel(find_experiment(data_dir(), experiment_id))
-            st.rerun()
+            with errors_said():
+                cancel(find_experiment(data_dir(), experiment_id))
+                st.rerun()
 
 
 def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
@@ -88,6 +100,7 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     ):  # fmt: skip
         permissions.require_acting()
         folder = data_dir()
-        resume(find_experiment(folder, experiment_id))
-        ensure_supervisor(folder)
-        st.switch_page(LIVE, query_params={"experiment": experiment_id})
+        with errors_said():
+            resume(find_experiment(folder, experiment_id))
+            ensure_supervisor(folder)
+            st.switch_page(LIVE, query_params={"experiment": experiment_id})

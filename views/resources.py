@@ -18,7 +18,7 @@ from types import ModuleType
 import streamlit as st
 
 from runner.capabilities import Capabilities, probe, read_capabilities
-from runner.errors import ProbeFailed
+from runner.errors import NotWritable, ProbeFailed
 from runner.queue import ensure_supervisor, experiments
 from runner.run_dir import DataDir, RunState
 from storage.errors import StoreLocked, StoreUnusable
@@ -65,7 +65,8 @@ def get_store() -> Store:
             store = _open(folder)
             shared.stores[folder.path] = store
             if has_open_work(folder):
-                ensure_supervisor(folder)
+                with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
+                    ensure_supervisor(folder)
             look_at_machine(folder)
     take_in(store.ingest_all)
     return store
