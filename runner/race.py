@@ -1,11 +1,11 @@
 """One experiment at work: its run processes, and the turn that they pass.
 
-All processes set up side by side; once every one is ready (or gone) the rounds begin. In each
-round every living run gets one turn, in an order drawn anew. Only in the first, which is in no
-speedup (`judged_blocks` in storage/schema.sql), those that compile least go first. A run that dies,
-exceeds its time limit or is cancelled gives its turn back, and the others go on. With
-`schedule="sequential"` the same happens with one process at a time. Repeats race one after the
-other.
+All processes set up side by side, as many at once as there are CPUs. In each round every living
+run gets one turn, in an order drawn anew. Only in the first, which is in no speedup
+(`judged_blocks` in storage/schema.sql), those that compile least go first, and those that compile
+nothing while others still load. A run that dies, exceeds its time limit or is cancelled gives its
+turn back, and the others go on. With `schedule="sequential"` the same happens with one process at a
+time. Repeats race one after the other.
 """
 
 import random
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from runner.cpus import cpu_allowance
 from runner.errors import RunnerError
 from runner.events import read_events
 from runner.exit_records import ExitRecords
@@ -47,6 +48,8 @@ class Race:
         self._exits = exits
         self._selector = selectors.DefaultSelector()
         self._racers: list[Racer] = []
+        self._pending: list[RunDir] = []
+        self._loading_at_once = cpu_allowance().usable
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback: str | None = None
         self._variants = dict(zip(experiment.runs, experiment.spec.variants, strict=True))
@@ -93,23 +96,51 @@ class Race:
         watch = None
         if spec.scenario == "speed":
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
-        for run in runs:
-            if run.cancel_requested:
-                self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
-            else:
-                self._start(run)
-        self._wait_until(lambda: all(racer.is_ready for racer in self._racers))
-        first_round = round_number
+        self._pending = sorted(runs, key=self._compile_effort)
+        self._pass_first_turns(round_number, watch.reason(runs) if watch else None)
         while self._racers:
+            round_number += 1
             last = watch.reason([racer.run for racer in self._racers]) if watch else None
             order = self._orders.sample(self._racers, len(self._racers))
-            if round_number == first_round:
-                order.sort(key=lambda racer: self._variants[racer.run].compile_effort)
             for position, racer in enumerate(order):
-                if racer in self._racers:
-                    racer.give_turn(Turn(round=round_number, position=position, last=last))
-                    self._wait_until(lambda racer=racer: not racer.holds_turn)  # type: ignore[misc]
-            round_number += 1
+                self._pass_turn(racer, Turn(round=round_number, position=position, last=last))
+
+    def _pass_first_turns(self, round_number: int, last: str | None) -> None:
+        """What compiling takes is a result, so those that compile wait until all have loaded."""
+        runs = self._pending
+        order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
+        for position, run in enumerate(order):
+            self._wait_until_loaded(order if self._compile_effort(run) else [run])
+            for racer in [racer for racer in self._racers if racer.run == run]:
+                self._pass_turn(racer, Turn(round=round_number, position=position, last=last))
+
+    def _pass_turn(self, racer: Racer, turn: Turn) -> None:
+        if racer in self._racers:
+            racer.give_turn(turn)
+            self._wait_until(lambda: not racer.holds_turn)
+
+    def _compile_effort(self, run: RunDir) -> int:
+        return self._variants[run].compile_effort
+
+    def _wait_until_loaded(self, runs: Iterable[RunDir]) -> None:
+        self._wait_until(lambda: not any(map(self._is_loading, runs)))
+
+    def _is_loading(self, run: RunDir) -> bool:
+        return run in self._pending or any(
+            racer.run == run and not racer.is_ready for racer in self._racers
+        )
+
+    def _start_pending(self) -> None:
+        """More processes than CPUs would only keep each other from being ready."""
+        loading = sum(not racer.is_ready for racer in self._racers)
+        for run in list(self._pending):
+            if run.cancel_requested:
+                self._pending.remove(run)
+                self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
+            elif loading < self._loading_at_once:
+                self._pending.remove(run)
+                self._start(run)
+                loading += 1
 
     def _start(self, run: RunDir) -> None:
         spec = self._experiment.spec
@@ -125,12 +156,14 @@ class Race:
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Sleeps on the reply pipes, looking after all runs, until the condition holds."""
+        self._start_pending()
         self._collect()
-        while self._racers and not condition():
+        while (self._racers or self._pending) and not condition():
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data.hear()
             for racer in self._racers:
                 racer.look_after()
+            self._start_pending()
             self._collect()
 
     def _collect(self) -> None:
@@ -141,7 +174,9 @@ class Race:
             racer.hear()
             racer.holds_turn = False
             heir = self._heirs.get(racer.run.run_id)
-            if racer.bury(self._exits, heir) is RunState.OUT_OF_MEMORY and self._racers:
+            if racer.bury(self._exits, heir) is RunState.OUT_OF_MEMORY and (
+                self._racers or self._pending
+            ):
                 self._fall_back()
 
     def _fall_back(self) -> None:
@@ -154,6 +189,9 @@ class Race:
             self._fallback = submit(self._data_dir, repeat)
         for racer in self._racers:
             racer.stop(RunState.CANCELLED, self._why_fallen_back)
+        while self._pending:
+            run = self._pending.pop()
+            self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)
 
     @property
     def _why_fallen_back(self) -> str:

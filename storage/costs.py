@@ -73,11 +73,22 @@ class Costs:
         return {variant.label: variant.compile_effort for variant in self.spec.variants}
 
     @property
+    def racing_since(self) -> float | None:
+        """When all had set up: for that those that compile wait with their first turn."""
+        turns = [(self.efforts[run.label] == 0, run.first_turn) for run in self.runs
+                 if run.first_turn is not None]  # fmt: skip
+        compiling = [turn for compiles_nothing, turn in turns if not compiles_nothing]
+        if compiling:
+            return min(compiling)
+        everyone = len(turns) == len(self.runs)
+        return max(turn for _, turn in turns) if turns and everyone else None
+
+    @property
     def setup_seconds(self) -> float | None:
-        """From the start of the first process to the first turn."""
+        """From the start of the first process until all had set up."""
         starts = [run.started for run in self.runs if run.started is not None]
-        turns = [run.first_turn for run in self.runs if run.first_turn is not None]
-        return max(0.0, min(turns) - min(starts)) if starts and turns else None
+        since = self.racing_since
+        return max(0.0, since - min(starts)) if starts and since is not None else None
 
     @property
     def closing_seconds(self) -> float | None:
@@ -89,12 +100,12 @@ class Costs:
     @property
     def overhead(self) -> float:
         """Wall time of all turns over that of their steps and evaluations."""
-        turns = [run.first_turn for run in self.runs if run.first_turn is not None]
+        since = self.racing_since
         ends = [run.worked_until for run in self.runs if run.worked_until is not None]
         told = sum(run.seconds_of_steps + run.seconds_of_evaluations for run in self.runs)
-        if not turns or not ends or told <= 0:
+        if since is None or not ends or told <= 0:
             return 1.0
-        return min(MAX_OVERHEAD, max(1.0, (max(ends) - min(turns)) / told))
+        return min(MAX_OVERHEAD, max(1.0, (max(ends) - since) / told))
 
 
 def costs_of(store: Store, experiment_id: str) -> Costs:

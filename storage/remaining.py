@@ -56,14 +56,14 @@ def _first(values: Iterable[float | None]) -> float | None:
 
 
 def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
-    """Until the first turn: processes start side by side, or each when its time comes."""
+    """Until all have set up: processes start side by side, or each when its time comes."""
     waiting = [run for run in costs.runs if run.is_active and run.first_turn is None]
     setup = _first(one.setup_seconds for one in (costs, *earlier)) or 0.0
     if not costs.spec.races:
         return len(waiting) * setup
-    if len(waiting) < len(costs.runs):
+    if costs.racing_since is not None:
         return 0.0
-    starts = [run.started for run in waiting if run.started is not None]
+    starts = [run.started for run in costs.runs if run.started is not None]
     return max(0.0, setup - (now - min(starts) if starts else 0.0))
 
 

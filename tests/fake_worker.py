@@ -1,11 +1,11 @@
 """A run without torch: a real subprocess that speaks the protocol, so that tests stay quick.
 
-What it does is told by its backend: `crash` dies at its third step, `hang` never ends its
-first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block
-unless it is alone, `child` starts a child process that outlives any politeness, `slow` takes a
-tenth of a second a step, `noisy` says of every second block that it took twice as long. Every other
-one trains quickly to the end, or to a turn that is the last. All of them leave a file in
-their compile cache, and say what they found there.
+What it does is told by its backend: `crash` dies at its third step, `hang` never ends its first
+block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block unless
+it is alone, `child` starts a child process that outlives any politeness, `slow` takes a tenth of a
+second a step, `late` takes half a second to set up, `noisy` says of every second block that it
+took twice as long. Every other one trains quickly to the end, or to a turn that is the last. All
+of them leave a file in their compile cache, and say what they found there.
 """
 
 import os
@@ -36,6 +36,8 @@ def main() -> int:
         run.artifacts.mkdir()
         (run.artifacts / "child").write_text(str(child.pid))
     found = sorted(file.name for file in run.compile_cache.glob("*"))
+    if nature == "late":
+        time.sleep(0.5)
     log.append("phase", phase="waiting", found_in_cache=found)
     log.flush()
     run.compile_cache.mkdir(exist_ok=True)

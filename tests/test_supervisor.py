@@ -17,6 +17,7 @@ import pytest
 
 import runner.racer
 import runner.supervisor
+from runner.cpus import CpuAllowance
 from runner.events import read_events
 from runner.process import ProcessIdentity
 from runner.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
@@ -151,6 +152,47 @@ def test_in_the_first_round_those_that_compile_least_go_first(data_dir: DataDir)
         assert first[2] == 5, "the one that tries every kernel"
         later |= {tuple(positions[1] for positions in rounds)}
     assert len(later) == 3, "the rounds that count are drawn at random"
+
+
+def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_compiles_waits(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("eager", "late"))
+    supervise(data_dir, FAKE_WORKER)
+    runs = run_dirs(data_dir, experiment_id)
+    (loaded,) = (event["time"] for event in events(runs["late"], "phase")[:1])
+    first = {label: events(run, "block")[0] for label, run in runs.items()}
+    assert max(first["baseline"]["time"], first["control"]["time"]) < loaded
+    assert min(first["eager"]["began"], first["late"]["began"]) > loaded
+
+
+def test_no_more_runs_load_at_once_than_there_are_cpus(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(runner.race, "cpu_allowance", lambda: one)
+    experiment_id = submit(data_dir, experiment("late", "eager"))
+    supervise(data_dir, FAKE_WORKER)
+    loads = sorted(
+        (claim.time, events(run, "phase")[0]["time"])
+        for run in run_dirs(data_dir, experiment_id).values()
+        if (claim := run.read_claim())
+    )
+    assert len(loads) == 4
+    assert all(ready <= start for (_, ready), (start, _) in pairwise(loads))
+
+
+def test_a_run_stopped_before_its_process_was_started_never_starts(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(runner.race, "cpu_allowance", lambda: one)
+    experiment_id = submit(data_dir, experiment("late", "eager"))
+    run_dirs(data_dir, experiment_id)["eager"].request_cancel()
+    supervise(data_dir, FAKE_WORKER)
+    stopped = run_dirs(data_dir, experiment_id)["eager"]
+    assert stopped.state is RunState.CANCELLED and stopped.read_claim() is None
+    assert states(data_dir, experiment_id)["late"] is RunState.FINISHED
 
 
 def test_experiments_are_worked_off_in_the_order_of_submission(data_dir: DataDir) -> None:

@@ -382,6 +382,22 @@ def test_the_first_page_imports_no_torch(folder: DataDir):
     assert answer.returncode == 0, answer.stderr
 
 
+def test_who_still_loads_is_named_once_others_have_begun():
+    now = pd.Timestamp("2026-11-22 10:00:20")
+    runs = pd.DataFrame(
+        {"label": ["baseline", "eager", "inductor"], "state": ["running", "running", "queued"],
+         "phase": ["waiting", "preparing", None], "steps_done": [10, 0, 0],
+         "started": [now - pd.Timedelta(seconds=20)] * 2 + [pd.NaT],
+         "compiling_since": pd.Series([pd.NaT] * 3, dtype="datetime64[ns]")}
+    )  # fmt: skip
+    said = words.outlook(runs, None, now)
+    assert said.endswith("; eager: torch, model and data are loading")
+    runs["phase"] = "waiting"
+    assert words.outlook(runs, None, now).endswith(
+        "; after the first round the remaining time is known"
+    )
+
+
 def test_runs_that_ended_early_count_as_done_in_the_progress():
     runs = pd.DataFrame({
         "state": ["running", "running", "finished"],

@@ -32,6 +32,7 @@ PHASES = {
     "evaluating": "evaluating",
     "done": "finishing",
 }
+LOADED_PHASES = tuple(PHASES)[1:]
 
 
 def state_badge(state: str) -> None:
@@ -79,6 +80,9 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
         return f"{so_far}{left}; {who} is compiling, the others wait meanwhile"
     if left:
         return f"{so_far}{left}"
+    loading = runs[(runs["state"] == "running") & ~runs["phase"].isin(LOADED_PHASES)]
+    if runs["steps_done"].sum() > 0 and len(loading):
+        return f"{so_far}; {inert(', '.join(loading['label']))}: torch, model and data are loading"
     if runs["steps_done"].sum() > 0:
         return f"{so_far}; after the first round the remaining time is known"
     return f"{so_far}; torch, model and data are loading"
