@@ -6,9 +6,9 @@ import streamlit as st
 
 VIEWS = Path(__file__).parent / "views"
 
-st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "icon.svg", layout="wide")
-st.logo(VIEWS / "logo.svg", size="large")
-st.html(VIEWS / "style.css")
+st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", layout="wide")
+st.logo(VIEWS / "shared/logo.svg", size="large")
+st.html(VIEWS / "shared/style.css")
 pages = [
     st.Page(VIEWS / "compare.py", title="Compare", icon=":material/leaderboard:", default=True),
     st.Page(VIEWS / "live.py", title="Live", icon=":material/monitor_heart:"),

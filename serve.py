@@ -8,8 +8,8 @@ import sys
 from starlette.middleware import Middleware
 from streamlit import App
 
-from views.doors import Doors, address, own_names, port
-from views.permissions import NotAllowed, allowed_to_others, may_act_by
+from views.access.doors import Doors, address, own_names, port
+from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 
 app = App("dashboard.py", middleware=[Middleware(Doors, may_upload=may_act_by)])
 

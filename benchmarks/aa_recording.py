@@ -20,9 +20,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from runner.events import read_events
-from runner.run_dir import RunDir
-from runner.spec import (
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -30,12 +31,11 @@ from runner.spec import (
     RunSpec,
     TrainingSpec,
 )
-from runner.turns import Turn
-from runner.user_code import CODE_VARIABLE
+from runner.supervision.turns import Turn
 from runner.worker.callbacks import Callback, TrainingState
 from runner.worker.event_log import EventLog
-from runner.worker.training import Trainer
-from runner.worker.workload import Workload, load_workload
+from runner.worker.model.workload import Workload, load_workload
+from runner.worker.training.training import Trainer
 
 NAMES = ("baseline", "control", "same", "slower")
 SLOWDOWN = 0.03

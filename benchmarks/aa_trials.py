@@ -30,12 +30,12 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_fake,
     record_training,
 )
-from runner.run_dir import DataDir, Exit, RunState  # noqa: E402
-from runner.spec import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
-from storage.comparison import compare  # noqa: E402
-from storage.results import Comparison  # noqa: E402
-from storage.statistics import SIGNIFICANCE  # noqa: E402
-from storage.store import Store  # noqa: E402
+from runner.folders.run_dir import DataDir, Exit, RunState  # noqa: E402
+from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
+from storage.comparison.comparison import compare  # noqa: E402
+from storage.comparison.results import Comparison  # noqa: E402
+from storage.index.store import Store  # noqa: E402
+from storage.statistics.speedups import SIGNIFICANCE  # noqa: E402
 
 KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "fake steps": (record_fake, 200),

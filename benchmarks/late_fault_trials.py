@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
-from runner.run_dir import DataDir
-from runner.spec import ExperimentSpec
-from storage.evidence import Evidence, load_evidence
-from storage.parity import Parity
-from storage.run_parity import judge_parity
-from storage.store import Store
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec
+from storage.comparison.evidence import Evidence, load_evidence
+from storage.comparison.run_parity import judge_parity
+from storage.index.store import Store
+from storage.statistics.parity import Parity
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import TRIAL
 

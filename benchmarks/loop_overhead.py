@@ -29,8 +29,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runner.run_dir import RunDir
-from runner.spec import (
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -38,16 +38,16 @@ from runner.spec import (
     RunSpec,
     TrainingSpec,
 )
-from runner.turns import Turn
+from runner.supervision.turns import Turn
 from runner.worker.callbacks import TrainingState
+from runner.worker.device.measuring import CudaClock, MemoryUse
 from runner.worker.event_log import EventLog
-from runner.worker.measuring import CudaClock, MemoryUse
-from runner.worker.plan import Block
-from runner.worker.recording import BlockCost, BlockRecorder, Steps
-from runner.worker.stepping import StepResult
-from runner.worker.training import Trainer
-from runner.worker.workload import Workload, load_workload
-from storage.resampling import median_interval
+from runner.worker.model.workload import Workload, load_workload
+from runner.worker.step.stepping import StepResult
+from runner.worker.training.plan import Block
+from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.training.training import Trainer
+from storage.statistics.resampling import median_interval
 
 BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
 REPEATS = 250

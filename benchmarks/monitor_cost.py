@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from runner.events import read_events
-from runner.worker.device_monitor import DeviceMonitor
+from runner.folders.events import read_events
+from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 
 BLOCKS = 200

@@ -14,13 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from runner.process import ProcessIdentity
-from runner.queue import Experiment, experiments
-from runner.run_dir import Claim, DataDir, RunDir
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import Experiment, experiments
+from runner.folders.run_dir import Claim, DataDir, RunDir
 from storage import queries
-from storage.remaining import remaining_seconds
-from storage.store import Store
-from views.progress import compiling_seconds, known_costs
+from storage.estimates.remaining import remaining_seconds
+from storage.index.store import Store
+from views.parts.progress import compiling_seconds, known_costs
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 FACTOR = 1.5

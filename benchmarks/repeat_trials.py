@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from storage.processes import typical
-from storage.statistics import paired_ratio
+from storage.statistics.processes import typical
+from storage.statistics.speedups import paired_ratio
 
 USUAL_COUNT = 500
 SPEEDUP = 1.1

@@ -16,9 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from runner.spec import SpeedSpec
-from runner.stopping_rule import LOOK_GROWTH, StoppingRule
-from storage.statistics import SIGNIFICANCE, Ratio, paired_ratio, sign_test_p, speed_verdict
+from runner.specs.experiment import SpeedSpec
+from runner.supervision.stopping_rule import LOOK_GROWTH, StoppingRule
+from storage.statistics.speedups import (
+    SIGNIFICANCE,
+    Ratio,
+    paired_ratio,
+    sign_test_p,
+    speed_verdict,
+)
 
 USUAL_COUNT = 1000
 SPEED = SpeedSpec(max_rounds=400, target_width=0.02)

@@ -23,8 +23,8 @@ sys.path.append(str(FAULTS))
 
 import torch  # noqa: E402  (reads the number of threads from the environment)
 
-from runner.spec import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
-from runner.worker.workload import load_workload  # noqa: E402
+from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
+from runner.worker.model.workload import load_workload  # noqa: E402
 
 BACKENDS = ("eager", "zeroed_gradients")
 EPOCHS, SAMPLES, BATCH, RATE, LENGTH = 3, 1000, 8, 5e-4, 64

@@ -2,8 +2,8 @@
 
 import sys
 
-from runner.cli import main
-from runner.terminal import ends_quietly
+from runner.commands.cli import main
+from runner.commands.terminal import ends_quietly
 
 if __name__ == "__main__":
     sys.exit(ends_quietly(main))

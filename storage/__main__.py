@@ -27,22 +27,26 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner.conditions import Condition, add_fail_if
-from runner.queue import PROJECT_ROOT
-from runner.run_dir import DataDir, RunState
-from runner.terminal import ends_quietly
-from storage import correctness_report, gate, latency, queries, suite_report
-from storage.comparison import compare
-from storage.correctness import checks
+from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.terminal import ends_quietly
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir, RunState
+from storage import queries
+from storage.comparison import latency
+from storage.comparison.comparison import compare
+from storage.comparison.correctness import checks
+from storage.comparison.results import Comparison
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.imports import import_file
 from storage.exchange.suites import SUITE_FORMATS
-from storage.report import imported_table, report
-from storage.results import Comparison
-from storage.store import Store
-from storage.suite_cells import outcomes
-from storage.suite_regressions import against
+from storage.index.store import Store
+from storage.suite.cells import outcomes
+from storage.suite.regressions import against
+from storage.terminal import correctness as correctness_report
+from storage.terminal import gate
+from storage.terminal import suite as suite_report
+from storage.terminal.report import imported_table, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)

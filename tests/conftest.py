@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.run_dir import DataDir
+from runner.folders.run_dir import DataDir
 
 # Two threads on two cores make an Inductor step ten times slower, and tests share the machine.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -1,13 +1,15 @@
-"""Who may import whom, as ARCHITECTURE.md says."""
+"""Who may import whom, and how much a room may hold, as ARCHITECTURE.md says."""
 
 import ast
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from runner.queue import PROJECT_ROOT
+from runner.folders.queue import PROJECT_ROOT
 
 FORBIDDEN = {
     "runner": {"torch", "transformers", "datasets", "duckdb", "streamlit", "plotly", "pandas",
@@ -16,6 +18,10 @@ FORBIDDEN = {
     "storage": {"torch", "transformers", "datasets", "streamlit", "plotly", "views", "dashboard"},
     "views": {"torch", "transformers", "datasets", "duckdb", "dashboard"},
 }  # fmt: skip
+HOUSES = ("runner", "runner.worker", "storage", "views")
+"""Packages of rooms: what lies in them directly stands for itself."""
+MAX_MODULES = 20
+PAGES = {"compare", "live", "launch", "run", "suites", "definitions"}
 
 
 def sources(part: str) -> list[Path]:
@@ -25,6 +31,15 @@ def sources(part: str) -> list[Path]:
     return files
 
 
+def module_name(file: Path) -> str:
+    parts = file.relative_to(PROJECT_ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file): file for house in ("runner", "storage", "views")
+           for file in (PROJECT_ROOT / house).rglob("*.py")}  # fmt: skip
+
+
 def imported_modules(file: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
@@ -32,8 +47,15 @@ def imported_modules(file: Path) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} imports relatively"
-            names.add(node.module or "")
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= (parts & MODULES.keys()) or {node.module or ""}
     return names
+
+
+def room_of(module: str) -> str:
+    """The package that a module lies in; of what lies in none but a house, itself."""
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    return module if package in HOUSES else package
 
 
 def modules_after(statement: str) -> set[str]:
@@ -65,10 +87,42 @@ def test_nobody_imports_the_worker() -> None:
             assert not any(n.startswith("runner.worker") for n in imported_modules(file)), file
 
 
+def circle(edges: dict[str, set[str]]) -> None:
+    """Raises `CycleError`, which names the circle, if there is one."""
+    TopologicalSorter(edges).prepare()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    circle({name: imported_modules(file) & MODULES.keys() for name, file in MODULES.items()})
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    edges: dict[str, set[str]] = defaultdict(set)
+    for name, file in MODULES.items():
+        for imported in imported_modules(file) & MODULES.keys():
+            if room_of(imported) != room_of(name):
+                edges[room_of(name)].add(room_of(imported))
+    assert len(edges) > 40
+    circle(edges)
+
+
+@pytest.mark.parametrize("part", ["runner", "storage", "views", "tests", "benchmarks"])
+def test_no_folder_is_a_heap(part: str) -> None:
+    folders = [folder for folder in (PROJECT_ROOT / part).rglob("*") if folder.is_dir()]
+    for folder in [PROJECT_ROOT / part, *folders]:
+        modules = [file.name for file in folder.glob("*.py") if file.name != "__init__.py"]
+        assert len(modules) <= MAX_MODULES, f"{folder} has {len(modules)} modules"
+
+
+def test_views_holds_the_pages_and_nothing_else() -> None:
+    assert {file.stem for file in (PROJECT_ROOT / "views").glob("*.py")} == PAGES | {"__init__"}
+
+
 @pytest.mark.parametrize(
     "statement",
-    ["import runner.cli", "import storage.comparison, storage.store", "import views.resources"],
-)
+    ["import runner.commands.cli", "import storage.comparison.comparison, storage.index.store",
+     "import views.shared.resources"],
+)  # fmt: skip
 def test_importing_a_part_does_not_load_torch(statement: str) -> None:
     assert not modules_after(statement) & {"torch", "transformers", "datasets"}
 

@@ -5,7 +5,7 @@ One seed; hundreds are in benchmarks/parity_trials.py and late_fault_trials.py.
 
 import pytest
 
-from storage.results import Result
+from storage.comparison.results import Result
 from tests.faults.judging import judge_trial
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial

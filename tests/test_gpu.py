@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from runner.queue import PROJECT_ROOT
-from runner.spec import (
+from runner.folders.queue import PROJECT_ROOT
+from runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,
@@ -22,11 +22,13 @@ from runner.spec import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker import device_monitor, nvidia, training
-from runner.worker.measuring import CudaClock
-from runner.worker.nvidia import NvidiaDevice
-from runner.worker.processes import Family
-from tests.loop import TurnsOnPaper, experiment, of_kind, run
+from runner.worker.device import monitor as device_monitor
+from runner.worker.device import nvidia
+from runner.worker.device.measuring import CudaClock
+from runner.worker.device.nvidia import NvidiaDevice
+from runner.worker.device.processes import Family
+from runner.worker.training import training
+from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -248,8 +250,8 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
-        "import torch; from runner.worker.nvidia import NvidiaDevice, pynvml; "
-        "from runner.worker.processes import Family; "
+        "import torch; from runner.worker.device.nvidia import NvidiaDevice, pynvml; "
+        "from runner.worker.device.processes import Family; "
         "found = NvidiaDevice(torch.device('cuda:0'), Family('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"
     )

@@ -4,27 +4,22 @@ import pandas as pd
 import streamlit as st
 
 from storage import queries
-from storage.comparison import compare
-from storage.results import Comparison
-from storage.store import Store
-from views import (
-    answers,
-    behind_verdicts,
-    compare_accuracy,
-    compare_cache,
-    compare_charts,
-    exchange,
-    leaderboard,
-    permissions,
-    verdicts,
-)
-from views.actions import quick_race, quick_race_button
-from views.damaged import show_damaged
-from views.downloads import csv_button
-from views.exports import experiment_origin, files_of
-from views.links import quantities
-from views.resources import get_store
-from views.selection import choose_experiment
+from storage.comparison.comparison import compare
+from storage.comparison.results import Comparison
+from storage.index.store import Store
+from views.access import permissions
+from views.comparison import accuracy as compare_accuracy
+from views.comparison import answers, behind_verdicts, leaderboard, verdicts
+from views.comparison import cache as compare_cache
+from views.comparison import charts as compare_charts
+from views.parts import exchange
+from views.parts.actions import quick_race, quick_race_button
+from views.parts.damaged import show_damaged
+from views.parts.downloads import csv_button
+from views.parts.exports import experiment_origin, files_of
+from views.shared.links import quantities
+from views.shared.resources import get_store
+from views.shared.selection import choose_experiment
 
 
 def main() -> None:

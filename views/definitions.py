@@ -4,9 +4,9 @@ import re
 
 import streamlit as st
 
-from storage.metrics import METRICS
-from storage.numbers import NUMBERS, Chapter, Definition, read_chapters
-from views.inert import Markdown
+from storage.numbers.metrics import METRICS
+from storage.numbers.recorded import NUMBERS, Chapter, Definition, read_chapters
+from views.shared.inert import Markdown
 
 
 def main() -> None:

@@ -2,23 +2,25 @@
 
 import streamlit as st
 
-from runner.capabilities import Capabilities
-from runner.cpus import cpu_allowance
 from runner.errors import ProbeFailed, RunnerError
-from runner.spec import ExperimentSpec
+from runner.machine.capabilities import Capabilities
+from runner.machine.cpus import cpu_allowance
+from runner.specs.experiment import ExperimentSpec
 from storage import queries
-from storage.costs import earlier_costs
-from storage.formats import format_share
-from storage.remaining import expected_seconds
-from storage.store import Store
-from views import device_now, permissions, uploads, words
-from views.actions import check, launch
-from views.inert import Markdown, code, inert
-from views.links import linked
-from views.own_code import show_command
-from views.presets import PRESETS, adjusted
-from views.resources import data_dir, get_store, look_at_machine
-from views.spec_form import spec_form
+from storage.estimates.costs import earlier_costs
+from storage.estimates.remaining import expected_seconds
+from storage.index.store import Store
+from storage.numbers.formats import format_share
+from views.access import permissions, uploads
+from views.form.form import spec_form
+from views.form.presets import PRESETS, adjusted
+from views.parts import device_now
+from views.parts.actions import check, launch
+from views.shared import words
+from views.shared.inert import Markdown, code, inert
+from views.shared.links import linked
+from views.shared.own_code import show_command
+from views.shared.resources import data_dir, get_store, look_at_machine
 
 
 def main() -> None:

@@ -6,26 +6,29 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from runner.run_dir import RunDir
-from runner.spec import ExperimentSpec
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import ExperimentSpec
 from storage import queries
-from storage.formats import format_share
-from storage.metrics import METRICS
-from storage.numbers import NUMBERS
-from storage.store import Store
-from views import charts, device_now, run_charts, words
-from views.actions import resume_button, stop_button
-from views.damaged import show_damaged
-from views.downloads import chart_card
-from views.exports import experiment_origin, files_of
-from views.inert import inert
-from views.leaderboard import run_mark
-from views.links import linked
-from views.marks import mark_resumptions
-from views.palette import run_looks
-from views.progress import ACTIVE, FAILED, fraction_done, remaining
-from views.resources import get_store, take_in
-from views.selection import choose_experiment
+from storage.index.store import Store
+from storage.numbers.formats import format_share
+from storage.numbers.metrics import METRICS
+from storage.numbers.recorded import NUMBERS
+from views.charts import layers as charts
+from views.charts import run as run_charts
+from views.charts.marks import mark_resumptions
+from views.charts.palette import run_looks
+from views.comparison.leaderboard import run_mark
+from views.parts import device_now
+from views.parts.actions import resume_button, stop_button
+from views.parts.damaged import show_damaged
+from views.parts.downloads import chart_card
+from views.parts.exports import experiment_origin, files_of
+from views.parts.progress import ACTIVE, FAILED, fraction_done, remaining
+from views.shared import words
+from views.shared.inert import inert
+from views.shared.links import linked
+from views.shared.resources import get_store, take_in
+from views.shared.selection import choose_experiment
 
 POLL_SECONDS = 1.0
 

@@ -6,20 +6,24 @@ import pandas as pd
 import streamlit as st
 
 from storage import queries
-from storage.comparison import compare
-from storage.metrics import METRICS
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
 from storage.queries import RunRecord
-from storage.store import Store
-from views import device_panel, run_records, run_scores, run_steps, words
-from views.actions import resume_button
-from views.damaged import show_damaged
-from views.exports import experiment_origin, files_of, of_one_run
-from views.inert import Markdown, inert
-from views.links import linked
-from views.progress import FAILED
-from views.resources import get_store
-from views.selection import choose_experiment, choose_run
-from views.tables import of_run
+from views.comparison import device_panel
+from views.parts.actions import resume_button
+from views.parts.damaged import show_damaged
+from views.parts.exports import experiment_origin, files_of, of_one_run
+from views.parts.progress import FAILED
+from views.parts.tables import of_run
+from views.run_tabs import records as run_records
+from views.run_tabs import scores as run_scores
+from views.run_tabs import steps as run_steps
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+from views.shared.resources import get_store
+from views.shared.selection import choose_experiment, choose_run
 
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (

@@ -8,19 +8,23 @@ import streamlit as st
 
 from storage import queries
 from storage.exchange.suites import SUITE_FORMATS, suite_rows
-from storage.store import Store
-from storage.suite import Outcome, groups
-from storage.suite_cells import outcomes
-from storage.suite_regressions import Against, against
-from storage.suite_report import UNCLEAR, change_text, other_conditions
-from views import exchange, suite_charts, suite_table, suite_words, words
-from views.downloads import chart_card, csv_button
-from views.exports import files_of, suite_origin
-from views.inert import inert
-from views.links import linked, quantities
-from views.resources import get_store
-from views.selection import choose_earlier, choose_suite_run
-from views.tables import show_table
+from storage.index.store import Store
+from storage.suite.cells import outcomes
+from storage.suite.groups import Outcome, groups
+from storage.suite.regressions import Against, against
+from storage.terminal.suite import UNCLEAR, change_text, other_conditions
+from views.charts import suites as suite_charts
+from views.parts import exchange
+from views.parts.downloads import chart_card, csv_button
+from views.parts.exports import files_of, suite_origin
+from views.parts.tables import show_table
+from views.shared import words
+from views.shared.inert import inert
+from views.shared.links import linked, quantities
+from views.shared.resources import get_store
+from views.shared.selection import choose_earlier, choose_suite_run
+from views.suite_parts import table as suite_table
+from views.suite_parts import words as suite_words
 
 EMPTY = """\
 #### No suite was run here yet

@@ -1,7 +1,7 @@
 """The models with which PyTorch's `cachebench.py` times cold and warm compiling."""
 
-from runner.suite_spec import Suite
 from runner.suites import huggingface, torchbench
+from runner.suites.spec import Suite
 
 TORCHBENCH_MODELS = ("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama")
 HUGGINGFACE_MODELS = ("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification")

@@ -6,13 +6,13 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from runner.cpus import cpu_allowance
 from runner.errors import RunnerError
-from runner.exits import WorkerExit, explain
-from runner.process import ProcessIdentity
-from runner.run_dir import Claim, Exit, RunDir
-from runner.spec import RunSpec
-from runner.turns import TURN_PIPES_VARIABLE
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import Claim, Exit, RunDir
+from runner.machine.cpus import cpu_allowance
+from runner.specs.experiment import RunSpec
+from runner.supervision.exits import WorkerExit, explain
+from runner.supervision.turns import TURN_PIPES_VARIABLE
 from runner.worker.event_log import EventLog
 from runner.worker.failures import is_disk_full, is_out_of_memory
 from runner.worker.turn_source import open_turns

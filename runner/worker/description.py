@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-from runner.spec import ExperimentSpec, RunSpec
-from runner.worker.flops import count_flops_per_sample
-from runner.worker.losses import Objective
-from runner.worker.models import weights_sha256
-from runner.worker.workload import Workload
+from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.worker.model.flops import count_flops_per_sample
+from runner.worker.model.losses import Objective
+from runner.worker.model.models import weights_sha256
+from runner.worker.model.workload import Workload
 
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
 CUDAGRAPHS_MEMORY_NOTE = (

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from runner.cpus import cpu_allowance, explain_threads
 from runner.errors import WorkloadError
-from runner.training_spec import Precision
-from runner.worker.nvidia import NvidiaDevice, Unavailable
+from runner.machine.cpus import cpu_allowance, explain_threads
+from runner.specs.training import Precision
+from runner.worker.device.nvidia import NvidiaDevice, Unavailable
+from runner.worker.device.processes import Family
 from runner.worker.probe import cpu_name
-from runner.worker.processes import Family
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")

@@ -1,4 +1,4 @@
-"""Writes the event journal of a run; `runner/events.py` says what it is, and reads it."""
+"""Writes the event journal of a run; `runner/folders/events.py` says what it is, and reads it."""
 
 import json
 import math

@@ -12,7 +12,7 @@ import torch
 import torch._dynamo
 from torch._inductor import config as inductor_config
 
-from runner.tasks import TASKS, Task
+from runner.specs.tasks import TASKS, Task
 
 
 def main() -> None:

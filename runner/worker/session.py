@@ -5,18 +5,18 @@ from collections.abc import Callable
 import torch
 import transformers
 
-from runner.run_dir import RunDir
-from runner.spec import ExperimentSpec, RunSpec
-from runner.worker.accuracy import AccuracyCheck
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.worker.accuracy.scenario import AccuracyCheck
 from runner.worker.description import describe_workload
 from runner.worker.environment import describe_environment, find_device, set_precision
 from runner.worker.event_log import EventLog
-from runner.worker.forward_passes import ForwardPasses
-from runner.worker.models import perturb
-from runner.worker.training import Trainer
+from runner.worker.model.models import perturb
+from runner.worker.model.workload import Workload, load_workload
+from runner.worker.training.forward_passes import ForwardPasses
+from runner.worker.training.training import Trainer
 from runner.worker.turn_source import AnnouncedTurns, TurnSource
 from runner.worker.user_code import copy_sources
-from runner.worker.workload import Workload, load_workload
 
 
 def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:

@@ -19,14 +19,14 @@ import torch._inductor.config
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.training_spec import MODEL_LOSS, Loss, TrainingSpec
-from runner.variants import parse_backend
-from runner.worker.compiling import leave_alone, make_compiler
-from runner.worker.losses import make_criterion, try_criterion
-from runner.worker.optimizers import make_optimizers, takes
-from runner.worker.schedules import LearningRate
-from runner.worker.stepping import MixedPrecision
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from runner.specs.variants import parse_backend
+from runner.worker.compiler.compiling import leave_alone, make_compiler
+from runner.worker.model.losses import make_criterion, try_criterion
+from runner.worker.step.optimizers import make_optimizers, takes
+from runner.worker.step.schedules import LearningRate
+from runner.worker.step.stepping import MixedPrecision
 
 CPU = torch.device("cpu")
 NICENESS = 10

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
-from runner.process import signal_group
-from runner.turns import Turn, TurnTaker
+from runner.folders.process import signal_group
+from runner.supervision.turns import Turn, TurnTaker
 from runner.worker.event_log import EventLog
 
 LAST_WORDS_SECONDS = 2.0

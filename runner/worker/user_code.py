@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from runner.checks.user_code import locate
 from runner.errors import WorkloadError
-from runner.user_code import locate
 
 
 def load_object(source: str) -> Any:

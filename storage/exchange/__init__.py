@@ -10,7 +10,7 @@ imports.py     CSV files of the harness, kept in the data folder
 from collections.abc import Callable
 
 from storage.exchange import cachebench, harness, hud
-from storage.store import Store
+from storage.index.store import Store
 
 FORMATS: dict[str, Callable[[Store, str], str]] = {
     "harness-performance-csv": harness.performance_csv,

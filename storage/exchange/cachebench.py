@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.spec import ExperimentSpec
-from runner.variants import parse_backend
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.variants import parse_backend
+from storage.comparison.latency import cold_and_warm
 from storage.exchange.rows import harness_name, load_spec, rows
-from storage.latency import cold_and_warm
-from storage.store import Store
+from storage.index.store import Store
 
 BENCHMARK = "TorchCache Benchmark"
 MODEL_TYPE = "OSS model"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from storage.exchange.rows import GIGABYTES, Row, rows
-from storage.store import Store
+from storage.index.store import Store
 
 SCHEMA_VERSION = "v3"
 NAME = "breakeven"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from runner.run_dir import DataDir
+from runner.folders.run_dir import DataDir
 from storage.errors import ImportUnusable
 
 FOLDER = "imports"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from runner.accuracy_spec import Part
-from runner.run_dir import RunState
-from runner.spec import ExperimentSpec, ModelSpec
-from storage.comparison import compare
+from runner.folders.run_dir import RunState
+from runner.specs.accuracy import Part
+from runner.specs.experiment import ExperimentSpec, ModelSpec
+from storage.comparison.comparison import compare
+from storage.comparison.evidence import Evidence
+from storage.comparison.repeats import load_compared
+from storage.comparison.results import Comparison, Result
 from storage.errors import NotExportable
-from storage.evidence import Evidence
-from storage.repeats import load_compared
-from storage.results import Comparison, Result
-from storage.store import Store
+from storage.index.store import Store
 
 MILLISECONDS, GIGABYTES = 1e3, 1e-9
 """Of a second, of a byte."""

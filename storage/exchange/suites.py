@@ -10,9 +10,9 @@ from storage import queries
 from storage.errors import NotExportable
 from storage.exchange import cachebench, harness, hud
 from storage.exchange.rows import TIMED, Row, harness_name, rows
-from storage.store import Store
-from storage.suite import Cell, Outcome
-from storage.suite_cells import outcomes
+from storage.index.store import Store
+from storage.suite.cells import outcomes
+from storage.suite.groups import Cell, Outcome
 
 
 def performance_csv(store: Store, suite_run: str) -> str:

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from storage.index.store import Store
 from storage.queries.rows import MINE, prefix
-from storage.store import Store
 
 
 def costs(store: Store, experiment_id: str) -> pd.DataFrame:

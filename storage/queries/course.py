@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from storage.index.store import Store
 from storage.queries.rows import rows, timestamp
-from storage.store import Store
 
 
 def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -3,8 +3,8 @@
 import pandas as pd
 from pandas.api.types import is_list_like
 
+from storage.index.store import Store
 from storage.queries.rows import rows, timestamp
-from storage.store import Store
 
 
 def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:

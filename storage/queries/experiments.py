@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from runner.run_dir import RunState
+from runner.folders.run_dir import RunState
+from storage.index.store import Store
 from storage.queries.rows import MINE, prefix, timestamp
-from storage.store import Store
 
 
 def list_experiments(store: Store) -> pd.DataFrame:

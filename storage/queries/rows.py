@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from storage.store import Store
+from storage.index.store import Store
 
 MINE = "starts_with(run_id, $1)"
 """Picks the runs of one experiment by `prefix`. Unlike a join, DuckDB applies it before it sorts

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from runner.run_dir import RunState
-from runner.spec import ExperimentSpec, RunSpec
-from runner.variants import Variant
+from runner.folders.run_dir import RunState
+from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.specs.variants import Variant
 from storage.errors import NotInStore
+from storage.index.store import Store
 from storage.queries.rows import parsed, rows
-from storage.store import Store
 
 
 def environments(store: Store, experiment_id: str) -> pd.DataFrame:

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from storage.index.store import Store
 from storage.queries.rows import rows
-from storage.store import Store
 
 PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validation')"
 """The split whose numbers speak for the run: the first one that is evaluated."""
@@ -39,6 +39,6 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
 
 def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
     """split, folder (of the run), file (relative to it, on the journal's word), num_samples;
-    `storage.predictions` reads the files."""
+    `storage.comparison.predictions` reads the files."""
     table = "(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id))"
     return rows(store, experiment_id, table, "split, folder, file, num_samples", "seq")

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from storage.index.store import Store
 from storage.queries.rows import MINE, prefix, rows
-from storage.store import Store
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""

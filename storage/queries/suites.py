@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from runner.spec import ExperimentSpec, RunSpec
+from runner.specs.experiment import ExperimentSpec, RunSpec
 from storage.errors import NotInStore
+from storage.index.store import Store
 from storage.queries.experiments import list_experiments
-from storage.store import Store
 
 OPEN_STATES = ("queued", "running", "elsewhere")
 

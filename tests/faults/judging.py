@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from runner.run_dir import DataDir
-from storage.comparison import compare
-from storage.results import Comparison
-from storage.store import Store
+from runner.folders.run_dir import DataDir
+from storage.comparison.comparison import compare
+from storage.comparison.results import Comparison
+from storage.index.store import Store
 from tests.faults.trial import TRIAL
 
 

@@ -14,8 +14,9 @@ import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
-from runner.run_dir import DataDir
-from runner.spec import (
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -23,13 +24,12 @@ from runner.spec import (
     RunSpec,
     TrainingSpec,
 )
-from runner.training_spec import Precision
-from runner.user_code import CODE_VARIABLE
+from runner.specs.training import Precision
 from runner.worker.event_log import EventLog
 from runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.late_faults import LATE_FAULTS
-from tests.loop import TurnsOnPaper
+from tests.helpers.loop import TurnsOnPaper
 
 TRIAL = "trial"
 FOLDER = Path(__file__).resolve().parent

@@ -8,13 +8,13 @@ import transformers
 from torch import Tensor, nn
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.worker.models import without_dropout
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.workload import SuiteModelName
+from runner.worker.model.models import without_dropout
+from runner.worker.model.workload import TOKEN_METRICS, Align, Workload, align_classes
 from runner.worker.suites.random_samples import random_dataset
 from runner.worker.suites.shrinking import shrink
 from runner.worker.tasks.causal_lm import align_next_tokens
-from runner.worker.workload import TOKEN_METRICS, Align, Workload, align_classes
-from runner.workload_spec import SuiteModelName
 
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "AllenaiLongformerBase": (

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.worker.models import switch_off_dropout
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.workload import SuiteModelName
+from runner.worker.model.models import switch_off_dropout
+from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
 from runner.worker.suites.random_samples import random_dataset
-from runner.worker.workload import CLASS_METRICS, Workload, align_classes
-from runner.workload_spec import SuiteModelName
 
 PIXEL_VALUES = 256
 

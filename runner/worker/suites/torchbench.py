@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch._dynamo.testing import reduce_to_scalar_loss
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.worker.models import switch_off_dropout
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.workload import SuiteModelName
+from runner.worker.model.models import switch_off_dropout
+from runner.worker.model.workload import NUMBER_METRICS, Workload, align_numbers
 from runner.worker.suites.random_samples import random_dataset
-from runner.worker.workload import NUMBER_METRICS, Workload, align_numbers
-from runner.workload_spec import SuiteModelName
 
 PACKAGES = ("torchbenchmark.models", "torchbenchmark.canary_models")
 

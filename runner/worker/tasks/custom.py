@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.tasks import Task
-from runner.training_spec import Metric
-from runner.worker.data import IGNORE, Dataset, Split, make_split
-from runner.worker.models import switch_off_dropout
-from runner.worker.samples import part_sizes
-from runner.worker.user_code import call
-from runner.worker.workload import (
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.training import Metric
+from runner.worker.data.samples import part_sizes
+from runner.worker.data.splits import IGNORE, Dataset, Split, make_split
+from runner.worker.model.models import switch_off_dropout
+from runner.worker.model.workload import (
     CLASS_METRICS,
     NUMBER_METRICS,
     TOKEN_METRICS,
@@ -26,6 +25,7 @@ from runner.worker.workload import (
     align_classes,
     align_numbers,
 )
+from runner.worker.user_code import call
 
 TASK = Task(
     learns="what a model and data of your own come with",

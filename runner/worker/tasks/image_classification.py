@@ -8,13 +8,13 @@ from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.tasks import Task
-from runner.worker.data import Dataset, make_split
-from runner.worker.models import classification_settings, make_model
-from runner.worker.samples import choose_images, number_labels
-from runner.worker.tokenizing import hub_advice
-from runner.worker.workload import CLASS_METRICS, Workload, align_classes, check_sources
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.worker.data.samples import choose_images, number_labels
+from runner.worker.data.splits import Dataset, make_split
+from runner.worker.data.tokenizing import hub_advice
+from runner.worker.model.models import classification_settings, make_model
+from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes, check_sources
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 

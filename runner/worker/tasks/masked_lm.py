@@ -7,13 +7,13 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from runner.errors import WorkloadError
-from runner.spec import ExperimentSpec
-from runner.tasks import Task
-from runner.worker.data import IGNORE, Dataset, Split, make_split
-from runner.worker.models import BERT_MODELS, make_model, text_shape
-from runner.worker.samples import choose_texts
-from runner.worker.tokenizing import make_tokenizer, tokenize
-from runner.worker.workload import TOKEN_METRICS, Workload, align_classes, check_sources
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.worker.data.samples import choose_texts
+from runner.worker.data.splits import IGNORE, Dataset, Split, make_split
+from runner.worker.data.tokenizing import make_tokenizer, tokenize
+from runner.worker.model.models import BERT_MODELS, make_model, text_shape
+from runner.worker.model.workload import TOKEN_METRICS, Workload, align_classes, check_sources
 
 TASK = Task(
     learns="hidden words of a text",

@@ -2,11 +2,11 @@
 
 import importlib
 
-from runner.spec import ExperimentSpec
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.workload import RANDOM_DATA, SUITE_SOURCES
 from runner.suites import SUITES
-from runner.tasks import Task
-from runner.worker.workload import Workload
-from runner.workload_spec import RANDOM_DATA, SUITE_SOURCES
+from runner.worker.model.workload import Workload
 
 TASK = Task(
     learns="nothing: a model of PyTorch's benchmarks on random samples, for its speed",

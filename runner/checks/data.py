@@ -1,0 +1,141 @@
+"""Whether a file of data can be used as asked, as far as its first rows tell.
+
+The same for the launch form and for the command line; both ask through `runner.checks.experiment`.
+"""
+
+import os
+from pathlib import Path
+
+from runner.checks.data_file import Column, Head, locate, read_head
+from runner.errors import InvalidSpec, UnusableData
+from runner.specs.experiment import DataSpec, ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.validation import require
+
+CERTAIN = 7.0
+"""So many mishaps expected, and the chance of none is e^-7: one in a thousand."""
+LABELS_OF_THEIR_OWN = 0.9
+"""Share of the rows read that have a label which no other has: no training can learn these."""
+MOST_FILES_LOOKED_AT = 10_000
+IMAGE_LISTS = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+def check_data(spec: ExperimentSpec, task: Task) -> None:
+    """Raises `InvalidSpec` for data that the experiment's task could not train on."""
+    data = spec.data
+    if not data.is_file or task.samples not in ("texts", "images"):
+        return
+    try:
+        path = locate(data.source, may_be_folder=task.samples == "images")
+        if path.is_dir():
+            _check_image_folder(path)
+            return
+        head = read_head(data.source)
+    except UnusableData as error:
+        raise InvalidSpec("data.source", data.source, str(error)) from None
+    check_columns(data, task, head)
+    check_sizes(data, task, head)
+    if task.labels == "sample":
+        check_labels(data, head)
+
+
+def check_columns(data: DataSpec, task: Task, head: Head) -> None:
+    """That the columns are there and hold what the task takes."""
+    named = {"text_column": data.text_column}
+    if task.labels == "sample":
+        named["label_column"] = data.label_column
+    for field, name in named.items():
+        rule = f"is no column of {Path(data.source).name}, which has {', '.join(head.names)}"
+        require(head.column(name) is not None, f"data.{field}", name, rule)
+    samples = _column(head, data.text_column)
+    is_image = samples.kind == "image"
+    rule = "holds images, and this task takes texts"
+    require(task.samples == "images" or not is_image, "data.text_column", samples.name, rule)
+    may_be_image = is_image or samples.kind == "text"  # or paths of images
+    rule = "holds neither images nor paths of images"
+    require(task.samples == "texts" or may_be_image, "data.text_column", samples.name, rule)
+    rule = "holds lists or objects where each row must have a text or a number"
+    for field, name in named.items():
+        plain = _column(head, name).kind != "other" or task.samples == "images"
+        require(plain, f"data.{field}", name, rule)
+    rule = "is the text column as well: a sample would be its own answer"
+    same = task.labels == "sample" and data.label_column == data.text_column
+    require(not same, "data.label_column", data.label_column, rule)
+
+
+def check_sizes(data: DataSpec, task: Task, head: Head) -> None:
+    """That there are as many rows as samples are asked for."""
+    if head.num_rows is None:
+        return
+    blank = _column(head, data.text_column).num_blank if task.labels != "sample" else 0
+    usable = head.num_rows - (blank if head.is_whole else 0)
+    parts = {
+        "train": data.num_train_samples,
+        "evaluation": data.num_eval_samples,
+        "test": data.num_test_samples,
+    }
+    asked = " + ".join(f"{count:,} {part}" for part, count in parts.items() if count)
+    rows = "rows with text" if blank else "rows"
+    rule = f"{asked} samples are more than the {usable:,} {rows} of {Path(data.source).name}; "
+    rule += "take fewer"
+    require(sum(parts.values()) <= usable, "data.num_train_samples", data.num_train_samples, rule)
+
+
+def check_labels(data: DataSpec, head: Head) -> None:
+    """That labels are there, differ, and come back; refused is only what is certain to fail."""
+    labels, name = _column(head, data.label_column), data.label_column
+    asked = data.num_train_samples + data.num_eval_samples + data.num_test_samples
+    share = labels.num_missing / head.num_read
+    rule = f"{labels.num_missing:,} of {head.num_read:,} rows have no label there; take them out"
+    require(share * asked < CERTAIN, "data.label_column", name, rule)
+    rule = "every row has the same label there: nothing can be learned; choose another column"
+    one = head.is_whole and labels.num_distinct < 2
+    require(not one, "data.label_column", name, rule)
+    rule = (
+        f"{labels.num_distinct:,} different labels in {head.num_read:,} rows: samples held out "
+        "would have labels that no training sample has; choose another column"
+    )
+    require(not _never_come_back(labels, data, head), "data.label_column", name, rule)
+
+
+def _never_come_back(labels: Column, data: DataSpec, head: Head) -> bool:
+    """Whether held-out samples are certain to have labels that no training sample has.
+
+    Of a label with c of N rows none is among T drawn ones with about (1 - T/N)^c; then one is among
+    H others with 1 - (1 - H/(N - T))^c.
+    """
+    alone = dict(labels.multiplicities).get(1, 0)
+    if not head.is_whole:
+        return alone > max(100, LABELS_OF_THEIR_OWN * head.num_read)
+    rows, train = head.num_read, data.num_train_samples
+    held_out = data.num_eval_samples + data.num_test_samples
+    if rows <= train:
+        return False
+    if alone == rows:
+        return True
+    expected = sum(
+        values * (1 - train / rows) ** times * (1 - (1 - held_out / (rows - train)) ** times)
+        for times, values in labels.multiplicities
+    )
+    return expected > CERTAIN
+
+
+def _column(head: Head, name: str) -> Column:
+    found = head.column(name)
+    assert found is not None, "columns are checked first"
+    return found
+
+
+def _check_image_folder(folder: Path) -> None:
+    """Raises `UnusableData` unless images lie in folders that are named after their labels."""
+    labels, looked_at = set(), 0
+    for parent, _folders, files in os.walk(folder):
+        if any(name in IMAGE_LISTS for name in files):
+            return
+        if files and Path(parent) != folder:
+            labels.add(Path(parent).name)
+        looked_at += len(files)
+        if len(labels) > 1 or looked_at > MOST_FILES_LOOKED_AT:
+            return
+    found = f"images of {labels.pop()!r} alone" if labels else "no folder with images"
+    raise UnusableData(f"holds {found}; it must hold a folder of images for each label")

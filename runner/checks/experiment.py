@@ -1,0 +1,110 @@
+"""What is known, before anything starts, not to work here."""
+
+from importlib.util import find_spec
+
+from runner.checks.data import check_data
+from runner.checks.settings import check_settings
+from runner.checks.task import check_task_fits
+from runner.checks.user_code import locate
+from runner.errors import InvalidSpec
+from runner.machine.capabilities import Capabilities
+from runner.machine.cpus import cpu_allowance, memory_bytes
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.validation import require
+
+SUITE_PACKAGES = {
+    "timm": ("timm", "pip install timm torchvision, in versions that fit this torch"),
+    "torchbench": (
+        "torchbenchmark",
+        "clone https://github.com/pytorch/benchmark, run python install.py MODEL in it and put its "
+        "folder on PYTHONPATH",
+    ),
+}
+"""Suite to the package that its models come from, and how to get it."""
+BYTES_PER_TOKEN = 16
+"""Its number and its place in the attention mask, 8 bytes each."""
+
+
+def check(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """Raises `InvalidSpec` for what could say nothing, for what this machine lacks, and for data
+    and settings that cannot be used as asked.
+
+    The launch form and every command that queues something ask here.
+    """
+    _check_says_something(spec)
+    machine.check(spec)
+    _check_suite_package(spec)
+    _check_threads(spec)
+    task = machine.tasks[spec.task]
+    check_task_fits(spec, task)
+    _check_memory(spec, task)
+    check_data(spec, task)
+    check_settings(spec)
+
+
+def _check_says_something(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for an experiment that could say nothing.
+
+    Only what is asked for anew is held to this: one that was run is read and shown all the same.
+    """
+    if spec.scenario != "cache":
+        return
+    steps, compiling = spec.cache.steps, _first_turn_steps(spec)
+    rule = (
+        f"must be at least {compiling + 1}: the first turn, of {compiling} steps here, is the one "
+        "that compiles, and only steps after it tell what a step takes without compiling. Ask for "
+        "more steps, or for a smaller block_steps"
+    )
+    require(steps > compiling, "cache.steps", steps, rule)
+
+
+def _first_turn_steps(spec: ExperimentSpec) -> int:
+    """Steps of a run's first turn, unless it ends before: a turn ends where an epoch does."""
+    often = spec.checkpoints.every if spec.checkpoints.unit == "steps" else None
+    return min(spec.block_steps, spec.steps_per_epoch, often or spec.block_steps)
+
+
+def _check_threads(spec: ExperimentSpec) -> None:
+    threads, cpus = spec.cpu_threads, len(cpu_allowance().cpus)
+    rule = f"must be at most {cpus}: so many CPUs may a run use on this machine, and further "
+    rule += "threads would only wait for each other"
+    require(threads is None or threads <= cpus, "cpu_threads", threads, rule)
+
+
+def _check_memory(spec: ExperimentSpec, task: Task) -> None:
+    """Every run holds all of its texts, encoded."""
+    data, there = spec.data, memory_bytes()
+    if task.samples != "texts" or there is None:
+        return
+    samples = data.num_train_samples + data.num_eval_samples + data.num_test_samples
+    needed = samples * data.sequence_length * BYTES_PER_TOKEN
+    rule = (
+        f"{samples:,} texts of {data.sequence_length} tokens take {needed / 1e9:,.0f} GB in every "
+        f"run, and this machine has {there / 1e9:,.0f} GB; take fewer, or a shorter "
+        "data.sequence_length"
+    )
+    require(needed <= there, "data.num_train_samples", data.num_train_samples, rule)
+
+
+def _check_suite_package(spec: ExperimentSpec) -> None:
+    """Runs start with the interpreter and the path of this process, so it knows."""
+    model = spec.model.from_suite
+    package, remedy = SUITE_PACKAGES.get(model.suite if model else "", (None, ""))
+    if package is not None and find_spec(package) is None:
+        rule = f"needs the package {package}, which is not installed here: {remedy}"
+        raise InvalidSpec("model.source", spec.model.source, rule)
+
+
+def check_user_code(spec: ExperimentSpec) -> None:
+    """Raises `CodeNotAllowed` or `InvalidSpec` for a Python file that a supervisor which this
+    process starts could not run.
+    """
+    named = {"model.source": (spec.model.source,) if spec.model.is_user_code else (),
+             "data.source": (spec.data.source,) if spec.data.is_user_code else (),
+             "callbacks": spec.callbacks}  # fmt: skip
+    for field, sources in named.items():
+        for source in sources:
+            file, _name = locate(source)
+            if not file.is_file():
+                raise InvalidSpec(field, source, f"there is no file {file}")

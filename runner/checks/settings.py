@@ -1,0 +1,93 @@
+"""Whether torch takes the settings of an experiment's optimizer, schedule, losses and compiler.
+
+Only a process that imports torch can know; it takes seconds, so it is asked only where a setting
+differs from those that are known to work, and its answers are kept.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from runner.errors import InvalidSpec, ProbeFailed
+from runner.folders.queue import PROJECT_ROOT
+from runner.specs.experiment import ExperimentSpec, TrainingSpec
+from runner.specs.variants import parse_backend
+
+COMMAND = (sys.executable, "-m", "runner.worker.settings_check")
+LIMIT_SECONDS = 120.0
+KEPT_ANSWERS = 256
+TASKS_OF_ANY_LABELS = ("custom", "suite")
+"""Tasks of which only the samples tell whether labels are classes or numbers."""
+
+
+def check_settings(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for a setting that torch refuses, and `ProbeFailed` without an answer.
+
+    Optimizer, devices and backends must be known to this machine already (`Capabilities.check`).
+    """
+    settings = settings_of(spec)
+    if settings is None:
+        return
+    refused = _first_refused(settings.to_json())
+    if refused:
+        raise InvalidSpec(refused["field"], refused["value"], refused["rule"])
+
+
+def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
+    """An experiment with these settings and nothing else; None where all are the usual ones."""
+    training = spec.training
+    is_scheduled = training.scheduler != "constant" or bool(training.warmup_steps)
+    with_options = tuple(text for text in spec.backends if parse_backend(text).options)
+    usual = TrainingSpec()
+    asked = replace(
+        usual,
+        optimizer=training.optimizer,
+        optimizer_options=training.optimizer_options,
+        parameter_groups=training.parameter_groups,
+        scheduler=training.scheduler,
+        scheduler_options=training.scheduler_options,
+        warmup_steps=training.warmup_steps,
+        scaler_options=training.scaler_options,
+        precision=training.precision if training.scaler_options else usual.precision,
+        losses=training.losses,
+        max_steps=spec.num_steps if is_scheduled else None,
+    )
+    is_usual = replace(asked, optimizer=usual.optimizer) == usual
+    if is_usual and not with_options:
+        return None
+    labels_are_classes = spec.task not in TASKS_OF_ANY_LABELS
+    return ExperimentSpec(
+        name="settings",
+        task=ExperimentSpec.task if labels_are_classes else "custom",
+        training=asked,
+        backends=with_options,
+        devices=spec.devices,
+    )
+
+
+@lru_cache(KEPT_ANSWERS)
+def _first_refused(settings: str) -> dict[str, Any]:
+    try:
+        answer = subprocess.run(
+            COMMAND,
+            input=settings,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            cwd=PROJECT_ROOT,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProbeFailed(f"torch did not answer within {LIMIT_SECONDS:.0f} s") from None
+    try:
+        found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
+        raise ProbeFailed(f"torch could not be asked whether it takes these settings:\n{tail}"
+                          ) from None  # fmt: skip
+    return found

@@ -1,0 +1,1 @@
+"""`python -m runner`: its commands, its options, what it prints."""

@@ -1,0 +1,247 @@
+"""The command line of the runner, for people without a browser and for machines.
+
+Exit status of `compare`: 0 every run finished and every backend keeps parity; 1 a run did not
+finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be shown. With
+`--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
+2 the input was wrong; 5 a condition is met.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+from runner.checks.experiment import check, check_user_code
+from runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.options import add_spec_options, read_spec
+from runner.commands.progress import RunProgress
+from runner.commands.suite import add_suite_options, read_cells
+from runner.commands.terminal import watch
+from runner.errors import NotWritable, RunnerError
+from runner.folders.queue import (
+    PROJECT_ROOT,
+    Experiment,
+    cancel,
+    damages,
+    ensure_supervisor,
+    experiments,
+    find_experiment,
+    resume,
+    submit,
+)
+from runner.folders.run_dir import DataDir
+from runner.locks import is_locked
+from runner.machine.capabilities import probe, read_capabilities
+from runner.specs.experiment import ExperimentSpec
+from runner.suites.queue import submit_missing
+from runner.supervision.supervisor import LINGER_SECONDS, supervise
+from runner.texts import printable
+
+DATA_VARIABLE = "BREAKEVEN_DATA"
+BAD_INPUT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.execute(DataDir(options.data_folder), options)
+        return status
+    except RunnerError as error:
+        sys.stderr.write(f"{error}\n")
+        return BAD_INPUT
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stderr.write(f"{NotWritable(Path(options.data_folder), error)}\n")
+        return BAD_INPUT
+
+
+def default_data_folder() -> Path:
+    """The folder that `BREAKEVEN_DATA` names, or `data/` in the project."""
+    return Path(os.environ.get(DATA_VARIABLE) or PROJECT_ROOT / "data")
+
+
+def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
+    spec = _checked_spec(data_dir, options)
+    _allow_code(data_dir, options)
+    if not is_locked(data_dir.supervisor_lock):
+        check_user_code(spec)
+    experiment = find_experiment(data_dir, submit(data_dir, spec))
+    while True:
+        ensure_supervisor(data_dir)
+        most = "at most " if experiment.spec.scenario == "speed" else ""
+        steps = f"{most}{experiment.spec.num_steps} steps a run"
+        _print(f"experiment {experiment.experiment_id}, {steps}")
+        with _interrupt_cancels(experiment):
+            watch(experiment)
+        repeat = _fallback_of(data_dir, experiment)
+        if repeat is None:
+            break
+        _print("The device cannot hold all runs at once; repeating them one after another.")
+        experiment = repeat
+    return judge(data_dir, experiment.experiment_id, options.fail_if)
+
+
+def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
+    """Prints the comparison of an experiment's runs; its exit status.
+
+    That belongs to storage/, which the runner may not import: a process of its own.
+    """
+    if find_spec("duckdb") is None:
+        _print(
+            f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
+            "here: install it, or copy them into `runs/` of a data folder on a machine that has "
+            f"it, and say `python -m storage compare {experiment_id} --data-folder FOLDER`."
+        )
+        return BAD_INPUT
+    command = [sys.executable, "-m", "storage", "compare", experiment_id]
+    command += ["--data-folder", str(data_dir.path)]
+    command += [f"--fail-if={condition}" for condition in fail_if]
+    return subprocess.run(command, cwd=PROJECT_ROOT).returncode
+
+
+def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
+    _print(submit(data_dir, _checked_spec(data_dir, options)))
+    return 0
+
+
+def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
+    suite_run, cells = read_cells(options)
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    for cell in cells:
+        check(cell, machine)
+    queued = submit_missing(data_dir, cells)
+    for experiment_id, cell in queued:
+        _print(f"{experiment_id}  {cell.name}")
+    _print(f"suite run {suite_run}: {len(queued)} of {len(cells)} experiments queued")
+    return 0
+
+
+def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
+    _allow_code(data_dir, options)
+    if not supervise(data_dir):
+        _print(f"another supervisor is at work on {data_dir.path}")
+    return 0
+
+
+def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
+    for experiment in experiments(data_dir):
+        _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
+        for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
+            stands = run.standing
+            why = f": {printable(stands.reason)}" if stands.reason else ""
+            _print(f"    {variant.label:<20} {stands.state}{why}")
+    damaged = list(damages(data_dir))
+    if damaged:
+        _print("run folders that cannot be used:")
+    for run_id, why in damaged:
+        said = printable(why).removeprefix(printable(data_dir.runs / run_id)).lstrip("/ ")
+        _print(f"    {printable(run_id)}: {said}")
+    return 0
+
+
+def _cancel(data_dir: DataDir, options: argparse.Namespace) -> int:
+    cancel(find_experiment(data_dir, options.experiment))
+    return 0
+
+
+def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
+    experiment = find_experiment(data_dir, options.experiment)
+    _allow_code(data_dir, options)
+    labels = resume(experiment)
+    for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
+        if variant.label in labels:
+            progress = RunProgress(run, experiment.spec)
+            progress.update()
+            _print(f"{variant.label} goes on from step {progress.checkpoint_step}")
+    ensure_supervisor(data_dir)
+    return 0
+
+
+def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
+    spec = read_spec(options)
+    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    return spec
+
+
+def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
+    """Lets the supervisor that this process becomes or starts run code from further folders."""
+    if options.allow_code and is_locked(data_dir.supervisor_lock):
+        raise RunnerError(
+            f"a supervisor is at work on {data_dir.path} and keeps to the folders with which it "
+            f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
+            "then, or leave out --allow-code if it was started with it"
+        )
+    folders = [str(folder.expanduser().resolve()) for folder in options.allow_code]
+    os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
+
+
+def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
+    for other in experiments(data_dir):
+        if other.spec.fallback_of == experiment.experiment_id:
+            return other
+    return None
+
+
+@contextmanager
+def _interrupt_cancels(experiment: Experiment) -> Iterator[None]:
+    """Ctrl-C stops the experiment, and the command still waits for its last words."""
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        cancel(experiment)
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands with their options; `execute` of what it parses runs the command."""
+    whole = argparse.ArgumentParser(prog="python -m runner", description=__doc__.split("\n")[0])
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, execute: Callable[..., int], text: str) -> argparse.ArgumentParser:
+        usage = f"python -m runner {name} [options]"
+        command = commands.add_parser(name, help=text, description=text, usage=usage)
+        command.set_defaults(execute=execute)
+        where = f"where runs are kept (default: ${DATA_VARIABLE}, else data/ in the project)"
+        command.add_argument("--data-folder", default=default_data_folder(), help=where)
+        return command
+
+    compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
+    queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
+    work = add("supervise", _supervise, "work off the queue, then end")
+    suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
+    suite.usage = "python -m runner suite NAME [options]"
+    add_suite_options(suite)
+    add("status", _status, "list experiments and the state of their runs")
+    stop = add("cancel", _cancel, "stop an experiment")
+    go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
+    for command in (stop, go_on):
+        command.add_argument("experiment", help="its id, as `status` lists it")
+        command.usage = f"{command.usage} EXPERIMENT"
+    for command in (compare, work, go_on):
+        command.add_argument(
+            "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
+            help="a folder whose Python files (path.py:name) runs may execute, beside those in "
+            f"${CODE_VARIABLE}; can be given several times. It holds for the supervisor that this "
+            "command starts, so none may be at work already",
+        )  # fmt: skip
+    add_fail_if(compare)
+    for command in (compare, queue):
+        add_spec_options(command)
+    return whole

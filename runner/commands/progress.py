@@ -1,0 +1,100 @@
+"""How far a run has come, read from its journal as it grows."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from runner.errors import RunnerError
+from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir, RunState
+from runner.specs.experiment import ExperimentSpec
+
+NUM_RECENT_STEPS = 20
+
+
+@dataclass
+class RunProgress:
+    """What the terminal shows of a run; call `update` before looking."""
+
+    run: RunDir
+    spec: ExperimentSpec
+    state: RunState = RunState.QUEUED
+    phase: str = ""
+    steps_done: int = 0
+    loss: float | None = None
+    held_out: tuple[str, float] | None = None
+    """Name and value of what the last evaluation without a compiler found on the first of the
+    splits that are evaluated: accuracy, or where the task has none, loss."""
+    compiling_since: float | None = None
+    """Seconds since the epoch; None while nothing compiles."""
+    checkpoint_step: int | None = None
+    """Steps done at the last checkpoint."""
+    stopped: str = ""
+    """Why training ended before its last step."""
+    error: str = ""
+    _offset: int = 0
+    _recent_seconds: list[float] = field(default_factory=list)
+
+    @property
+    def num_steps(self) -> int:
+        return self.spec.num_steps
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median of the last steps that compiled nothing."""
+        return median(self._recent_seconds) if self._recent_seconds else None
+
+    def update(self) -> None:
+        """Reads what was written since the last look."""
+        # The state first: events written before the end are then sure to be read below.
+        self.state = self.run.state
+        try:
+            events, self._offset = read_events(self.run.events_file, self._offset)
+        except RunnerError as error:
+            events, self.error = [], str(error)
+        for event in events:
+            # A row that is not what its kind says, as others may have written it, tells nothing.
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                self._take(event)
+        if self.state.is_final:
+            self.compiling_since = None
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "phase":
+                self.phase = str(event["phase"])
+            case "compile_started" | "compile_ended" as kind:
+                began = float(event["time"])
+                self.compiling_since = began if kind == "compile_started" else None
+            case "step":
+                self._take_step(event)
+            case "evaluation" if self._is_telling(event):
+                name = "loss" if event.get("accuracy") is None else "accuracy"
+                self.held_out = (name, float(event[name]))
+            case "accuracy_status":
+                self.steps_done = self._count(event["iterations"])
+            case "checkpoint":
+                self.checkpoint_step = self._count(event["step"])
+            case "resumed":
+                self.steps_done = self._count(event["step"])
+                self.compiling_since, self.stopped, self.error = None, "", ""
+            case "stopped":
+                self.stopped = f"stopped after step {event['step']}: {event['reason']}"
+            case "error":
+                self.error = str(event["message"])
+
+    def _take_step(self, step: dict[str, Any]) -> None:
+        loss = None if step["loss"] is None else float(step["loss"])
+        seconds = float(step["seconds"])
+        self.steps_done, self.loss = self._count(step["step"] + 1), loss
+        if not step["compiled"]:
+            recent = [*self._recent_seconds, seconds]
+            self._recent_seconds = recent[-NUM_RECENT_STEPS:]
+
+    def _count(self, steps: Any) -> int:
+        return max(0, min(int(steps), self.num_steps))
+
+    def _is_telling(self, evaluation: dict[str, Any]) -> bool:
+        split = next(iter(self.spec.evaluation.splits), "validation")
+        return not evaluation.get("compiled") and evaluation.get("split", "validation") == split

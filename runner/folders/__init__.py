@@ -1,0 +1,1 @@
+"""Run folders: their files, their journals, the queue that they form."""

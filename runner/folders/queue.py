@@ -1,0 +1,220 @@
+"""The queue of experiments: it is the set of run folders that nobody has claimed yet.
+
+Submitting writes one `spec.json` per run; the supervisor finds them. Experiment ids begin with
+the time of submission, so the order of names is the order of the queue.
+"""
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import (
+    InvalidRunFolder,
+    NotEnoughDisk,
+    NotWritable,
+    RunnerError,
+    UnknownExperiment,
+)
+from runner.folders.process import start_in_own_session
+from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.locks import is_locked
+from runner.specs.experiment import ExperimentSpec, RunSpec
+
+MIN_FREE_BYTES = 200_000_000
+"""Journals of an experiment take a few MB; a cold compile cache takes up to about 100."""
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A submitted experiment and its run folders, baseline first."""
+
+    experiment_id: str
+    spec: ExperimentSpec
+    runs: tuple[RunDir, ...]
+
+    @property
+    def is_over(self) -> bool:
+        return all(run.state.is_final for run in self.runs)
+
+
+def new_experiment_id() -> str:
+    """Unique, and sortable by time of submission: `20261121-093015-123456-7f3a`."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return f"{stamp}-{int(now % 1 * 1e6):06d}-{secrets.token_hex(2)}"
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Tells of a folder that cannot be written in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise NotWritable(folder, error) from error
+
+
+def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
+    """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`."""
+    with _writing(data_dir.path):
+        data_dir.runs.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(data_dir.runs).free
+    if free < MIN_FREE_BYTES:
+        raise NotEnoughDisk(
+            f"{data_dir.runs} has {free / 1e6:.0f} MB free; an experiment needs "
+            f"{MIN_FREE_BYTES / 1e6:.0f} MB. Free some space or choose another data folder."
+        )
+    experiment_id = new_experiment_id()
+    specs = [RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
+             for variant in spec.variants]  # fmt: skip
+    runs = [data_dir.run_dir(one.run_id) for one in specs]
+    with _writing(data_dir.path), ExitStack() as undo:
+        for run, one in zip(runs, specs, strict=True):
+            undo.callback(shutil.rmtree, run.path, ignore_errors=True)
+            run.write_spec(one)
+        undo.pop_all()
+    return experiment_id
+
+
+def experiments(data_dir: DataDir) -> Iterator[Experiment]:
+    """All experiments of which there is a folder for every run, oldest first.
+
+    What single folders hold may be anything: `damages` names what is wrong with them.
+    """
+    for experiment_id, by_label in _run_dirs(data_dir).items():
+        spec = agreed_spec(by_label.values())
+        labels = [] if spec is None else [variant.label for variant in spec.variants]
+        if spec is not None and all(label in by_label for label in labels):
+            runs = tuple(by_label[label] for label in labels)
+            yield Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
+
+
+def damages(data_dir: DataDir) -> Iterator[tuple[str, str]]:
+    """Names of run folders that cannot be used, or that are missing, and what is wrong."""
+    for experiment_id, by_label in _run_dirs(data_dir).items():
+        spec = agreed_spec(by_label.values())
+        for run in by_label.values():
+            try:
+                check_membership(run.read_spec(), spec)
+            except RunnerError as error:
+                yield run.run_id, str(error)
+        for variant in () if spec is None else spec.variants:
+            if variant.label not in by_label:
+                missing = "is missing, so its experiment is neither run nor listed"
+                yield f"{experiment_id}.{variant.label}", missing
+
+
+def agreed_spec(runs: Iterable[RunDir]) -> ExperimentSpec | None:
+    """What most folders of an experiment say that it is; None if none can be read.
+
+    Each of them says it completely, so that one which was damaged or changed cannot lead the
+    others astray.
+    """
+    said: list[ExperimentSpec] = []
+    for run in runs:
+        with suppress(RunnerError):
+            said.append(run.read_spec().experiment)
+    while said:
+        others = [spec for spec in said if spec != said[0]]
+        if 2 * len(others) <= len(said):
+            return said[0]
+        said = others
+    return None
+
+
+def check_membership(run: RunSpec, experiment: ExperimentSpec | None) -> None:
+    """Raises `InvalidRunFolder` for a run whose folder describes another experiment than the other
+    folders of the same experiment do."""
+    if run.experiment != experiment:
+        raise InvalidRunFolder(
+            f"its spec.json describes another experiment than the other folders of "
+            f"{run.experiment_id} do"
+        )
+
+
+def _run_dirs(data_dir: DataDir) -> dict[str, dict[str, RunDir]]:
+    """Run folders by experiment and label."""
+    folders: dict[str, dict[str, RunDir]] = {}
+    for run_dir in data_dir.run_dirs():
+        experiment_id, _, label = run_dir.run_id.partition(".")
+        folders.setdefault(experiment_id, {})[label] = run_dir
+    return folders
+
+
+def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
+    """Raises `UnknownExperiment` if the data folder does not hold it."""
+    for experiment in experiments(data_dir):
+        if experiment.experiment_id == experiment_id:
+            return experiment
+    raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
+                            "`python -m runner status` lists those that are there")  # fmt: skip
+
+
+def cancel(experiment: Experiment) -> None:
+    """Asks every run of an experiment that is not over to stop; raises `NotWritable`."""
+    for run in experiment.runs:
+        if not run.state.is_final:
+            with _writing(run.path):
+                run.request_cancel()
+
+
+def resume(experiment: Experiment) -> list[str]:
+    """Puts every run that ended early and has a checkpoint back into the queue; their labels.
+
+    Raises `RunnerError` if there is none, and `NotWritable`.
+    """
+    runs = [run for run in experiment.runs if can_resume(run)]
+    if not runs:
+        raise RunnerError(f"no run of experiment {experiment.experiment_id!r} can go on: "
+                          f"{_why_none_can_resume(experiment)}")  # fmt: skip
+    for run in runs:
+        with _writing(run.path):
+            run.reopen()
+    return [run.read_spec().variant.label for run in runs]
+
+
+def _why_none_can_resume(experiment: Experiment) -> str:
+    states = [run.state for run in experiment.runs]
+    if all(state is RunState.FINISHED for state in states):
+        return "all of them have finished"
+    if not any(state.is_final and state is not RunState.FINISHED for state in states):
+        return "none of them has ended early; those that have not ended go on by themselves"
+    due = experiment.spec.first_checkpoint_step
+    if due is None:
+        return (
+            "none of those that ended early has a checkpoint. Ask for checkpoints when you launch "
+            "(checkpoints.every)"
+        )
+    return (
+        "those that ended early did so before their first checkpoint was written, which was due "
+        f"after {due:,} steps. Start the experiment anew, if need be with checkpoints more often "
+        "(checkpoints.every)"
+    )
+
+
+def can_resume(run: RunDir) -> bool:
+    """Whether the run ended before its last step and left a checkpoint."""
+    state = run.state
+    return state.is_final and state is not RunState.FINISHED and run.has_checkpoint
+
+
+def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
+    """Starts a detached supervisor unless one is at work; it ends when the queue is empty.
+
+    Raises `NotWritable`.
+    """
+    with _writing(data_dir.path):
+        if is_locked(data_dir.supervisor_lock):
+            return None
+        data_dir.path.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "runner", "supervise", "--data-folder", str(data_dir.path)]
+        return start_in_own_session(
+            command, output=data_dir.supervisor_log, cwd=PROJECT_ROOT, env=os.environ
+        )

@@ -1,0 +1,419 @@
+"""The run folder, which is the truth about a run.
+
+    file           what                      written by
+    spec.json      what to run               whoever submits, once
+    claim.json     who runs it, since when   the supervisor, once
+    events.jsonl   all that happened         the run, append only
+    output.log     stdout and stderr         the run
+    cancel         marker: stop, please      the dashboard or the command line
+    exit.json      how it ended              the supervisor, once
+    artifacts/     optional files, such as   the run
+                   checkpoints
+    attempts/N/    claim, exit and cancel    whoever has the run go on
+                   of an earlier attempt
+    compile-cache/ the run's own compile     the run; removed by the supervisor
+                   cache, empty at first
+
+`RunDir` is the only place that knows these names. A run's state is derived from the files, never
+stored beside them.
+"""
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.folders.inside import open_inside, read_document, require_plain_tree
+from runner.folders.process import ProcessIdentity
+from runner.specs.bounds import check_plain
+from runner.specs.experiment import RunSpec
+from runner.texts import printable
+
+UNFINISHED = ".tmp"
+"""How the name of a file ends that is renamed once it is whole."""
+MAX_TIME = 9e9
+"""Seconds since the epoch that data frames can hold as a date: the year 2255."""
+
+
+class RunState(StrEnum):
+    """Where a run stands; the last six are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ELSEWHERE = "elsewhere"
+    """Claimed on another machine; how it goes on there cannot be seen from here."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    LOST = "lost"
+    """Its process vanished without a word, for instance through SIGKILL or a power cut."""
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (RunState.QUEUED, RunState.RUNNING, RunState.ELSEWHERE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Who runs a run. Times are seconds since the epoch."""
+
+    host: str
+    process: ProcessIdentity
+    supervisor: ProcessIdentity
+    time: float
+
+    @classmethod
+    def by(cls, process: ProcessIdentity) -> "Claim":
+        """A claim made now, on this machine, by the calling process."""
+        supervisor = ProcessIdentity.of(os.getpid())
+        return cls(
+            host=socket.gethostname(), process=process, supervisor=supervisor, time=time.time()
+        )
+
+    @property
+    def is_from_this_host(self) -> bool:
+        return self.host == socket.gethostname()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a run ended. `time` is in seconds since the epoch; `reason` is one sentence."""
+
+    state: RunState
+    reason: str
+    returncode: int | None
+    """Exit status of the process, negative for a signal; None if nobody saw it end."""
+    time: float
+
+    @classmethod
+    def now(cls, state: RunState, reason: str, returncode: int | None) -> "Exit":
+        return cls(state=state, reason=reason, returncode=returncode, time=time.time())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a run stands, as far as its folder tells. Times are seconds since the epoch."""
+
+    state: RunState
+    reason: str | None = None
+    """How it ended in a sentence, or what is wrong with the files that should say so."""
+    claimed: float | None = None
+    ended: float | None = None
+
+
+class RunDir:
+    """One run folder; every path and every state question goes through it.
+
+    The folder may have been copied here from anywhere and hold anything: nothing but plain files
+    inside it is opened, and all that is read is checked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spec_file = path / "spec.json"
+        self.claim_file = path / "claim.json"
+        self.events_file = path / "events.jsonl"
+        self.output_file = path / "output.log"
+        self.cancel_file = path / "cancel"
+        self.exit_file = path / "exit.json"
+        self.artifacts = path / "artifacts"
+        self.checkpoints = path / "artifacts" / "checkpoints"
+        self.attempts = path / "attempts"
+        self.compile_cache = path / "compile-cache"
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    def read_spec(self) -> RunSpec:
+        """The run's specification; raises `InvalidSpec` or `InvalidRunFolder`, naming the file."""
+        try:
+            written = os.lstat(self.spec_file)
+            spec = _spec_at(self.path, written.st_mtime_ns, written.st_size, written.st_ino)
+        except InvalidSpec as error:
+            field = f"{printable(self.spec_file)}: {error.field}"
+            raise InvalidSpec(field, error.value, error.rule) from None
+        except FileNotFoundError:
+            rule = "holds no spec.json, so it is not a run folder"
+            raise InvalidRunFolder(f"{printable(self.path)} {rule}") from None
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise InvalidRunFolder(f"{printable(self.spec_file)} {why}") from None
+        if spec.run_id != self.run_id:
+            rule = f"describes run {spec.run_id!r}; rename its folder to that"
+            raise InvalidRunFolder(f"{printable(self.spec_file)} {rule}")
+        return spec
+
+    def read_claim(self) -> Claim | None:
+        content = self._read_json(self.claim_file)
+        if content is None:
+            return None
+        try:
+            identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
+            claim = Claim(**{**content, **identities})
+            for identity in identities.values():
+                _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
+                _require_text(identity.started, "started")
+            _require_text(claim.host, "host")
+            _require(_is_time(claim.time), "time")
+            return claim
+        except (TypeError, KeyError, ValueError) as error:
+            shown = f"{printable(self.claim_file)} is not a claim: {printable(error)}"
+            raise InvalidRunFolder(shown) from None
+
+    def read_exit(self) -> Exit | None:
+        content = self._read_json(self.exit_file)
+        if content is None:
+            return None
+        try:
+            ended = Exit(**{**content, "state": RunState(content["state"])})
+            _require(ended.state.is_final, "state")
+            _require_text(ended.reason, "reason")
+            _require(ended.returncode is None or _is_exit_status(ended.returncode), "returncode")
+            _require(_is_time(ended.time), "time")
+            return ended
+        except (TypeError, KeyError, ValueError) as error:
+            shown = f"{printable(self.exit_file)} is not an exit record: {printable(error)}"
+            raise InvalidRunFolder(shown) from None
+
+    def open(self, name: str) -> BinaryIO:
+        """Opens a plain file of the folder, by its path relative to it, for reading.
+
+        Raises `FileNotFoundError`, or `InvalidRunFolder` for a path that leads out of the folder,
+        a link, a pipe, or what else is no file of its own.
+        """
+        return open_inside(self.path, name)
+
+    def check_plain(self) -> None:
+        """Raises `InvalidRunFolder` if writing into the folder could change, or wait for, anything
+        outside it."""
+        require_plain_tree(self.path, ignore=self.compile_cache.name)
+
+    def write_spec(self, spec: RunSpec) -> None:
+        """Makes the folder, unless it is there, so that others never see it without its spec."""
+        if self.path.exists():
+            write_atomically(self.spec_file, spec.to_json())
+            return
+        beside = self.path.with_name(f".{self.run_id}")
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            write_atomically(beside / self.spec_file.name, spec.to_json())
+            os.rename(beside, self.path)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
+    def write_claim(self, claim: Claim) -> None:
+        write_atomically(self.claim_file, json.dumps(asdict(claim), indent=2) + "\n")
+
+    def write_exit(self, ended: Exit) -> None:
+        write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
+
+    def drop_leftovers(self) -> None:
+        """Removes what nobody needs once the process has ended: its compile caches, and files that
+        it did not get to write to their end."""
+        shutil.rmtree(self.compile_cache, ignore_errors=True)
+        if not self.artifacts.is_symlink():
+            for parent, _folders, files in os.walk(self.artifacts):
+                for name in files:
+                    if name.endswith(UNFINISHED):
+                        with suppress(OSError):
+                            os.unlink(Path(parent, name))
+
+    def inherit_cache(self, other: "RunDir") -> None:
+        """Takes over the compile caches that another run left, if it left any."""
+        if other.compile_cache.exists():
+            shutil.rmtree(self.compile_cache, ignore_errors=True)
+            os.rename(other.compile_cache, self.compile_cache)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the run this is: 1, and one more each time it was reopened."""
+        return 1 + sum(1 for _ in self.attempts.glob("*"))
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a run that ended early could go on from somewhere."""
+        try:
+            return any(file.endswith(".pt") for file in os.listdir(self.checkpoints))
+        except OSError:
+            return False
+
+    def reopen(self) -> None:
+        """Puts aside how the run was claimed and ended, so that it waits in the queue again.
+
+        All that it recorded stays; it will go on from its latest checkpoint.
+        """
+        self.check_plain()
+        shutil.rmtree(self.compile_cache, ignore_errors=True)
+        aside = self.attempts / str(self.attempt)
+        aside.mkdir(parents=True)
+        # The claim last: without it the run is queued.
+        for file in (self.cancel_file, self.exit_file, self.claim_file):
+            if os.path.lexists(file):
+                os.replace(file, aside / file.name)
+
+    def request_cancel(self) -> None:
+        with suppress(FileExistsError):
+            self.cancel_file.touch(exist_ok=False)
+
+    @property
+    def cancel_requested(self) -> bool:
+        return os.path.lexists(self.cancel_file)
+
+    @property
+    def state(self) -> RunState:
+        return self.standing.state
+
+    @property
+    def standing(self) -> Standing:
+        """Derived from exit.json, claim.json, the cancel marker and the living processes.
+
+        Raises nothing for what the folder holds: a run whose records cannot be read is lost.
+        """
+        try:
+            return self._standing()
+        except InvalidRunFolder as error:
+            return Standing(state=RunState.LOST, reason=str(error))
+
+    def _standing(self) -> Standing:
+        ended = self.read_exit()
+        if ended is not None:
+            return self._after(ended)
+        claim = self.read_claim()
+        if claim is None:
+            state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
+            return Standing(state=state)
+        if not claim.is_from_this_host:
+            return Standing(state=RunState.ELSEWHERE, claimed=claim.time)
+        # Between the end of a run and its exit.json the supervisor is alive and about to write it.
+        if claim.process.is_alive or claim.supervisor.is_alive:
+            return Standing(state=RunState.RUNNING, claimed=claim.time)
+        # exit.json may have been written between the first look and this one.
+        ended = self.read_exit()
+        lost = Standing(state=RunState.LOST, claimed=claim.time)
+        return lost if ended is None else self._after(ended)
+
+    def _after(self, ended: Exit) -> Standing:
+        try:
+            claim = self.read_claim()
+        except InvalidRunFolder:
+            claim = None  # How it ended is known, and only since when it ran is not.
+        claimed = None if claim is None else claim.time
+        return Standing(
+            state=ended.state, reason=ended.reason, claimed=claimed, ended=float(ended.time)
+        )
+
+    def log_tail(self, num_lines: int = 40) -> str:
+        """The last lines of output.log, or an empty text."""
+        try:
+            with self.open(self.output_file.name) as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - 500 * num_lines))
+                text = log.read(500 * num_lines).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-num_lines:])
+
+    def _read_json(self, path: Path) -> dict[str, Any] | None:
+        try:
+            content = json.loads(read_document(self.path, path.name))
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError) as error:
+            why = f"cannot be read: {printable(error)}"
+            raise InvalidRunFolder(f"{printable(path)} {why}") from None
+        if not isinstance(content, dict):
+            found = f"holds {printable(repr(content), 100)}; an object was expected"
+            raise InvalidRunFolder(f"{printable(path)} {found}")
+        return content
+
+
+@lru_cache(maxsize=10_000)
+def _spec_at(folder: Path, *version: int) -> RunSpec:
+    """spec.json is written once, yet asked for whenever somebody looks at the queue."""
+    return RunSpec.from_json(read_document(folder, "spec.json"))
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
+
+
+def _is_exit_status(value: object) -> bool:
+    return type(value) is int and abs(value) < 2**31
+
+
+def _require_text(value: object, field: str) -> None:
+    _require(isinstance(value, str), field)
+    check_plain(field, value)
+
+
+def _require(condition: bool, field: str) -> None:
+    if not condition:
+        raise ValueError(f"its {field} is none")
+
+
+class DataDir:
+    """The data folder: all run folders, the database, and what coordinates their owners."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).expanduser().resolve()
+        self.runs = self.path / "runs"
+        self.database_file = self.path / "breakeven.duckdb"
+        self.supervisor_lock = self.path / "supervisor.lock"
+        self.supervisor_log = self.path / "supervisor.log"
+        self.capabilities_file = self.path / "capabilities.json"
+
+    def run_dir(self, run_id: str) -> RunDir:
+        return RunDir(self.runs / run_id)
+
+    def run_dirs(self) -> Iterator[RunDir]:
+        """All folders that may be run folders, oldest experiment first, whatever they hold."""
+        return run_dirs(self.runs)
+
+
+def run_dirs(parent: Path) -> Iterator[RunDir]:
+    """All folders in `parent` that may be run folders, by name, whatever they hold."""
+    try:
+        with os.scandir(parent) as entries:
+            names = sorted(entry.name for entry in entries if _may_be_run_folder(entry))
+    except OSError:  # There is none yet, or none that can be read.
+        return
+    for name in names:
+        yield RunDir(parent / name)
+
+
+def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere may have been one: it is told of, not passed over."""
+    try:
+        is_folder = entry.is_dir()
+    except OSError:  # a link to itself
+        is_folder = True
+    return (is_folder or entry.is_symlink()) and not entry.name.startswith(".")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces `path` by `text` so that a reader sees the old content or the new, never a part."""
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o644)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

@@ -1,0 +1,119 @@
+"""What this machine offers: devices, torch, Dynamo backends, optimizers, tasks, a C++ compiler.
+
+Only a subprocess that imports torch can know; it takes seconds, so its answer is kept in the data
+folder and serves until another torch is installed, there is another task, or the answer is a day
+old.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+from runner.errors import InvalidSpec, ProbeFailed
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir, write_atomically
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import TASKS, Task
+
+PROBE_COMMAND = (sys.executable, "-m", "runner.worker.probe")
+MAX_AGE_SECONDS = 86_400.0
+PROBE_LIMIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A place to compute: `id` as specifications name it, `memory_bytes` None where unknown."""
+
+    id: str
+    name: str
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What the probe found. Backends tagged for testing or debugging are in `debug_backends`."""
+
+    torch_version: str
+    python: str
+    devices: tuple[Device, ...]
+    backends: tuple[str, ...]
+    debug_backends: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    tasks: dict[str, Task]
+    cpp_compiler: str | None
+    """Path of the C++ compiler that Inductor needs on the CPU; None if there is none."""
+    time: float
+    """When the probe ran, in seconds since the epoch."""
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Capabilities":
+        lists = ("backends", "debug_backends", "optimizers")
+        return cls(
+            **{
+                **content,
+                "devices": tuple(Device(**device) for device in content["devices"]),
+                "tasks": {name: Task.from_dict(task) for name, task in content["tasks"].items()},
+                **{name: tuple(content[name]) for name in lists},
+            }
+        )
+
+    def check(self, spec: ExperimentSpec) -> None:
+        """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
+        backends = [variant.backend for variant in spec.variants if variant.backend is not None]
+        for backend in backends:
+            _check_known("backends", backend, (*self.backends, *self.debug_backends))
+        _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
+        _check_known("devices", spec.device, tuple(device.id for device in self.devices))
+        if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
+            rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
+            raise InvalidSpec("backends", "inductor", rule)
+
+
+def read_capabilities(data_dir: DataDir) -> Capabilities | None:
+    """The kept answer, at once; None if there is none or it no longer holds."""
+    try:
+        found = Capabilities.from_dict(json.loads(data_dir.capabilities_file.read_text()))
+        torch_version = metadata.version("torch")
+    except (OSError, ValueError, KeyError, TypeError, metadata.PackageNotFoundError):
+        return None
+    same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
+    same_python = found.python == sys.executable
+    fresh = 0 <= time.time() - found.time < MAX_AGE_SECONDS
+    same_tasks = set(found.tasks) == set(TASKS)
+    return found if same_torch and same_python and same_tasks and fresh else None
+
+
+def probe(data_dir: DataDir) -> Capabilities:
+    """Asks torch in a subprocess (seconds) and keeps the answer; raises `ProbeFailed`."""
+    try:
+        answer = subprocess.run(
+            PROBE_COMMAND,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_SECONDS,
+            cwd=PROJECT_ROOT,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProbeFailed(f"torch did not answer within {PROBE_LIMIT_SECONDS:.0f} s") from None
+    if answer.returncode != 0:
+        tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
+        raise ProbeFailed(f"torch could not be asked what this machine offers:\n{tail}")
+    content = json.loads(answer.stdout.splitlines()[-1])
+    found = Capabilities.from_dict({**content, "python": sys.executable, "time": time.time()})
+    with suppress(OSError):  # A folder that cannot be written keeps no answer; this one holds.
+        data_dir.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")
+    return found
+
+
+def _check_known(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidSpec(field, value, f"is not there; this machine has {', '.join(known)}")

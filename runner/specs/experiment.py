@@ -1,0 +1,276 @@
+"""What to run: frozen specifications, validated when they are made, that travel as JSON.
+
+An `ExperimentSpec` is what a person asks for: one workload (model, data, training) under several
+`torch.compile` backends. It expands into one `RunSpec` per variant; each run folder holds a
+complete one, so that a folder copied from elsewhere explains itself.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from runner.specs import rules
+from runner.specs.accuracy import AccuracySpec
+from runner.specs.bounds import Bounds
+from runner.specs.cache import CacheSpec
+from runner.specs.speed import SpeedSpec
+from runner.specs.training import (
+    CheckpointSpec,
+    EvaluationPoint,
+    EvaluationSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
+from runner.specs.validation import Spec, require
+from runner.specs.variants import Variant, cold_and_warm, control, parse_backend, repeated
+from runner.specs.workload import DataSpec, ModelSpec
+
+__all__ = [
+    "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
+    "ModelSpec", "RunSpec", "Scenario", "Schedule", "SpeedSpec", "StoppingSpec", "TrainingSpec",
+]  # fmt: skip
+
+Scenario = Literal["train", "speed", "accuracy", "cache"]
+Schedule = Literal["turns", "sequential"]
+YEAR_SECONDS = 31_536_000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSpec(Spec):
+    """One comparison: a workload under several backends, beside a baseline and a control."""
+
+    name: str
+    """What the experiment is called everywhere."""
+    scenario: Scenario = "train"
+    """What each run does. `train`: trains, timed and evaluated. `speed`: repeats steps of training
+    or inference on a few batches until their times are known well enough. `accuracy`: compares
+    outputs, loss, gradients and weights of one batch with a reference in double precision. `cache`:
+    makes a few steps to time compiling, with empty compile caches and with those that this left.
+    """
+    task: str = "text_classification"
+    """What the model learns: a module in `runner/worker/tasks/`."""
+    model: ModelSpec = field(default_factory=ModelSpec)
+    data: DataSpec = field(default_factory=DataSpec)
+    training: TrainingSpec = field(default_factory=TrainingSpec)
+    evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
+    stopping: StoppingSpec = field(default_factory=StoppingSpec)
+    checkpoints: CheckpointSpec = field(default_factory=CheckpointSpec)
+    speed: SpeedSpec = field(default_factory=SpeedSpec)
+    accuracy: AccuracySpec = field(default_factory=AccuracySpec)
+    cache: CacheSpec = field(default_factory=CacheSpec)
+    callbacks: tuple[str, ...] = ()
+    """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
+    backends: tuple[str, ...] = ("inductor",)
+    """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
+    controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
+    """How many further, minutely perturbed baselines measure noise and rounding. One is enough
+    unless equal trainings end far apart: then each further one says more surely how far."""
+    devices: tuple[str, ...] = ("cpu",)
+    """Where each run computes; one device, `cpu` or `cuda:N`."""
+    cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
+    """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
+    schedule: Schedule = "turns"
+    """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
+    block_steps: Annotated[int, Bounds(1, 10_000, "all other runs wait while a turn lasts")] = 10
+    """Steps per turn."""
+    time_limit_seconds: Annotated[float, Bounds(0, YEAR_SECONDS, "that is a year", above=True)] = (
+        3600.0
+    )
+    """Longest that one run may work; waiting for its turn is not counted."""
+    suite_run: str | None = None
+    """Id of the suite run that the experiment is a cell of."""
+    fallback_of: str | None = None
+    """Id of the experiment that this one repeats run by run because the device lacked memory."""
+
+    def check_rules(self) -> None:
+        compiled = [parse_backend(text) for text in self.backends]
+        rules.check_names(self.name, self.backends, compiled)
+        rules.check_machine(self.devices, self.training)
+        rules.check_workload(self.task, self.model, self.data)
+        rules.check_batches(self.training, self.data, compiled)
+        if self.scenario == "speed":
+            rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
+            rules.check_speed_batches(self.speed.batches, self.num_full_steps)
+        else:
+            rules.check_length(self.num_steps, "training.epochs", self.training.epochs)
+        rules.check_evaluation(self.evaluation, self.training, self.stopping, self.data)
+        rules.check_callbacks(self.callbacks)
+
+    @classmethod
+    def from_dict(cls, content: Any, path: str = "") -> Self:
+        """Reads the field `control` of version 0.1, too: whether there is a control."""
+        if isinstance(content, Mapping) and isinstance(content.get("control"), bool):
+            content = {**content, "controls": int(content["control"])}
+            del content["control"]
+        return super().from_dict(content, path)
+
+    @property
+    def device(self) -> str:
+        """The device that the turn of this experiment stands for."""
+        return self.devices[0]
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether every run of the experiment trains with the model's dropout."""
+        if self.scenario == "accuracy":
+            return False
+        if self.model.dropout == "auto":
+            return not any(variant.draws_own_random_numbers for variant in self.variants)
+        return self.model.dropout == "keep"
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps per epoch; the last one may have fewer micro-batches."""
+        num_batches = self.data.num_train_samples / self.training.batch_size
+        whole = math.floor if self.training.last_batch == "drop" else math.ceil
+        return math.ceil(whole(num_batches) / self.batches_per_step)
+
+    @property
+    def num_full_steps(self) -> int:
+        """Steps that a single pass over the training samples has full batches for."""
+        return self.data.num_train_samples // self.training.batch_size // self.batches_per_step
+
+    @property
+    def num_fixed_batches(self) -> int:
+        """Batches that steps cycle through where they do not go over the data by epochs."""
+        return min(self.speed.batches, self.num_full_steps)
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether a step is a forward pass, which learns nothing and has no loss."""
+        parts = {"speed": self.speed.part, "cache": self.cache.part}
+        return parts.get(self.scenario) == "inference"
+
+    @property
+    def trains(self) -> bool:
+        """Whether a run makes optimizer steps."""
+        if self.scenario == "accuracy":
+            return "training" in self.accuracy.parts
+        return not self.is_inference
+
+    @property
+    def batches_per_step(self) -> int:
+        """Micro-batches of a step."""
+        return 1 if self.is_inference else self.training.gradient_accumulation
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """Every `path.py:name` of a person's own that the experiment runs."""
+        sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
+        return (*sources, *self.callbacks)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of one run; in the scenario `speed` those that it makes at most."""
+        if self.scenario == "speed":
+            return self.speed.num_blocks * self.block_steps
+        if self.scenario == "accuracy":
+            return self.accuracy.iterations
+        if self.scenario == "cache":
+            return self.cache.steps
+        return self.training.max_steps or self.steps_per_epoch * self.training.epochs
+
+    @property
+    def num_evaluations(self) -> int:
+        """Times that each run is evaluated: when it is due, and at the end."""
+        every = self.evaluation.every
+        match self.evaluates:
+            case "never":
+                return 0
+            case "end":
+                return 1
+            case "steps":
+                return math.ceil(self.num_steps / every)
+            case "epochs":
+                return math.ceil(self.num_steps / (every * self.steps_per_epoch))
+
+    @property
+    def first_checkpoint_step(self) -> int | None:
+        """Steps after which the first checkpoint is due; None if none were asked for."""
+        every, unit = self.checkpoints.every, self.checkpoints.unit
+        if every is None:
+            return None
+        # One is written at the end in any case.
+        return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Every run of the experiment, baseline first; repeat by repeat."""
+        if self.scenario == "cache":
+            pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
+            return (Variant(label="baseline", role="baseline"), *pairs)
+        return tuple(repeated(self._compared, self._num_repeats))
+
+    @property
+    def processes(self) -> dict[str, tuple[str, ...]]:
+        """What is compared, with the labels of the runs that are its repeats: `inductor` with
+        `inductor-1` and `inductor-2`, or with itself."""
+        labels = [variant.label for variant in self.variants]
+        if self._num_repeats == 1:
+            return {label: (label,) for label in labels}
+        size = len(self._compared)
+        return {one.label: tuple(labels[i::size]) for i, one in enumerate(self._compared)}
+
+    @property
+    def _num_repeats(self) -> int:
+        return self.speed.repeats if self.scenario == "speed" else 1
+
+    @property
+    def compares_runs(self) -> bool:
+        """Whether each run's times and losses are judged by the baseline's. In `cache` only pairs
+        of a cold and a warm process are, and in `accuracy` tensors."""
+        return self.scenario in ("train", "speed")
+
+    @property
+    def _compared(self) -> list[Variant]:
+        """Baseline, controls and backends. Only where times or losses are compared is a control
+        needed: elsewhere the reference in double precision shows what rounding does."""
+        compared = [Variant(label="baseline", role="baseline")]
+        if self.compares_runs:
+            compared += map(control, range(1, self.controls + 1))
+        return [*compared, *map(parse_backend, self.backends)]
+
+    @property
+    def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
+        """Backend as it is named, cold variant and warm variant, of every repeat; empty but in the
+        scenario `cache`."""
+        if self.scenario != "cache":
+            return ()
+        return tuple(
+            (text, cold, warm)
+            for text in self.backends
+            for cold, warm in cold_and_warm(parse_backend(text), self.cache.repeats)
+        )
+
+    @property
+    def races(self) -> bool:
+        """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
+        return self.schedule == "turns" and self.scenario != "cache"
+
+    @property
+    def evaluates(self) -> EvaluationPoint:
+        """When runs are evaluated."""
+        return "never" if self.scenario in ("speed", "cache") else self.evaluation.when
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Spec):
+    """One run, completely described: an experiment and which of its variants this is."""
+
+    experiment_id: str
+    experiment: ExperimentSpec
+    variant: Variant
+
+    def check_rules(self) -> None:
+        rule = "must be letters, digits and '-'"
+        valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
+        require(bool(valid), "experiment_id", self.experiment_id, rule)
+        rule = "must be one of the experiment's own variants"
+        require(self.variant in self.experiment.variants, "variant", self.variant.label, rule)
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder."""
+        return f"{self.experiment_id}.{self.variant.label}"

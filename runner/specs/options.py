@@ -1,0 +1,92 @@
+"""Keyword arguments as a line of text: `weight_decay=0.01, betas=(0.9, 0.95), fused=true`."""
+
+import math
+import re
+from collections.abc import Callable
+
+from runner.errors import shown
+from runner.specs.bounds import LARGEST_WHOLE_NUMBER
+from runner.specs.validation import Options
+
+COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+
+
+def split_at_commas(text: str) -> list[str]:
+    """The parts between commas that stand outside parentheses, empty ones left out."""
+    return list(filter(None, map(str.strip, COMMA_OUTSIDE_PARENTHESES.split(text))))
+
+
+def parse_options(text: str) -> Options:
+    """The values by name; raises `ValueError` with a sentence that says what is wrong."""
+    options: Options = {}
+    for part in split_at_commas(text):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name.isidentifier() and equals and value):
+            raise ValueError(f"{part!r} must read name=value; several are separated by commas")
+        if name in options:
+            raise ValueError(f"{name!r} is given twice")
+        options[name] = read_value(value)
+    return options
+
+
+def write_options(options: Options) -> str:
+    """The text that `parse_options` reads."""
+    return ", ".join(f"{name}={_written(value)}" for name, value in options.items())
+
+
+def read_value(text: str) -> bool | int | float | str | tuple[float, ...]:
+    """A number, `true` or `false`, several numbers in parentheses, or else text.
+
+    Raises `ValueError` with a sentence that says what is wrong.
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith("(") != text.endswith(")"):
+        raise ValueError(f"{text!r} has a parenthesis without its other half")
+    if text.startswith("("):
+        numbers = [_number(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+        if not numbers or any(number is None for number in numbers):
+            raise ValueError(f"{text!r} must hold numbers, separated by commas")
+        return tuple(number for number in numbers if number is not None)
+    number = _number(text)
+    return text if number is None else number
+
+
+def read_whole_number(text: str) -> int:
+    """Raises `ValueError` with a sentence for anything but a whole number written in digits."""
+    number = _number(text)
+    if not isinstance(number, int):
+        raise ValueError(f"{shown(text)} must be a whole number, written in digits alone")
+    return number
+
+
+def read_number(text: str) -> float:
+    """Raises `ValueError` with a sentence for anything but a finite number."""
+    number = _number(text)
+    if number is None:
+        raise ValueError(f"{shown(text)} must be a number, such as 0.001 or 1e-3")
+    return float(number)
+
+
+def _number(text: str) -> int | float | None:
+    """Raises `ValueError` for one that nothing here can hold."""
+    kinds: tuple[Callable[[str], int | float], ...] = (int, float)
+    for kind in kinds:
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if isinstance(number, int) and abs(number) > LARGEST_WHOLE_NUMBER:
+            raise ValueError(f"{shown(text)} must be at most {LARGEST_WHOLE_NUMBER:,}")
+        if not math.isfinite(number):
+            raise ValueError(f"{shown(text)} is not a finite number")
+        return number
+    return None
+
+
+def _written(value: bool | int | float | str | tuple[float, ...]) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(str, value))})"
+    return str(value)

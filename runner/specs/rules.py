@@ -1,0 +1,92 @@
+"""Rules of an experiment that no part of its specification can check alone.
+
+Each raises `InvalidSpec` for the first field whose value breaks it.
+"""
+
+import re
+from collections.abc import Sequence
+
+from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
+from runner.specs.tasks import check_task
+from runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
+from runner.specs.validation import require
+from runner.specs.variants import Variant
+from runner.specs.workload import RANDOM_DATA, SUITE_TASK, USER_CODE, DataSpec, ModelSpec
+
+MAX_BACKENDS = 64
+
+
+def check_names(name: str, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
+    require(bool(name.strip()), "name", name, "must not be empty")
+    require(len(name) <= 120, "name", name, "must be at most 120 characters")
+    rule = "must not name a backend twice"
+    labels = {variant.label for variant in compiled}
+    require(len(labels) == len(compiled), "backends", backends, rule)
+    rule = f"must be at most {MAX_BACKENDS}: each is a process that lives beside the others"
+    require(len(compiled) <= MAX_BACKENDS, "backends", backends, rule)
+
+
+def check_machine(devices: Sequence[str], training: TrainingSpec) -> None:
+    rule = "must name exactly one device, 'cpu' or 'cuda:N'"
+    valid = len(devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", devices[0])
+    require(bool(valid), "devices", devices, rule)
+    on_cpu = devices[0] == "cpu"
+    precision = training.precision
+    rule = "needs a CUDA device; on the CPU choose float32 or bf16"
+    require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision, rule)
+
+
+def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:
+    check_task(task)
+    is_suite_task = task == SUITE_TASK
+    rule = f"must be a model of a benchmark suite with the task {SUITE_TASK!r}, and only then"
+    is_suite_model = model.from_suite is not None
+    require(is_suite_model == is_suite_task, "model.source", model.source, rule)
+    rule = f"must be {RANDOM_DATA!r} with the task {SUITE_TASK!r}, and only then"
+    is_random = data.source == RANDOM_DATA
+    require(is_random == is_suite_task, "data.source", data.source, rule)
+
+
+def check_batches(training: TrainingSpec, data: DataSpec, compiled: Sequence[Variant]) -> None:
+    batch, samples = training.batch_size, data.num_train_samples
+    rule = f"must not exceed data.num_train_samples ({samples}): not one batch would be full"
+    require(batch <= samples, "training.batch_size", batch, rule)
+    last_batch = training.last_batch
+    fixed = any(variant.backend == "cudagraphs" for variant in compiled)
+    rule = "must be 'drop' or 'pad' with the backend cudagraphs: a captured graph has one shape"
+    require(not (fixed and last_batch == "dynamic"), "training.last_batch", last_batch, rule)
+
+
+def check_length(num_steps: int, field: str, value: int) -> None:
+    """`field` and its value are what the number of steps comes from."""
+    rule = f"makes {num_steps:,} steps and must make at most {MAX_STEPS:,}: {EVERY_STEP_IS_KEPT}"
+    require(num_steps <= MAX_STEPS, field, value, rule)
+
+
+def check_speed_batches(asked: int, there: int) -> None:
+    """`there` is how many full batches the samples make."""
+    rule = f"must be at most {there}: data.num_train_samples make no more full batches"
+    require(asked <= there, "speed.batches", asked, rule)
+
+
+def check_evaluation(
+    evaluation: EvaluationSpec, training: TrainingSpec, stopping: StoppingSpec, data: DataSpec
+) -> None:
+    blind = evaluation.when == "never"
+    plateau = training.scheduler == "plateau"
+    rule = "must not be 'never' with the schedule 'plateau', which follows the held-out loss"
+    require(not (blind and plateau), "evaluation.when", evaluation.when, rule)
+    rule = "must not be 'never' where training stops by it"
+    stops = stopping.follows_evaluation
+    require(not (blind and stops), "evaluation.when", evaluation.when, rule)
+    for name in ("splits", "predictions"):
+        splits = getattr(evaluation, name)
+        rule = "must not name 'test' while data.num_test_samples is 0"
+        missing = "test" in splits and data.num_test_samples == 0
+        require(not missing, f"evaluation.{name}", splits, rule)
+
+
+def check_callbacks(callbacks: Sequence[str]) -> None:
+    for callback in callbacks:
+        rule = "must read path.py:Class"
+        require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)

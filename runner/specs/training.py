@@ -1,0 +1,239 @@
+"""How a model is trained, evaluated, stopped and saved."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+from runner.specs.bounds import EVERY_STEP_IS_KEPT, FLOAT32_MAX, MAX_STEPS, NO_LARGER_FLOAT, Bounds
+from runner.specs.settings import parse_settings
+from runner.specs.validation import Options, Spec, require
+
+Precision = Literal["float32", "tf32", "bf16", "fp16"]
+Scheduler = Literal[
+    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
+    "step", "multistep", "plateau",
+]  # fmt: skip
+LastBatch = Literal["drop", "pad", "dynamic"]
+EvaluationPoint = Literal["epochs", "steps", "end", "never"]
+SplitName = Literal["train", "validation", "test"]
+Metric = Literal[
+    "loss", "accuracy", "f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity"
+]
+LOWER_IS_BETTER = ("loss", "mse", "mae", "perplexity")
+MODEL_LOSS = "model"
+"""Name of the loss that the model itself returns."""
+
+
+LEARNING_RATE = Bounds(0, 10_000, "one step would undo all that was learned", above=True)
+STEPS = Bounds(1, MAX_STEPS, EVERY_STEP_IS_KEPT)
+SIZE = Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT, above=True)
+COPIES = "each is three times as large as the model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One term of the loss: the model's own, or a criterion of `torch.nn` on logits and labels."""
+
+    name: str
+    weight: float
+    options: Options
+
+
+def parse_loss(text: str) -> Loss:
+    """The term that a text such as `0.5*CrossEntropyLoss:label_smoothing=0.1` describes.
+
+    Raises `InvalidSpec` for the field `training.losses`.
+    """
+    field_name = "training.losses"
+    whole, options = parse_settings(text, field_name)
+    weight, times, name = whole.rpartition("*")
+    rule = "must read `name`, `weight*name` or `weight*name:setting=value`, the name 'model' or "
+    rule += "that of a criterion in torch.nn, such as CrossEntropyLoss"
+    is_number = bool(re.fullmatch(r"\d+(\.\d*)?([eE]-?\d+)?", weight))
+    require(name.isidentifier() and (not times or is_number), field_name, text, rule)
+    rule = "must weigh a loss by a number that float32 holds"
+    require(not times or float(weight) <= FLOAT32_MAX, field_name, text, rule)
+    rule = "has settings, which only a criterion of torch.nn takes"
+    require(name != MODEL_LOSS or not options, field_name, text, rule)
+    return Loss(name=name, weight=float(weight) if times else 1.0, options=options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterGroup:
+    """Parameters with an optimizer of their own."""
+
+    pattern: str
+    """Shell pattern of parameter names."""
+    optimizer: str | None
+    """Name of a class in `torch.optim`; None means the training's."""
+    learning_rate: float | None
+    """None means the training's."""
+    options: Options
+
+
+def parse_parameter_group(text: str) -> ParameterGroup:
+    """The group that a text such as `classifier.*:optimizer=SGD+lr=0.01` describes.
+
+    Raises `InvalidSpec` for the field `training.parameter_groups`.
+    """
+    field_name = "training.parameter_groups"
+    pattern, options = parse_settings(text, field_name)
+    optimizer, rate = options.pop("optimizer", None), options.pop("lr", None)
+    rule = "must read `pattern:setting=value`, the pattern matching names of parameters"
+    require(bool(pattern and (optimizer or rate or options)), field_name, text, rule)
+    is_name = optimizer is None or isinstance(optimizer, str)
+    require(is_name, field_name, text, "must name a class in torch.optim as its optimizer")
+    most = LEARNING_RATE.most
+    is_rate = rate is None or (isinstance(rate, (int, float)) and 0 < rate <= most)
+    rule = f"must have a number above 0 as its lr, and at most {most:,}: {LEARNING_RATE.why}"
+    require(is_rate, field_name, text, rule)
+    assert optimizer is None or isinstance(optimizer, str)
+    assert rate is None or isinstance(rate, (int, float))
+    return ParameterGroup(
+        pattern=pattern,
+        optimizer=optimizer,
+        learning_rate=None if rate is None else float(rate),
+        options=options,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec(Spec, path="training."):
+    """How the model is trained."""
+
+    losses: tuple[str, ...] = (MODEL_LOSS,)
+    """Terms whose weighted sum is minimized: `model` for the model's own loss, or a criterion of
+    `torch.nn` on logits and labels, as `0.5*CrossEntropyLoss:label_smoothing=0.1`."""
+    optimizer: str = "Adam"
+    """Name of a class in `torch.optim`."""
+    optimizer_options: Options = field(default_factory=dict)
+    """Keyword arguments of the optimizer beside the learning rate, such as `weight_decay`."""
+    parameter_groups: tuple[str, ...] = ()
+    """Parameters with an optimizer of their own: `classifier.*:optimizer=SGD+lr=0.01`. A parameter
+    belongs to the first pattern that its name matches, all others to the optimizer above."""
+    learning_rate: Annotated[float, LEARNING_RATE] = 5e-5
+    """The highest that the schedule reaches."""
+    scheduler: Scheduler = "constant"
+    """How the learning rate changes with the steps."""
+    warmup_steps: Annotated[int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT)] = 0
+    """Steps over which the learning rate first rises from 0."""
+    scheduler_options: Options = field(default_factory=dict)
+    """Keyword arguments of the schedule, such as `num_cycles`, or `step_size` for `step`."""
+    batch_size: Annotated[int, Bounds(1, 1_000_000, "the device holds it at once")] = 8
+    """Samples per micro-batch: what the device works on at once."""
+    last_batch: LastBatch = "drop"
+    """What becomes of samples that do not fill an epoch's last batch: left out; filled up with
+    samples that do not count; or a smaller batch, whose size the compiler treats as a symbol."""
+    gradient_accumulation: Annotated[
+        int, Bounds(1, 100_000, "nothing is seen of a step before all of them are done")
+    ] = 1
+    """Micro-batches per optimizer step. An epoch's last step takes what is left."""
+    epochs: Annotated[int, STEPS] = 1
+    """Passes over the training samples."""
+    max_steps: Annotated[int | None, STEPS] = None
+    """Optimizer steps in all, over as many epochs as that takes; replaces `epochs`."""
+    clip_norm: Annotated[float | None, SIZE] = None
+    """Largest norm of all gradients together; they are scaled down to it."""
+    clip_value: Annotated[float | None, SIZE] = None
+    """Largest size of each gradient element."""
+    record_gradient_norm: bool = False
+    """Whether every step records the norm of its gradients, before clipping."""
+    gradient_statistics_every: Annotated[int | None, STEPS] = None
+    """How many steps lie between records of each parameter's gradient: norm, mean, deviation,
+    largest element, share of zeros."""
+    precision: Precision = "float32"
+    """`tf32` lets float32 matrix products use TF32; `bf16` and `fp16` are autocast."""
+    scaler_options: Options = field(default_factory=dict)
+    """Keyword arguments of `torch.amp.GradScaler`, which fp16 uses."""
+    seed: Annotated[int, Bounds(0, 2**32 - 1, "random generators take 32 bits")] = 0
+    """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
+
+    def check_rules(self) -> None:
+        require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
+                 "must be the name of a class in torch.optim")  # fmt: skip
+        warmup = self.warmup_steps
+        rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
+        without = self.scheduler in ("step", "multistep", "plateau")
+        require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
+        scaler = self.scaler_options
+        rule = "are for precision 'fp16' only"
+        require(not scaler or self.precision == "fp16", "training.scaler_options", scaler, rule)
+        require(bool(self.losses), "training.losses", self.losses, "must name at least one loss")
+        names = [loss.name for loss in self.loss_terms]
+        require(len(set(names)) == len(names), "training.losses", self.losses,
+                "must not name a loss twice")  # fmt: skip
+        _ = self.groups
+
+    @property
+    def loss_terms(self) -> tuple[Loss, ...]:
+        return tuple(map(parse_loss, self.losses))
+
+    @property
+    def groups(self) -> tuple[ParameterGroup, ...]:
+        return tuple(map(parse_parameter_group, self.parameter_groups))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSpec(Spec, path="evaluation."):
+    """When and how the model is judged on samples."""
+
+    when: EvaluationPoint = "epochs"
+    """After epochs, after steps, at the end only, or never; at the end in any case but `never`."""
+    every: Annotated[int, STEPS] = 1
+    """How many epochs or steps lie between evaluations."""
+    splits: tuple[SplitName, ...] = ("validation",)
+    """The first one's numbers rank checkpoints, stop training and drive the schedule `plateau`."""
+    compiled: bool = True
+    """Whether a backend's run is evaluated under its own compiled model as well as without."""
+    metric: Metric = "loss"
+    """The number by which checkpoints are ranked and training is stopped early."""
+    predictions: tuple[SplitName, ...] = ()
+    """Splits whose labels and logits are written to a file at the end."""
+
+    def check_rules(self) -> None:
+        for name in ("splits", "predictions"):
+            value = getattr(self, name)
+            unique = len(set(value)) == len(value)
+            require(unique, f"evaluation.{name}", value, "must not name a split twice")
+        needed = self.when == "never" or bool(self.splits)
+        rule = f"must name at least one of {', '.join(get_args(SplitName))}"
+        require(needed, "evaluation.splits", self.splits, rule)
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller value of `metric` is the better one."""
+        return self.metric in LOWER_IS_BETTER
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingSpec(Spec, path="stopping."):
+    """When training ends before its last step."""
+
+    nonfinite: bool = False
+    """Whether a loss of NaN or infinity ends training in the step where it appears. Each step then
+    waits for the device."""
+    patience: Annotated[int | None, STEPS] = None
+    """Evaluations without a better value of the metric after which training ends."""
+    min_delta: Annotated[float, Bounds(0, FLOAT32_MAX, NO_LARGER_FLOAT)] = 0.0
+    """How much better a value must be to count as better."""
+    threshold: Annotated[float | None, Bounds(-FLOAT32_MAX, FLOAT32_MAX, NO_LARGER_FLOAT)] = None
+    """Value of the metric at which training ends, because it is good enough."""
+
+    @property
+    def follows_evaluation(self) -> bool:
+        return self.patience is not None or self.threshold is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSpec(Spec, path="checkpoints."):
+    """When everything that training needs to go on is saved."""
+
+    every: Annotated[int | None, STEPS] = None
+    """How many epochs or steps lie between checkpoints; one follows the last step. None: none."""
+    unit: Literal["epochs", "steps"] = "epochs"
+    """What `every` counts."""
+    keep_last: Annotated[int, Bounds(1, 1000, COPIES)] = 1
+    """Latest checkpoints that are kept."""
+    keep_best: Annotated[int, Bounds(0, 1000, COPIES)] = 0
+    """Checkpoints that are kept for their value of the metric, beside the latest. Only one made
+    where the model is evaluated, too, has a value."""

@@ -1,0 +1,154 @@
+"""The ways to run a workload: baseline, control, and each backend with its settings.
+
+A backend is written as its name, or with settings behind a colon:
+
+    inductor
+    inductor:mode=max-autotune
+    inductor:scope=forward+dynamic=true
+    inductor:epilogue_fusion=false          any other name is an Inductor configuration
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, get_args
+
+from runner.errors import InvalidSpec
+from runner.specs.bounds import Bounds
+from runner.specs.settings import parse_settings
+from runner.specs.validation import Options, Spec, require
+
+Role = Literal["baseline", "control", "backend"]
+Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
+"""Backends that capture graphs and generate no code: seconds, where others take a minute."""
+CacheState = Literal["cold", "warm"]
+CONTROL_PERTURBATION = 1e-5
+"""Relative size of the change to the control's initial weights."""
+RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
+MAX_LABEL_BYTES = 150
+VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant(Spec):
+    """One way to run the workload."""
+
+    label: str
+    role: Role
+    backend: str | None = None
+    """Name of a Dynamo backend; None means no `torch.compile` at all."""
+    scope: Scope = "iteration"
+    """What is compiled: the whole iteration; the model's forward; forward and backward with the
+    optimizer apart; or the model's repeated blocks, each once for all of them."""
+    mode: Mode | None = None
+    fullgraph: bool = False
+    """Whether a graph break is an error."""
+    dynamic: bool | None = None
+    """Whether shapes are symbols (true), fixed (false), or fixed until they change (null)."""
+    options: Options = field(default_factory=dict)
+    """Inductor configuration by name."""
+    cache: CacheState = "cold"
+    """Whether compile caches are empty at first, or those that the cold run of the same repeat
+    left."""
+    repeat: Annotated[int, Bounds(1, 100, "no scenario has so many")] = 1
+    """Which of several processes under the same settings this is, counted from 1."""
+    perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
+    """Tells several controls apart: each changes the initial weights by other random numbers."""
+
+    def check_rules(self) -> None:
+        rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
+        require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
+        require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
+        rule = "must be named for a backend, and only for a backend"
+        require((self.backend is not None) == (self.role == "backend"), "backend", self.backend,
+                rule)  # fmt: skip
+        settings = self.mode is not None or bool(self.options)
+        rule = "is for inductor only, which alone has modes and options"
+        require(not settings or self.backend == "inductor", "backends", self.label, rule)
+        rule = "has a mode and options; torch.compile takes one of them"
+        require(self.mode is None or not self.options, "backends", self.label, rule)
+        rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
+        possible = self.scope in ("forward", "blocks")
+        require(not self.fullgraph or possible, "backends", self.label, rule)
+
+    @property
+    def perturbation(self) -> float:
+        """Relative change to the initial weights."""
+        return CONTROL_PERTURBATION if self.role == "control" else 0.0
+
+    @property
+    def compile_effort(self) -> int:
+        """Rank among the variants by how long it is likely to compile, 0 for not at all."""
+        if self.backend is None:
+            return 0
+        if self.backend.startswith(QUICK_COMPILERS):
+            return 1
+        return 3 if self.mode is not None and self.mode.startswith("max-autotune") else 2
+
+    @property
+    def captures_cuda_graphs(self) -> bool:
+        """Whether steps are replayed from CUDA graphs."""
+        return self.backend == "cudagraphs" or self.mode in ("reduce-overhead", "max-autotune")
+
+    @property
+    def draws_own_random_numbers(self) -> bool:
+        """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
+        return self.captures_cuda_graphs
+
+
+def control(number: int) -> Variant:
+    """One of an experiment's controls, counted from 1: `control`, `control-2`, `control-3`."""
+    label = "control" if number == 1 else f"control-{number}"
+    return Variant(label=label, role="control", perturbation_seed=number - 1)
+
+
+def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Variant]]:
+    """For each repeat a variant with empty caches, and one with those that it leaves."""
+    for repeat in range(1, repeats + 1):
+        cold, warm = (
+            replace(variant, label=f"{variant.label}-{state}-{repeat}", cache=state, repeat=repeat)
+            for state in get_args(CacheState)
+        )
+        yield cold, warm
+
+
+def repeated(variants: Sequence[Variant], repeats: int) -> Iterator[Variant]:
+    """All variants once for each repeat, numbered `inductor-1`, `inductor-2`; a single repeat
+    leaves them as they are."""
+    for repeat in range(1, repeats + 1):
+        for variant in variants:
+            label = variant.label if repeats == 1 else f"{variant.label}-{repeat}"
+            yield replace(variant, label=label, repeat=repeat)
+
+
+def parse_backend(text: str) -> Variant:
+    """The variant that a text such as `inductor:mode=max-autotune` describes.
+
+    Raises `InvalidSpec` for the field `backends`.
+    """
+    name, settings = parse_settings(text, "backends")
+    rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
+    require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name)), "backends", text, rule)
+    known: dict[str, Any] = {
+        key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
+    }
+    try:
+        return Variant(label=_label(name, {**known, **settings}), role="backend", backend=name,
+                       options=settings, **known)  # fmt: skip
+    except InvalidSpec as error:
+        if error.field == "backends":
+            raise
+        raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
+
+
+def _label(name: str, settings: dict[str, Any]) -> str:
+    """`inductor-max-autotune-forward`: the values that speak for themselves, the others named."""
+    words = [name.lstrip("_.-")]
+    for key, value in settings.items():
+        speaks = value in get_args(Scope) + get_args(Mode)
+        words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
+    label = "-".join(words)
+    return f"backend-{label}" if RESERVED_LABELS.fullmatch(label) else label

@@ -1,0 +1,177 @@
+"""Benchmark suites: models of one origin, and the matrix of experiments that a suite run makes.
+
+A cell of the matrix is one model in one precision and one part (training or inference) under one
+scenario; it is an experiment of its own, which names every backend.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.errors import InvalidSpec
+from runner.specs.accuracy import Part
+from runner.specs.experiment import ExperimentSpec, Scenario
+from runner.specs.speed import SpeedSpec
+from runner.specs.training import MODEL_LOSS, Precision
+from runner.specs.validation import require
+from runner.specs.workload import RANDOM_DATA, SUITE_TASK
+
+Values = Mapping[str, Any]
+"""Fields of a specification by name; those of its sections in a mapping of their own."""
+PARTS: tuple[Part, ...] = ("training", "inference")
+SCENARIOS: tuple[Scenario, ...] = ("accuracy", "speed", "cache")
+"""Random samples teach nothing, so nothing is trained on them for its own sake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteModel:
+    """A model of a suite, in the size in which the Dynamo harness runs it."""
+
+    source: str
+    """`suite:name`, as `ModelSpec.source` has it."""
+    batch_size: int
+    accuracy_batch_size: int
+    """Of the scenario `accuracy`, where the harness takes fewer samples."""
+    sequence_length: int | None = None
+    """Tokens per sample; None for what has none."""
+    losses: tuple[str, ...] = (MODEL_LOSS,)
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """Of the scenario `accuracy`, where the harness has one of its own for the model: by part, or
+    by device and part, as `cuda training`."""
+    parts: tuple[Part, ...] = PARTS
+    skipped: str | None = None
+    """Why the harness itself leaves the model out: it then takes part only when it is named."""
+
+    @property
+    def name(self) -> str:
+        return self.source.partition(":")[2]
+
+    def tolerance(self, part: Part, device: str) -> float | None:
+        """None: the usual one of the suite."""
+        on_device = f"{device.partition(':')[0]} {part}"
+        return self.tolerances.get(on_device, self.tolerances.get(part))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Models that are run together."""
+
+    name: str
+    text: str
+    """What it is, in a sentence."""
+    models: tuple[SuiteModel, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Models of the harness's list that cannot be had, and why."""
+    scenarios: tuple[Scenario, ...] = ("accuracy", "speed")
+    """The first for the pass rate, the second for speed and memory."""
+
+    def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
+        """The models of these names, or without any all that the harness runs.
+
+        Raises `InvalidSpec` for a name that the suite does not have.
+        """
+        if not names:
+            return tuple(model for model in self.models if model.skipped is None)
+        known = {model.name: model for model in self.models}
+        for name in names:
+            rule = f"is not in the suite {self.name}: " + self.left_out.get(
+                name, f"its models are {', '.join(known)}"
+            )
+            require(name in known, "models", name, rule)
+        return tuple(known[name] for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """What a suite run is made of. Every combination is a cell."""
+
+    suite: Suite
+    models: tuple[SuiteModel, ...]
+    precisions: tuple[Precision, ...]
+    parts: tuple[Part, ...]
+    scenarios: tuple[Scenario, ...]
+    shrink: int = 1
+    """How many times smaller than the suite's the models are, for trials on small machines."""
+
+    def cells(self, asked: Values, suite_run: str) -> Iterator[ExperimentSpec]:
+        """One experiment per cell, model by model, the accuracy of each before its speed.
+
+        `asked` are values that replace the suite's own, in all cells. Raises `InvalidSpec`.
+        """
+        for model in self.models:
+            for precision in self.precisions:
+                for part in self.parts:
+                    for scenario in self.scenarios:
+                        if part in model.parts:
+                            own = self._values(model, precision, part, scenario, asked)
+                            yield ExperimentSpec.from_dict(
+                                {**_merged(own, asked), "suite_run": suite_run}
+                            )
+
+    def _values(
+        self, model: SuiteModel, precision: Precision, part: Part, scenario: Scenario, asked: Values
+    ) -> Values:
+        checks = scenario == "accuracy"
+        batch_size = model.accuracy_batch_size if checks else model.batch_size
+        batch_size = asked.get("training", {}).get("batch_size", batch_size)
+        device = asked.get("devices", ("cpu",))[0]
+        smaller = "" if self.shrink == 1 else f"/{self.shrink}"
+        values: dict[str, Any] = {
+            "name": f"{model.name}{smaller}, {precision}, {part}, {scenario}",
+            "scenario": scenario,
+            "task": SUITE_TASK,
+            "model": {"source": model.source + smaller},
+            "data": {
+                "source": RANDOM_DATA,
+                "num_train_samples": batch_size * _num_batches(scenario, asked),
+                "num_eval_samples": 1,
+            },
+            "training": {
+                "precision": precision,
+                "batch_size": batch_size,
+                "losses": model.losses,
+            },
+            "evaluation": {"when": "never"},
+        }
+        if model.sequence_length is not None:
+            values["data"]["sequence_length"] = model.sequence_length
+        match scenario:
+            case "accuracy":
+                tolerance = model.tolerance(part, device)
+                values["accuracy"] = {"parts": (part,), "tolerance": tolerance}
+            case "speed":
+                values["speed"] = {"part": part}
+            case "cache":
+                values["cache"] = {"part": part}
+        return values
+
+
+def _num_batches(scenario: Scenario, asked: Values) -> int:
+    """How many different batches the steps of a cell need; where they go on by epochs, one has as
+    many as a turn has steps, so that no turn is cut short."""
+    if scenario == "accuracy":
+        return 1
+    if scenario != "speed":
+        block_steps: int = asked.get("block_steps", ExperimentSpec.block_steps)
+        return block_steps
+    accumulation: int = asked.get("training", {}).get("gradient_accumulation", 1)
+    batches: int = asked.get("speed", {}).get("batches", SpeedSpec.batches)
+    return batches * accumulation
+
+
+def _merged(own: Values, asked: Values) -> dict[str, Any]:
+    """The values of both; where both name a field, the one that was asked for."""
+    merged = dict(own)
+    for name, value in asked.items():
+        mine = merged.get(name)
+        is_section = isinstance(value, Mapping) and isinstance(mine, Mapping)
+        merged[name] = {**mine, **value} if is_section and mine is not None else value
+    return merged
+
+
+def check_choice(name: str, values: Sequence[str], known: Sequence[str]) -> None:
+    """Raises `InvalidSpec` for a value that is not known, or named twice, or if there is none."""
+    rule = f"must name at least one of {', '.join(known)}, and none of them twice"
+    wrong = not values or len(set(values)) < len(values) or not set(values) <= set(known)
+    if wrong:
+        raise InvalidSpec(name, tuple(values), rule)

@@ -1,0 +1,1 @@
+"""Experiments at work: processes, the turn that they pass, how they ended."""

@@ -1,0 +1,126 @@
+"""One run's process: started, given turns, stopped, buried."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from runner.folders.process import (
+    ProcessIdentity,
+    end_group,
+    has_exited,
+    signal_group,
+    start_in_own_session,
+)
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import Claim, RunDir, RunState
+from runner.supervision.exit_records import ExitRecords
+from runner.supervision.exits import explain
+from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+
+GRACE_SECONDS = 8.0
+"""How long a run may take to stop after SIGTERM before its group gets SIGKILL."""
+
+
+class Racer:
+    """One run's process: started, given turns, stopped, and its exit recorded."""
+
+    def __init__(self, run: RunDir, command: Sequence[str], time_limit_seconds: float) -> None:
+        self.run = run
+        self.is_ready = False
+        self.holds_turn = False
+        self.post = TurnPost()
+        self._time_limit_seconds = time_limit_seconds
+        self._worked_seconds = 0.0
+        self._working_since: float | None = time.monotonic()
+        self._stop: tuple[RunState, str] | None = None
+        self._kill_at = 0.0
+        read_fd, write_fd = self.post.run_fds
+        environment = {
+            **os.environ,
+            TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        try:
+            self._process = start_in_own_session(
+                [*command, str(run.path)],
+                output=run.output_file,
+                cwd=PROJECT_ROOT,
+                env=environment,
+                pass_fds=(read_fd, write_fd),
+            )
+        except OSError:
+            self.post.close()
+            raise
+        finally:
+            self.post.close_run_ends()
+        try:
+            run.write_claim(Claim.by(ProcessIdentity.of(self._process.pid)))
+        except OSError:
+            self.discard()
+            raise
+
+    @property
+    def worked_seconds(self) -> float:
+        """Time spent setting up and holding turns; waiting for others does not count."""
+        since = self._working_since
+        return self._worked_seconds + (0.0 if since is None else time.monotonic() - since)
+
+    def hear(self) -> None:
+        """Takes note of what the run said."""
+        for word in self.post.read():
+            if word == "ready":
+                self.is_ready = True
+            if word in ("ready", "done", "finished"):
+                self._worked_seconds = self.worked_seconds
+                self._working_since = None
+                self.holds_turn = False
+
+    def give_turn(self, turn: Turn) -> None:
+        self.holds_turn = self.post.give(turn)
+        self._working_since = time.monotonic()
+
+    def stop(self, state: RunState, reason: str) -> None:
+        """Asks the run to stop; `look_after` insists when it does not."""
+        if self._stop is None:
+            self._stop = (state, reason)
+            self._kill_at = time.monotonic() + GRACE_SECONDS
+            signal_group(self._process.pid, signal.SIGTERM)
+
+    def look_after(self) -> None:
+        """Stops a run that was cancelled or worked too long; kills one that will not stop."""
+        if self._stop is not None:
+            if time.monotonic() > self._kill_at:
+                signal_group(self._process.pid, signal.SIGKILL)
+        elif self.run.cancel_requested:
+            self.stop(RunState.CANCELLED, "stopped on request")
+        elif self.worked_seconds > self._time_limit_seconds:
+            reason = f"worked longer than its limit of {self._time_limit_seconds:g} s"
+            self.stop(RunState.TIMEOUT, reason)
+
+    @property
+    def has_exited(self) -> bool:
+        return has_exited(self._process)
+
+    def discard(self) -> int:
+        """Ends what is left of the process group; the exit status of its leader."""
+        returncode = end_group(self._process)
+        self.post.close()
+        return returncode
+
+    def bury(self, exits: ExitRecords, heir: RunDir | None) -> RunState:
+        """Ends what is left of the process group and records how the run ended.
+
+        Its compile caches go to the heir, or else are removed.
+        """
+        returncode = self.discard()
+        if heir is not None:
+            with suppress(OSError):  # The heir will say that it found none.
+                heir.inherit_cache(self.run)
+        # A run that finished all its steps while it was being stopped has finished.
+        state, reason = explain(returncode)
+        if self._stop is not None and state is not RunState.FINISHED:
+            state, reason = self._stop
+        exits.write(self.run, state, reason, returncode)
+        return state

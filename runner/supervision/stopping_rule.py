@@ -1,0 +1,169 @@
+"""When a speed experiment has measured enough: a stopping rule that looks at widths alone.
+
+After some rounds it asks how exactly each speedup is known by now, and ends measuring once all are
+known exactly enough, or the budget is spent: sequential estimation with fixed width (Chow and
+Robbins 1965). On which side of 1 a speedup lies it never asks, so that it cannot wait for chance to
+make a difference. docs/decisions/stopping-by-width.md has the measurements behind it.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from runner.errors import RunnerError
+from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import ExperimentSpec, SpeedSpec
+from runner.specs.variants import Role, Variant
+
+LOOK_GROWTH = 1.2
+"""Each look comes after so many times the rounds of the one before: few looks, few chances that an
+interval seems narrow by luck."""
+CONFIDENCE = 0.95
+MAX_LIKENESS = 0.9
+"""Of neighbouring rounds; a higher one would ask for rounds without end."""
+
+
+class StoppingRule:
+    """Says after a round whether the next one shall be the last."""
+
+    def __init__(self, speed: SpeedSpec, roles: Mapping[str, Role], max_seconds: float) -> None:
+        """`roles` are those of the runs that are alive at once, by label."""
+        self._speed = speed
+        self._roles = roles
+        self._max_seconds = max_seconds
+        self._blocks: dict[str, dict[int, float]] = {label: {} for label in roles}
+        self._seconds = 0.0
+        self._next_look = speed.min_rounds
+
+    def add(self, label: str, round: int, seconds: float) -> None:
+        """Takes note of a block that counts."""
+        self._blocks[label][round] = seconds
+        self._seconds += seconds
+
+    def reason(self, living: Collection[str]) -> str | None:
+        """Why the next round shall be the last one; None if measuring goes on."""
+        compared = [label for label in living if self._roles[label] != "baseline"]
+        if len(self._roles) > 1 and not (compared and len(compared) < len(living)):
+            return "nothing is left to compare: the baseline, or all other runs, ended before"
+        num_rounds = len(set().union(*self._blocks.values()))
+        if spent := self._spent(num_rounds):
+            return f"{spent}{self._how_exact(self._widths(compared))}"
+        if num_rounds < self._next_look:
+            return None
+        self._next_look = max(num_rounds + 1, math.ceil(LOOK_GROWTH * num_rounds))
+        widths = self._widths(compared)
+        exact = widths and all(map(self._is_narrow, widths.values()))
+        return f"every interval is narrower than {self._target}" if exact else None
+
+    def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
+        """Of the speedups of these runs; None without an interval."""
+        (baseline,) = [label for label, role in self._roles.items() if role == "baseline"] or [""]
+        theirs = self._blocks.get(baseline, {})
+        return {
+            label: width_of_median([theirs[r] / mine for r, mine in self._blocks[label].items()
+                                    if mine > 0 and theirs.get(r, 0) > 0])
+            for label in compared
+        }  # fmt: skip
+
+    def _is_narrow(self, width: float | None) -> bool:
+        return width is not None and width < self._speed.target_width
+
+    def _spent(self, num_rounds: int) -> str | None:
+        if num_rounds + 1 >= self._speed.max_rounds:
+            return f"the budget of {self._speed.max_rounds} rounds is spent"
+        if self._seconds >= self._max_seconds:
+            return f"the budget of {self._max_seconds:.4g} s is spent"
+        return None
+
+    def _how_exact(self, widths: Mapping[str, float | None]) -> str:
+        """The rest of the sentence; of a run that is alone nothing can be said."""
+        wide = {run: width for run, width in widths.items() if not self._is_narrow(width)}
+        if len(self._roles) == 1:
+            return ""
+        if not wide:
+            return f", and every interval is narrower than {self._target}"
+        listed = ", ".join(
+            f"{label} {'unknown' if width is None else _percent(width)}"
+            for label, width in wide.items()
+        )
+        return f"; intervals are wider than the {self._target} asked for: {listed}"
+
+    @property
+    def _target(self) -> str:
+        return _percent(self._speed.target_width)
+
+
+class JournalWatch:
+    """Feeds a stopping rule with the blocks that the runs of one repeat write down."""
+
+    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Variant]) -> None:
+        """`runs` are those that are alive at once; their share of the budget is theirs."""
+        self._labels = {run: variant.label for run, variant in runs.items()}
+        self._offsets = dict.fromkeys(runs, 0)
+        roles = {variant.label: variant.role for variant in runs.values()}
+        share = len(runs) * spec.speed.repeats / len(spec.variants)
+        self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
+
+    def reason(self, living: Collection[RunDir]) -> str | None:
+        """Why the next round shall be the last one; None if measuring goes on."""
+        for run, offset in self._offsets.items():
+            # What a journal says that no run wrote stops nothing; its rows are left out.
+            with suppress(RunnerError):
+                events, self._offsets[run] = read_events(run.events_file, offset)
+                for event in events:
+                    with suppress(KeyError, TypeError, ValueError):
+                        self._take(self._labels[run], event)
+        return self._rule.reason([self._labels[run] for run in living])
+
+    def _take(self, label: str, event: Mapping[str, Any]) -> None:
+        if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):
+            seconds = float(event["seconds"])
+            if 0 < seconds < math.inf:
+                self._rule.add(label, int(event["round"]), seconds)
+
+
+def width_of_median(ratios: Sequence[float]) -> float | None:
+    """How wide the 95 % interval of the median is, as a share of its lower end; None if too few
+    tell. `ratios` are in the order of time.
+
+    The interval reaches from the k-th smallest ratio to the k-th largest. It misses the median only
+    if fewer than k of all lie on one side of it, which a fair coin says how often happens: no
+    distribution is assumed. Where neighbours are alike, n ratios tell as much as
+    n (1 - r) / (1 + r) independent ones, and the interval is the wider by the root of that.
+    """
+    rank = _rank(len(ratios))
+    if not rank:
+        return None
+    ordered = sorted(ratios)
+    likeness = min(max(_likeness(ratios, median(ordered)), 0.0), MAX_LIKENESS)
+    stretch = math.sqrt((1 + likeness) / (1 - likeness))
+    return math.pow(ordered[-rank] / ordered[rank - 1], stretch) - 1
+
+
+def _likeness(values: Sequence[float], middle: float) -> float:
+    """Correlation of neighbours' lying on the same side of the median."""
+    sides = [(value > middle) - (value < middle) for value in values]
+    mean = sum(sides) / len(sides)
+    square = sum((side - mean) ** 2 for side in sides)
+    if not square:
+        return 0.0
+    return sum((side - mean) * (next - mean) for side, next in pairwise(sides)) / square
+
+
+@cache
+def _rank(count: int) -> int:
+    """The largest k such that fewer than k heads in `count` tosses are rarer than 1 in 40."""
+    rank, tail = 0, 0.0
+    while (tail := tail + math.comb(count, rank) / 2**count) <= (1 - CONFIDENCE) / 2:
+        rank += 1
+    return rank
+
+
+def _percent(share: float) -> str:
+    """Two digits: 0.15 %, 2 %, 13 %, 130 %."""
+    return f"{float(f'{100 * share:.2g}'):g} %"

@@ -1,0 +1,1 @@
+"""The scenario `accuracy`: outputs and gradients against a reference."""

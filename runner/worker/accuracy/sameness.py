@@ -1,0 +1,111 @@
+"""Whether tensors are the same up to rounding: the rule of PyTorch's Dynamo harness, `same()`.
+
+A tensor passes if it lies within the tolerance of the baseline's, absolutely and relatively. If
+not, it still passes if it is about as close as the baseline to a reference in double precision:
+its root mean square error is at most a multiple of the baseline's, plus a tenth of the tolerance.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.specs.accuracy import Part
+from runner.specs.experiment import ExperimentSpec
+
+SMALL_TENSOR = 1000
+"""Elements below which chance dominates the error of a tensor."""
+COARSE_TOLERANCE = 2e-2
+"""From here on a tolerance says that the workload is known for its rounding."""
+SMALLEST_SCALE = 1e-3
+"""Least scale of a gradient, as a share of the largest tensor's: what is smaller is rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the rule found of one tensor. Errors are None where nothing can be subtracted."""
+
+    max_difference: float | None
+    """Largest difference to the baseline's tensor."""
+    rmse: float | None
+    """Root mean square error against the reference; None without one."""
+    baseline_rmse: float | None
+    """The baseline's own."""
+    multiplier: float
+    """How many times the baseline's error is allowed."""
+    passed: bool
+
+
+def judge(
+    result: Tensor,
+    baseline: Tensor,
+    reference: Tensor | None,
+    tolerance: float,
+    *,
+    scale: float = 1.0,
+    equal_nan: bool = False,
+) -> Judgement:
+    """Judges a tensor by the baseline's and, where there is one, by the float64 reference.
+
+    `scale` is the size that counts as 1: absolute tolerances are multiplied by it.
+    """
+    multiplier = multiplier_for(baseline, tolerance)
+    if result.shape != baseline.shape or result.dtype != baseline.dtype:
+        return Judgement(max_difference=None, rmse=None, baseline_rmse=None,
+                         multiplier=multiplier, passed=False)  # fmt: skip
+    close = torch.allclose(
+        baseline, result, atol=tolerance * scale, rtol=tolerance, equal_nan=equal_nan
+    )
+    error = baseline_error = None
+    if reference is not None:
+        error, baseline_error = _rmse(result, reference), _rmse(baseline, reference)
+        close = close or error <= multiplier * baseline_error + scale * tolerance / 10
+        close = close or (equal_nan and error != error and baseline_error != baseline_error)
+    return Judgement(
+        max_difference=_largest(result.double() - baseline.double()),
+        rmse=error,
+        baseline_rmse=baseline_error,
+        multiplier=multiplier,
+        passed=bool(close),
+    )
+
+
+def multiplier_for(tensor: Tensor, tolerance: float) -> float:
+    """How many times the baseline's error a tensor such as this may have."""
+    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
+    is_pointwise_kernel = tensor.ndim == 4 and tuple(tensor.shape[-2:]) == (1, 1)
+    is_noisy = tensor.numel() < SMALL_TENSOR or tolerance >= COARSE_TOLERANCE
+    return 3.0 if is_half or is_pointwise_kernel or is_noisy else 2.0
+
+
+def default_tolerance(experiment: ExperimentSpec, part: Part, device: torch.device) -> float:
+    """The harness's: that of its suites of transformers and timm, or of TorchBench for its models
+    and for one's own."""
+    training, precision = part == "training", experiment.training.precision
+    model = experiment.model.from_suite
+    if experiment.task != "custom" and (model is None or model.suite != "torchbench"):
+        return 1e-2 if training else 1e-3
+    is_half = precision in ("bf16", "fp16")
+    return 1e-3 if is_half or (training and device.type == "cuda") else 1e-4
+
+
+def gradient_scales(gradients: Mapping[str, Tensor]) -> dict[str, float]:
+    """Root mean square of each gradient by name, and a small share of the largest at least; 1 of
+    one that is not finite.
+
+    An absolute tolerance of 0.01 would let pass any gradient smaller than that, a missing one too.
+    """
+    sizes = {name: gradient.double().square().mean().sqrt().item()
+             for name, gradient in gradients.items()}  # fmt: skip
+    least = SMALLEST_SCALE * max(filter(math.isfinite, sizes.values()), default=0.0)
+    return {name: max(size, least) if math.isfinite(size) else 1.0 for name, size in sizes.items()}
+
+
+def _rmse(tensor: Tensor, reference: Tensor) -> float:
+    return (tensor.double() - reference).square().mean().sqrt().item()
+
+
+def _largest(difference: Tensor) -> float:
+    return difference.abs().max().item() if difference.numel() else 0.0

@@ -1,0 +1,213 @@
+"""The scenario `accuracy`: does a backend compute what the model says, gradients included?
+
+For training and for inference: a reference in double precision, the baseline, the baseline again,
+which must agree with itself to the last bit, then the run's backend. Each starts from the same
+weights and works on the same batch. What comes of it is said in the words of PyTorch's Dynamo
+harness.
+"""
+
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+from runner.specs.accuracy import Part
+from runner.specs.experiment import RunSpec
+from runner.worker.accuracy.sameness import default_tolerance, gradient_scales, judge
+from runner.worker.accuracy.trial import BASELINE, Name, Outcome, Trial
+from runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
+from runner.worker.event_log import EventLog
+from runner.worker.failures import is_out_of_memory
+from runner.worker.model.workload import Workload
+from runner.worker.turn_source import TurnSource
+
+Status = Literal[
+    "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",
+    "eager_2nd_run_fail", "eager_2nd_run_OOM", "eager_two_runs_differ",
+]  # fmt: skip
+"""The harness's words for how a check ended."""
+PHASES: dict[Part, Literal["training", "evaluating"]] = {
+    "training": "training",
+    "inference": "evaluating",
+}
+MAX_NAMED = 3
+
+
+class _Ended(Exception):
+    """A check came to an end before tensors could be compared with the backend's."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AccuracyCheck:
+    """Checks one run's backend, in a single turn."""
+
+    def __init__(
+        self, spec: RunSpec, workload: Workload, device: torch.device, log: EventLog
+    ) -> None:
+        """The workload's model is on the device already."""
+        self._experiment = spec.experiment
+        self._variant = spec.variant
+        self._device = device
+        self._log = log
+        self._trial = Trial(spec.experiment, workload, device)
+        self._observer = CompileObserver(log)
+
+    def check(self, turns: TurnSource) -> bool:
+        """Checks every part that was asked for; False if somebody asked to stop before that."""
+        if turns.wait() is None:
+            return False
+        with _deterministic():
+            for part in self._experiment.accuracy.parts:
+                if turns.stop_requested:
+                    return False
+                self._observer.phase = PHASES[part]
+                self._log.append("phase", phase=PHASES[part])
+                self._log.flush(durable=True)
+                self._check(part)
+        turns.done(finished=True)
+        return True
+
+    def _check(self, part: Part) -> None:
+        status: Status
+        message, notes = None, list[str]()
+        try:
+            status = "pass" if self._compare(part, notes) else "fail_accuracy"
+        except _Ended as end:
+            status, message = end.status, str(end)[:MAX_REASON_CHARACTERS]
+        self._observer.report()
+        self._log.append(
+            "accuracy_status",
+            part=part,
+            status=status,
+            message=message,
+            tolerance=self._tolerance(part),
+            iterations=self._experiment.accuracy.iterations,
+            notes=notes,
+        )
+        self._log.flush(durable=True)
+
+    def _compare(self, part: Part, notes: list[str]) -> bool:
+        """Whether every tensor of the run's backend passes; without one, of the baseline's
+        repetition."""
+        reference = self._reference(part, notes)
+        baseline = _attempt("eager_1st_run", lambda: self._trial.run(part, BASELINE))
+        again = _attempt("eager_2nd_run", lambda: self._trial.run(part, BASELINE))
+        _require_equal(baseline, again)
+        if self._variant.backend is None:
+            return self._judge(part, again, baseline, reference)
+        del again  # big models leave no room for it
+        outcome = _attempt("backend", lambda: self._trial.run(part, self._variant))
+        return self._judge(part, outcome, baseline, reference)
+
+    def _reference(self, part: Part, notes: list[str]) -> Outcome:
+        """Empty if the model cannot be run in double precision."""
+        try:
+            return self._trial.reference(part)
+        except Exception as error:
+            notes.append(
+                "The model does not run in double precision, so tensors are compared with the "
+                f"baseline's alone: {_said(error)}"
+            )
+            return {}
+
+    def _judge(self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome) -> bool:
+        """Records what the rule finds of every tensor; True if all pass."""
+        tolerance = self._tolerance(part)
+        sized = reference or baseline
+        scales = gradient_scales(
+            {n.tensor: t for n, t in sized.items() if n.quantity == "gradient"}
+        )
+        passed = True
+        for name, tensor in outcome.items():
+            scale = scales[name.tensor] if name.quantity == "gradient" else 1.0
+            judgement = judge(
+                tensor,
+                baseline[name],
+                reference.get(name),
+                tolerance,
+                scale=scale,
+                equal_nan=self._experiment.training.precision in ("bf16", "fp16"),
+            )
+            passed = passed and judgement.passed
+            self._log.append(
+                "accuracy",
+                part=part,
+                **name._asdict(),
+                num_elements=tensor.numel(),
+                scale=scale,
+                tolerance=tolerance,
+                max_difference=judgement.max_difference,
+                rmse=judgement.rmse,
+                baseline_rmse=judgement.baseline_rmse,
+                multiplier=judgement.multiplier,
+                passed=judgement.passed,
+            )
+        return passed
+
+    def _tolerance(self, part: Part) -> float:
+        asked = self._experiment.accuracy.tolerance
+        if asked is not None:
+            return asked
+        return default_tolerance(self._experiment, part, self._device)
+
+
+def _attempt(
+    who: Literal["eager_1st_run", "eager_2nd_run", "backend"], run: Callable[[], Outcome]
+) -> Outcome:
+    """The outcome of a run; raises `_Ended` with the harness's word for one that fails."""
+    statuses: dict[str, tuple[Status, Status]] = {
+        "eager_1st_run": ("eager_1st_run_fail", "eager_1st_run_OOM"),
+        "eager_2nd_run": ("eager_2nd_run_fail", "eager_2nd_run_OOM"),
+        "backend": ("fail_to_run", "OOM"),
+    }
+    try:
+        return run()
+    except Exception as error:
+        sys.stderr.write(traceback.format_exc())
+        raise _Ended(statuses[who][is_out_of_memory(error)], _said(error)) from error
+
+
+def _require_equal(baseline: Outcome, again: Outcome) -> None:
+    differing = [name for name in baseline if not _equal(baseline[name], again[name])]
+    if differing:
+        named = ", ".join(_title(name) for name in differing[:MAX_NAMED])
+        more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
+        raise _Ended(
+            "eager_two_runs_differ",
+            f"the baseline does not agree with itself: two runs differ in {named}{more}",
+        )
+
+
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """To the last bit; not a number equals itself."""
+    return torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
+
+
+def _title(name: Name) -> str:
+    return name.tensor if name.tensor in ("logits", "loss") else f"{name.quantity} {name.tensor}"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Lets torch choose operations that repeat themselves, where there are such."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            # What cannot repeat itself is seen in the baseline.
+            warnings.filterwarnings("ignore", message=".*deterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

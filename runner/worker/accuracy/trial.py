@@ -1,0 +1,174 @@
+"""One model on one batch, always from the same weights: what comes out, tensor by tensor."""
+
+import copy
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from runner.specs.accuracy import Part
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.training import MODEL_LOSS
+from runner.specs.variants import Variant
+from runner.worker.callbacks import Callback, Hooks, TrainingState
+from runner.worker.compiler.compiling import compile_blocks, make_compiler
+from runner.worker.data.batches import MicroBatch
+from runner.worker.data.splits import Split
+from runner.worker.model.losses import Objective, logits_of
+from runner.worker.model.workload import Workload
+from runner.worker.step.inference import Inference
+from runner.worker.step.optimizers import make_optimizers
+from runner.worker.step.stepping import MixedPrecision, StepMaker
+
+BASELINE = Variant(label="baseline", role="baseline")
+
+
+class Name(NamedTuple):
+    """Which tensor of an outcome it is."""
+
+    quantity: Literal["output", "loss", "gradient", "parameter", "buffer"]
+    tensor: str
+
+
+Outcome = dict[Name, Tensor]
+"""What a trial leaves behind, on the device."""
+
+
+class Trial:
+    """Trains or asks copies of the workload's model, each on the first batch of the samples."""
+
+    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: torch.device):
+        """The workload's model is on the device already, and is never changed."""
+        self._experiment = experiment
+        self._workload = workload
+        self._device = device
+        samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
+        self._samples = samples.to(device)
+
+    def run(self, part: Part, variant: Variant) -> Outcome:
+        """The outcome under a variant, in the experiment's precision."""
+        model = copy.deepcopy(self._workload.model)
+        if variant.scope == "blocks" and variant.backend is not None:
+            compile_blocks(model, variant)
+        return self._run(part, variant, model, self._samples, self._experiment)
+
+    def reference(self, part: Part) -> Outcome:
+        """The baseline's outcome in double precision."""
+        training = replace(self._experiment.training, precision="float32", scaler_options={})
+        return self._run(
+            part,
+            BASELINE,
+            copy.deepcopy(self._workload.model).double(),
+            _double(self._samples),
+            replace(self._experiment, training=training),
+        )
+
+    def _run(
+        self,
+        part: Part,
+        variant: Variant,
+        model: nn.Module,
+        samples: Split,
+        experiment: ExperimentSpec,
+    ) -> Outcome:
+        torch.manual_seed(experiment.training.seed)
+        work = _train if part == "training" else _answer
+        return work(model, replace(self._workload, model=model), samples, experiment, variant)
+
+
+class _ObservedObjective(Objective):
+    """Hands out the logits where a step has room for the terms of its loss."""
+
+    def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        total, _ = super().__call__(output, labels)
+        return total, logits_of(output).detach()
+
+
+class _Gradients(Callback):
+    """Keeps the gradients of the last step; a parameter without one has a gradient of 0."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.by_name: dict[str, Tensor] = {}
+        self._scaler = scaler
+
+    @torch.no_grad()
+    def after_backward(self, state: TrainingState) -> None:
+        scale = self._scaler.get_scale() if self._scaler.is_enabled() else 1.0
+        self.by_name = {
+            name: torch.zeros_like(p) if p.grad is None else p.grad.to_dense() / scale
+            for name, p in state.model.named_parameters()
+        }
+
+
+def _train(
+    model: nn.Module,
+    workload: Workload,
+    samples: Split,
+    experiment: ExperimentSpec,
+    variant: Variant,
+) -> Outcome:
+    """Loss, logits and gradients of the last step, and the weights and buffers after it."""
+    training, device = experiment.training, samples.labels.device
+    precision = MixedPrecision(training, device)
+    optimizers = make_optimizers(training, model.train(), device)
+    gradients = _Gradients(precision.scaler)
+    hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
+    objective = _ObservedObjective(training, workload)
+    maker = StepMaker(model, objective, optimizers, precision, training, hooks)
+    step = maker.make(variant.scope, make_compiler(variant))
+    inputs = samples.batch(torch.arange(len(samples), device=device))
+    batch = MicroBatch(inputs, torch.ones((), device=device))
+    for _ in range(experiment.accuracy.iterations):
+        if variant.captures_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        result = step([batch])
+    assert result.terms is not None
+    return {
+        Name("output", "logits"): result.terms,
+        Name("loss", "loss"): result.loss,
+        **{Name("gradient", name): tensor for name, tensor in gradients.by_name.items()},
+        **{Name("parameter", name): p.detach() for name, p in model.named_parameters()},
+        **{Name("buffer", n): b for n, b in model.named_buffers() if b.is_floating_point()},
+    }
+
+
+@torch.no_grad()
+def _answer(
+    model: nn.Module,
+    workload: Workload,
+    samples: Split,
+    experiment: ExperimentSpec,
+    variant: Variant,
+) -> Outcome:
+    """Loss and logits of the last of several forward passes."""
+    training = experiment.training
+    objective = Objective(training, workload)
+    inference = Inference(
+        model,
+        MixedPrecision(training, samples.labels.device),
+        variant,
+        len(samples),
+        own_loss=MODEL_LOSS in objective.names,
+    )
+    for _ in range(experiment.accuracy.iterations):
+        (answer,) = inference.answers(samples, compiled=variant.backend is not None)
+        loss, _terms = objective(answer.output, answer.labels)
+    return {Name("output", "logits"): answer.logits, Name("loss", "loss"): loss}
+
+
+def _first(split: Split, count: int) -> Split:
+    return replace(
+        split,
+        inputs={name: tensor[:count] for name, tensor in split.inputs.items()},
+        labels=split.labels[:count],
+        num_targets=split.num_targets[:count],
+    )
+
+
+def _double(split: Split) -> Split:
+    def widened(tensor: Tensor) -> Tensor:
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    inputs = {name: widened(tensor) for name, tensor in split.inputs.items()}
+    return replace(split, inputs=inputs, labels=widened(split.labels))

@@ -1,0 +1,1 @@
+"""Callbacks that come with Breakeven: checkpoints, early stops, gradients, predictions."""

@@ -1,0 +1,203 @@
+"""Checkpoints: everything that training needs to go on as if it had never been interrupted.
+
+A checkpoint follows a block, when all that came before is in the journal. It holds weights,
+optimizers, learning-rate schedule, gradient scaler, random states, callbacks, and the number of
+steps done; the position in the data follows from that number, and the history is the journal.
+"""
+
+import os
+import random
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.folders.run_dir import UNFINISHED, RunDir
+from runner.specs.experiment import CheckpointSpec, EvaluationSpec
+from runner.worker.callbacks import Callback, Hooks, TrainingState
+from runner.worker.event_log import EventLog
+from runner.worker.step.schedules import LearningRate
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpointed:
+    """All that changes while training goes on, beside the journal."""
+
+    model: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    rate: LearningRate
+    scaler: torch.amp.GradScaler
+    hooks: Hooks
+    device: torch.device
+
+    def state_dict(self, step: int) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "step": step,
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "rate": self.rate.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "callbacks": self.hooks.state_dict(),
+            "random": _random_state(self.device),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+            for group in optimizer.param_groups:
+                if isinstance(group["lr"], torch.Tensor):
+                    group["lr"] = group["lr"].to(self.device)
+        self.rate.load_state_dict(state["rate"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.hooks.load_state_dict(state["callbacks"])
+        _set_random_state(state["random"], self.device)
+
+
+class Checkpoints(Callback):
+    """Writes checkpoints where they are due and at the end, and removes those not to be kept."""
+
+    def __init__(
+        self,
+        spec: CheckpointSpec,
+        evaluation: EvaluationSpec,
+        steps_per_epoch: int,
+        run: RunDir,
+        log: EventLog,
+    ) -> None:
+        self._spec = spec
+        self._evaluation = evaluation
+        assert spec.every is not None
+        self._every_steps = spec.every * (steps_per_epoch if spec.unit == "epochs" else 1)
+        self._run = run
+        self._log = log
+        self._saved: Checkpointed | None = None
+        self._values: dict[int, float | None] = {}
+        """Value of the metric by step, of the checkpoints that are kept."""
+
+    def save_from(self, source: Checkpointed) -> None:
+        """Names what is to be saved, once all of it exists."""
+        self._saved = source
+
+    def block_end(self, state: TrainingState) -> None:
+        if state.step % self._every_steps == 0:
+            self._write(state)
+
+    def train_end(self, state: TrainingState) -> None:
+        if state.step not in self._values:
+            self._write(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": dict(self._values)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._values = dict(state["values"])
+
+    def _write(self, state: TrainingState) -> None:
+        assert self._saved is not None
+        started = time.perf_counter()
+        value = None
+        if state.scores_step == state.step:
+            value = state.scores.get(self._evaluation.metric)
+        self._values[state.step] = value
+        superfluous = self._values.keys() - self._kept()
+        for step in superfluous:
+            del self._values[step]
+        # All rows of earlier steps must be on the disk before a checkpoint says they are.
+        self._log.flush(durable=True)
+        file = checkpoint_file(self._run, state.step)
+        num_bytes = _save(self._saved.state_dict(state.step), file)
+        removed = [checkpoint_file(self._run, step) for step in sorted(superfluous)]
+        for old in removed:
+            old.unlink(missing_ok=True)
+        self._log.append(
+            "checkpoint",
+            step=state.step,
+            file=str(file.relative_to(self._run.path)),
+            bytes=num_bytes,
+            seconds=time.perf_counter() - started,
+            value=value,
+            removed=[str(old.relative_to(self._run.path)) for old in removed],
+        )
+        self._log.flush(durable=True)
+
+    def _kept(self) -> set[int]:
+        latest = sorted(self._values)[-self._spec.keep_last :]
+        sign = 1 if self._evaluation.lower_is_better else -1
+        judged = [(sign * value, step) for step, value in self._values.items() if value is not None]
+        # NaN is worse than any number.
+        judged.sort(key=lambda entry: (entry[0] != entry[0], entry))
+        return {*latest, *(step for _, step in judged[: self._spec.keep_best])}
+
+
+def checkpoint_file(run: RunDir, step: int) -> Path:
+    return run.checkpoints / f"step-{step:08d}.pt"
+
+
+def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
+    """Step and file of the checkpoint to go on from; None if there is none."""
+    found = [
+        (int(match[1]), file)
+        for file in run.checkpoints.glob("step-*.pt")
+        if (match := re.fullmatch(r"step-(\d+)\.pt", file.name))
+    ]
+    return max(found, default=None)
+
+
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """Reads a checkpoint, of which no code is run; raises `WorkloadError` for another format."""
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    if state.get("format") != FORMAT:
+        raise WorkloadError(
+            f"{file} has format {state.get('format')!r}, but this version reads {FORMAT}; "
+            "go on with the version that wrote it, or start the experiment anew"
+        )
+    return state
+
+
+def _save(state: dict[str, Any], file: Path) -> int:
+    """Writes a file so that it is there whole or not at all; returns its size in bytes."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(UNFINISHED)
+    try:
+        with beside.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return file.stat().st_size
+
+
+def _random_state(device: torch.device) -> dict[str, Any]:
+    kind, words, position, has_gauss, gauss = np.random.get_state()
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": [kind, [int(word) for word in words], position, has_gauss, gauss],
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def _set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(state["torch"])
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)

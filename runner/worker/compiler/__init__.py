@@ -1,0 +1,1 @@
+"""`torch.compile`, and what it tells of its work."""

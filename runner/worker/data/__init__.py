@@ -1,0 +1,1 @@
+"""Samples: read from files, made into tensors, cut into batches."""

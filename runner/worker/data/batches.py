@@ -1,0 +1,125 @@
+"""Which samples each step trains on: an epoch's order, cut into micro-batches and windows.
+
+A window of micro-batches makes one step.
+"""
+
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from runner.specs.experiment import ExperimentSpec, TrainingSpec
+from runner.worker.data.splits import Split
+
+EPOCH_SEED_STRIDE = 1_000_003
+"""Keeps the orders of all epochs apart for neighbouring seeds."""
+
+INDUCTOR_ALIGNMENT = 16
+"""Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
+
+
+class MicroBatch(NamedTuple):
+    """What the device works on at once."""
+
+    inputs: dict[str, Tensor]
+    """Keyword arguments of the model, labels included; samples first."""
+    share: Tensor
+    """Its part of all targets of the optimizer step, 0-dimensional, on the device."""
+
+
+class Windows(Protocol):
+    """The micro-batches of an epoch by optimizer step."""
+
+    epoch: int
+
+    def window(self, index: int) -> list[MicroBatch]:
+        """The micro-batches of the epoch's step number `index`, counted from 0."""
+
+
+class EpochBatches:
+    """The micro-batches of one epoch, by optimizer step, in an order that the seed fixes.
+
+    The samples are put in order once, and batches are cut from them, so that no step pays for it.
+    The epoch's last window takes what is left. Each micro-batch weighs by its share of the window's
+    targets (samples, or tokens), so a step is that of one large batch, however the window is cut.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        training: TrainingSpec,
+        epoch: int,
+        *,
+        symbolic_size: bool,
+    ) -> None:
+        """`split` is on the training's device. With `symbolic_size` a compiler sees the batch size
+        as a symbol, so that a smaller batch needs no code of its own."""
+        device = split.labels.device
+        self.epoch = epoch
+        self._accumulation = training.gradient_accumulation
+        seed = training.seed * EPOCH_SEED_STRIDE + epoch
+        samples = split.for_epoch(seed)
+        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))
+        size = training.batch_size
+        if training.last_batch == "drop":
+            order = order[: len(order) // size * size]
+        targets = [int(part.sum()) for part in torch.split(samples.num_targets[order], size)]
+        num_real = len(order)
+        if training.last_batch == "pad":
+            order = torch.cat([order, order[:1].expand(-num_real % size)])
+        batches = _cut(samples.batch(order.to(device), num_real), size)
+        if symbolic_size:
+            for tensor in chain.from_iterable(batch.values() for batch in batches):
+                torch._dynamo.mark_dynamic(tensor, 0)
+        shares = self._shares_of(targets).to(device).unbind()
+        self._batches = [MicroBatch(*both) for both in zip(batches, shares, strict=True)]
+
+    def window(self, index: int) -> list[MicroBatch]:
+        """The micro-batches of the epoch's step number `index`, counted from 0."""
+        first = index * self._accumulation
+        return self._batches[first : first + self._accumulation]
+
+    def _shares_of(self, targets: list[int]) -> Tensor:
+        size = self._accumulation
+        totals = [sum(targets[start : start + size]) for start in range(0, len(targets), size)]
+        shares = [count / totals[number // size] for number, count in enumerate(targets)]
+        return torch.tensor(shares)
+
+
+class FixedBatches:
+    """The first full windows of the first epoch, over and over again.
+
+    They are made beforehand, so that a step's time is that of the step alone.
+    """
+
+    epoch = 0
+
+    def __init__(self, split: Split, experiment: ExperimentSpec) -> None:
+        """`split` is on the device of the steps."""
+        training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
+        epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
+        # Copies, or the rest of the epoch's samples would stay on the device with them.
+        self._windows = [
+            [_copied(batch) for batch in epoch.window(index)]
+            for index in range(experiment.num_fixed_batches)
+        ]
+
+    def window(self, index: int) -> list[MicroBatch]:
+        return self._windows[index % len(self._windows)]
+
+
+def _cut(samples: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+    columns = [map(_aligned, torch.split(tensor, size)) for tensor in samples.values()]
+    return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]
+
+
+def _copied(batch: MicroBatch) -> MicroBatch:
+    inputs = {name: tensor.clone() for name, tensor in batch.inputs.items()}
+    return MicroBatch(inputs, batch.share.clone())
+
+
+def _aligned(part: Tensor) -> Tensor:
+    """The same, in memory of its own if compiled code would copy it at every step."""
+    return part if part.data_ptr() % INDUCTOR_ALIGNMENT == 0 else part.clone()

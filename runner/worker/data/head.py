@@ -1,0 +1,212 @@
+"""`python -m runner.worker.data.head FILE`: prints the beginning of a data file as one JSON object.
+
+A process of its own, without torch, in little memory: what it reads may be huge, broken or made to
+do harm. Tables are read as `tables.open_file` reads them, which takes the libraries beneath
+`datasets`, but seconds longer.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import resource
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from runner.errors import UnusableData
+
+WHOLE_BYTES = 32 * 2**20
+"""Files up to here are read as a whole."""
+HEAD_BYTES = 4 * 2**20
+"""So much is read of longer ones."""
+WHOLE_ROWS = 2_000_000
+HEAD_ROWS = 2_000
+"""The same for Parquet, whose bytes say little of what they unpack to."""
+SHOWN_ROWS = 5
+CELL_CHARACTERS = 300
+MEMORY_BYTES = 6 * 2**30
+GZIP = b"\x1f\x8b"
+SEPARATORS = re.compile(r"[\s,]*")
+
+
+def main() -> None:
+    with contextlib.suppress(ValueError, OSError):  # not every system can
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    path = Path(sys.argv[1])
+    try:
+        frame, num_rows = _read(path)
+        if not len(frame):
+            raise UnusableData("holds no rows")
+        found = describe(frame, num_rows)
+    except MemoryError:
+        found = {"error": "takes too much memory to read"}
+    except UnusableData as error:
+        found = {"error": str(error)}
+    except Exception as error:  # whatever a broken file provokes in a parser
+        kind = path.suffixes[0][1:] if path.suffixes else "data"
+        found = {"error": f"cannot be read as {kind}: {str(error)[:CELL_CHARACTERS]}"}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
+    """A table as `runner.checks.data_file.Head` has it."""
+    shown = frame.head(SHOWN_ROWS)
+    cells = [[_shown(value) for value in shown[name]] for name in frame.columns]
+    return {
+        "columns": [_describe(_plain(name), frame[name]) for name in frame.columns],
+        "rows": list(zip(*cells, strict=True)),
+        "num_read": len(frame),
+        "num_rows": num_rows,
+    }
+
+
+def _read(path: Path) -> tuple[pd.DataFrame, int | None]:
+    """What was read of a table, and how many rows it has, where that is known."""
+    # A pipe would keep whoever opens it waiting for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UnusableData("is no regular file; copy its content into one")
+        if path.name.endswith(".parquet"):
+            return _read_parquet(file)
+        content, is_whole = _read_bytes(file)
+    read = _read_csv if ".csv" in path.suffixes[-2:] else _read_json
+    frame = read(content, is_whole)
+    return frame, len(frame) if is_whole else None
+
+
+def _read_bytes(file: io.BufferedReader) -> tuple[bytes, bool]:
+    """The beginning of a file, unpacked where it is packed, and whether that is all."""
+    packed = file.peek(2)[:2] == GZIP
+    content = (gzip.GzipFile(fileobj=file) if packed else file).read(WHOLE_BYTES + 1)
+    if len(content) <= WHOLE_BYTES:
+        return content, True
+    return content[:HEAD_BYTES], False
+
+
+def _read_csv(content: bytes, is_whole: bool) -> pd.DataFrame:
+    if not is_whole:
+        content = _whole_records(content)
+    frame = pd.read_csv(io.BytesIO(content), low_memory=False)
+    if not isinstance(frame.index, pd.RangeIndex):
+        # The first column would silently be taken for names of rows, and all others move by one.
+        raise UnusableData("has rows with more cells than the first line has names")
+    return frame
+
+
+def _whole_records(content: bytes) -> bytes:
+    """Without the last, torn record. A line that ends within quotes ends no record."""
+    quotes, before = content.count(b'"'), len(content)
+    while (end := content.rfind(b"\n", 0, before)) >= 0:
+        quotes -= content.count(b'"', end, before)
+        if quotes % 2 == 0:
+            return content[: end + 1]
+        before = end
+    return content
+
+
+def _read_json(content: bytes, is_whole: bool) -> pd.DataFrame:
+    rows = list(
+        _json_rows(content.decode("utf-8-sig", "strict" if is_whole else "ignore"), is_whole)
+    )
+    if not all(isinstance(row, dict) for row in rows):
+        raise UnusableData("must hold an object in each line, or a list of objects")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pd.DataFrame({name: [row.get(name) for row in rows] for name in names}, dtype=object)
+
+
+def _json_rows(text: str, is_whole: bool) -> Iterator[Any]:
+    """The values of a list, or those that follow one another, but for a torn one at the end."""
+    decoder, place = json.JSONDecoder(), 0
+    is_list = text.lstrip()[:1] == "["
+    text = text.strip()
+    if is_list:
+        text = text[1:].removesuffix("]") if is_whole else text[1:]
+    while (place := _skipped(text, place)) < len(text):
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError:
+            if is_whole:
+                raise
+            return
+        yield value
+
+
+def _skipped(text: str, place: int) -> int:
+    found = SEPARATORS.match(text, place)
+    return found.end() if found else place
+
+
+def _read_parquet(file: io.BufferedReader) -> tuple[pd.DataFrame, int]:
+    table = pq.ParquetFile(file, pre_buffer=False, buffer_size=2**16)
+    num_rows = table.metadata.num_rows
+    unpacked = sum(
+        table.metadata.row_group(index).total_byte_size for index in range(table.num_row_groups)
+    )
+    is_whole = unpacked <= WHOLE_BYTES and num_rows <= WHOLE_ROWS
+    if is_whole:
+        return table.read(use_threads=False).to_pandas(ignore_metadata=True), num_rows
+    batches = table.iter_batches(batch_size=HEAD_ROWS, use_threads=False)
+    return next(batches).to_pandas(ignore_metadata=True), num_rows
+
+
+def _describe(name: str, cells: pd.Series) -> dict[str, Any]:
+    present = cells.dropna()
+    texts = present.map(_text)
+    times = Counter(texts.value_counts().tolist())
+    return {
+        "name": name,
+        "kind": _kind(present),
+        "mean_length": float(texts.str.len().mean()) if len(texts) else 0.0,
+        "num_missing": int(len(cells) - len(present)),
+        "num_blank": int(len(cells) - len(present) + (texts.str.strip() == "").sum()),
+        "multiplicities": sorted(times.items()),
+    }
+
+
+def _kind(present: pd.Series) -> str:
+    """By the cells themselves: a column of JSON has no type of its own."""
+    types = {type(value) for value in present.head(HEAD_ROWS).tolist()}
+    if types == {bool}:
+        return "truth"
+    if types and types <= {int, float, bool}:
+        return "number"
+    if types == {str}:
+        return "text"
+    is_image = types and all(_is_image(value) for value in present.head(HEAD_ROWS))
+    return "image" if is_image else "other"
+
+
+def _is_image(value: Any) -> bool:
+    """Encoded bytes, or these or a path in an object, as `datasets` writes images."""
+    return isinstance(value, bytes) or (isinstance(value, dict) and {"bytes", "path"} >= set(value))
+
+
+def _text(value: Any) -> str:
+    return f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
+
+
+def _shown(value: Any) -> str:
+    """A cell for people; no page can show halves of characters."""
+    is_missing = value is None or (isinstance(value, float) and value != value)
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        value = value["bytes"]
+    text = "" if is_missing else _text(value)
+    return _plain(text if len(text) <= CELL_CHARACTERS else text[:CELL_CHARACTERS] + " ...")
+
+
+def _plain(text: Any) -> str:
+    return str(text).replace("\0", " ").encode("utf-8", "replace").decode()
+
+
+if __name__ == "__main__":
+    main()

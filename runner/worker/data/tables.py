@@ -1,0 +1,99 @@
+"""Tables of samples, through the library `datasets`: a file, a folder of images, or the hub."""
+
+import glob
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from runner.checks.data_file import locate
+from runner.errors import UnusableData, WorkloadError
+
+IMAGE_COLUMN = "image"
+"""What `datasets` calls the images of a folder."""
+
+
+def open_file(source: str, *, may_be_folder: bool = False) -> Any:
+    """All rows of a file; or the images of a folder that has one folder for each label."""
+    import datasets  # takes seconds, and built-in data does without
+
+    try:
+        path = locate(source, may_be_folder=may_be_folder)
+    except UnusableData as error:
+        raise WorkloadError(f"data.source = {source!r}: {error}") from None
+    # The library takes paths for patterns: `a[1].csv` would be `a1.csv`.
+    literal = glob.escape(str(path))
+    if path.is_dir():
+        loader, files = "imagefolder", {"data_dir": literal}
+    else:
+        kind = path.name.removesuffix(".gz").rpartition(".")[2]
+        loader, files = kind.replace("jsonl", "json"), {"data_files": literal}
+    try:
+        return datasets.load_dataset(loader, split="train", **files)
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise WorkloadError(f"{path} cannot be read as {loader}: {cause}") from error
+
+
+def open_hub(source: str, split: str) -> Any:
+    """All rows of one split of a data set on the hub."""
+    import datasets  # takes seconds, and built-in data does without
+
+    try:
+        return datasets.load_dataset(source, split=split)
+    except Exception as error:
+        raise WorkloadError(
+            f"data.source = {source!r}, split {split!r}: the hub has no such data set, or "
+            f"cannot be reached and no copy is cached here. For a file give a path that ends "
+            f"in .csv, .jsonl or .parquet. ({type(error).__name__}: {error})"
+        ) from error
+
+
+def check_columns(table: Any, columns: Iterable[str], where: str) -> None:
+    """Raises `WorkloadError` for the first column that the table lacks."""
+    for column in columns:
+        if column not in table.column_names:
+            present = ", ".join(table.column_names)
+            raise WorkloadError(f"{where} has no column {column!r}; it has {present}")
+
+
+def pick_rows(
+    table: Any,
+    count: int,
+    seed: int,
+    where: str,
+    *,
+    column: str | None = None,
+    accept: Callable[[Any], bool] = lambda value: True,
+) -> Any:
+    """Shuffles a table and takes the first `count` rows whose value in `column` is accepted."""
+    shuffled = table.shuffle(seed=seed)
+    values = range(len(shuffled)) if column is None else shuffled[column]
+    indices = list(islice((i for i, value in enumerate(values) if accept(value)), count))
+    if len(indices) < count:
+        usable = "" if column is None else " usable"
+        raise WorkloadError(
+            f"{where} has {len(indices)}{usable} samples, but {count} were asked for; lower "
+            "data.num_train_samples, data.num_eval_samples or data.num_test_samples"
+        )
+    return shuffled.select(indices)
+
+
+def label_names(rows: Any, column: str, where: str) -> Sequence[str]:
+    """Every row's label as text: the name of its class, where the table knows names."""
+    name_of = getattr(rows.features[column], "int2str", str)
+    labels = rows[column]
+    if any(label is None for label in labels):
+        raise WorkloadError(f"{where}: column {column!r} has rows without a label")
+    return [str(name_of(label)) for label in labels]
+
+
+def images(rows: Any, column: str, where: str) -> Sequence[Any]:
+    """Every row's image in colours; the column holds images, encoded images or paths of files."""
+    import datasets
+
+    try:
+        decoded = rows.cast_column(column, datasets.Image())[column]
+        return [image.convert("RGB") for image in decoded]
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise WorkloadError(f"{where}: column {column!r} does not hold images ({cause})") from error

@@ -1,0 +1,136 @@
+"""Other processes of this machine, told apart from those of the same experiment."""
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TypedDict
+
+from runner.folders.queue import PROJECT_ROOT
+
+PROC = Path("/proc")
+WORKER_MODULE = b"runner.worker"
+MODULES = ((b"-m", b"runner"), (b"-m", b"storage"))
+DASHBOARD = b"dashboard.py"
+STATE, PARENT, FLAGS = 0, 1, 6
+CPU_TIMES = slice(11, 15)
+"""Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+KERNEL_THREAD = 0x0020_0000
+"""PF_KTHREAD among the flags, of Linux's include/linux/sched.h."""
+
+
+class Stranger(TypedDict):
+    """A process that has nothing to do with the experiment."""
+
+    pid: int
+    name: str | None
+    """As the system knows it; None for one that cannot be seen from here."""
+    memory_bytes: int | None
+    """Held on the CUDA device; None on the CPU, and where the driver does not tell."""
+
+
+class Family:
+    """The processes of one experiment: this run, the others that wait for their turn, and what
+    they started, known by the run folder that a worker is started with; and the pages, supervisors
+    and commands of this installation, which nobody should be told to end."""
+
+    def __init__(self, experiment_id: str) -> None:
+        self._prefix = f"{experiment_id}.".encode()
+
+    def includes(self, pid: int) -> bool:
+        """Whether a process is one of these, or descends from one. Another experiment's training is
+        none of them, though a supervisor of ours may have started it: it does disturb."""
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            arguments = _arguments(pid)
+            if WORKER_MODULE in arguments:
+                return self._is_mine(arguments)
+            if _is_tool(pid, arguments):
+                return True
+            pid = _parent(pid)
+        return False
+
+    def _is_mine(self, arguments: list[bytes]) -> bool:
+        folders = [argument.rpartition(b"/")[2] for argument in arguments]
+        return any(folder.startswith(self._prefix) for folder in folders)
+
+
+def tools() -> list[int]:
+    """The pages, supervisors and commands of this installation, of whatever data folder."""
+    pids = [int(entry.name) for entry in PROC.glob("[0-9]*")]
+    return [pid for pid in pids if _is_tool(pid, _arguments(pid))]
+
+
+def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """CPU time of processes so far, with that of their children that have ended; of those that are
+    gone nothing."""
+    found = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
+    return {pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in found.items() if ticks}
+
+
+def busy_strangers(family: Family) -> list[Stranger]:
+    """Processes that run on a CPU at this moment and are none of the family's."""
+    return [
+        Stranger(pid=pid, name=process_name(pid), memory_bytes=None)
+        for pid in _running()
+        # The supervisor, which looks after runs four times a second, is no stranger either.
+        if pid != os.getppid() and not family.includes(pid)
+    ]
+
+
+def process_name(pid: int) -> str | None:
+    arguments = _arguments(pid)
+    if WORKER_MODULE in arguments:
+        return f"another training: {os.fsdecode(arguments[-1].rpartition(b'/')[2])}"
+    try:
+        return (PROC / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return None
+
+
+def _is_tool(pid: int, arguments: list[bytes]) -> bool:
+    is_module = any(pair in MODULES for pair in pairwise(arguments))
+    pages = [] if is_module else [one for one in arguments if one.endswith(DASHBOARD)]
+    if not is_module and not (pages and any(b"streamlit" in one for one in arguments)):
+        return False
+    try:
+        folder = os.readlink(os.fsencode(PROC / str(pid) / "cwd"))
+    except OSError:
+        return False
+    here = os.fsencode(PROJECT_ROOT)
+    paths = [os.path.normpath(os.path.join(folder, page)) for page in pages]
+    return folder == here if is_module else os.path.join(here, DASHBOARD) in paths
+
+
+def _arguments(pid: int) -> list[bytes]:
+    """What a process was started with; nothing for one that is gone or may not be seen."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
+
+
+def _running() -> Iterator[int]:
+    """Without the kernel's own threads, which work for somebody and cannot be ended."""
+    for entry in PROC.glob("[0-9]*"):
+        fields = _stat(int(entry.name))
+        if fields and fields[STATE] == "R" and not int(fields[FLAGS]) & KERNEL_THREAD:
+            yield int(entry.name)
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that is gone or has none."""
+    fields = _stat(pid)
+    return int(fields[PARENT]) if fields else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; empty for a process that is gone."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return []
+    # The command name, in parentheses, may itself hold spaces: count fields after it.
+    return text.rpartition(")")[2].split()

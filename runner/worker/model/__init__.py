@@ -1,0 +1,1 @@
+"""Models, what they minimize, and how their answers are scored."""

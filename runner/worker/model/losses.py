@@ -1,0 +1,163 @@
+"""What training minimizes: the model's own loss, criteria of `torch.nn`, or a weighted sum."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss
+
+from runner.errors import WorkloadError
+from runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from runner.worker.data.splits import IGNORE
+from runner.worker.model.workload import Workload
+
+Term = Callable[[Any, Tensor], Tensor]
+"""From a model's output and the labels of a batch to a loss without dimensions."""
+
+
+class Objective:
+    """The sum of weighted losses of a batch; each of them is a mean over the batch's targets.
+
+    Built when the workload's model is on its device. Raises `WorkloadError` for a criterion that
+    torch.nn does not have or that does not fit the labels.
+    """
+
+    def __init__(self, training: TrainingSpec, workload: Workload) -> None:
+        losses = training.loss_terms
+        self.names = tuple(loss.name for loss in losses)
+        """Names of the terms, in their order."""
+        self._weights = tuple(loss.weight for loss in losses)
+        self._terms = tuple(_make_term(loss, training, workload) for loss in losses)
+
+    def __call__(self, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The total, and where there are several terms, these before weighing, (terms,)."""
+        if len(self._terms) == 1:
+            # The usual case pays for no list; with the weight 1 the loss passes untouched.
+            loss = self._terms[0](output, labels)
+            return (loss if self._weights[0] == 1 else self._weights[0] * loss), None
+        terms = [term(output, labels) for term in self._terms]
+        weighed = [weight * term for weight, term in zip(self._weights, terms, strict=True)]
+        parts = torch.stack([term.detach().float() for term in terms])
+        return sum(weighed[1:], start=weighed[0]), parts
+
+
+def logits_of(output: Any) -> Tensor:
+    """What the model answered, whether its output is an object, a mapping or the tensor itself."""
+    logits: Tensor | None = output if isinstance(output, Tensor) else _entry(output, "logits")
+    if logits is None:
+        raise WorkloadError(
+            f"the model returned {type(output).__name__}; it must return a tensor of logits, or "
+            "an object or a dict with `logits`"
+        )
+    return logits
+
+
+def _entry(output: Any, name: str) -> Any:
+    value = getattr(output, name, None)
+    return output.get(name) if value is None and isinstance(output, Mapping) else value
+
+
+def _make_term(loss: Loss, training: TrainingSpec, workload: Workload) -> Term:
+    numbers = workload.data.train.labels.is_floating_point()
+    if loss.name == MODEL_LOSS:
+        example = "MSELoss" if numbers else "CrossEntropyLoss"
+
+        def own(output: Any, labels: Tensor) -> Tensor:
+            value = _entry(output, "loss")
+            if value is None:
+                raise WorkloadError(
+                    "the model returns no loss of its own (an entry `loss` of its output); name a "
+                    f"criterion of torch.nn instead, as in training.losses = ({example!r},)"
+                )
+            assert isinstance(value, Tensor)
+            return value
+
+        return own
+
+    criterion = make_criterion(loss, workload.model)
+    _try_out(criterion, loss, training, workload)
+    align = workload.align
+
+    def apply(output: Any, labels: Tensor) -> Tensor:
+        value: Tensor = criterion(*align(logits_of(output), labels))
+        return value
+
+    return apply
+
+
+def make_criterion(loss: Loss, model: nn.Module) -> nn.Module:
+    """The criterion on the model's device and in its precision, which its weights of classes, if
+    any, must share. Raises `WorkloadError` for one that torch.nn does not have, or not so."""
+    known = [name for name, kind in vars(nn).items() if _is_criterion(kind)]
+    if loss.name not in known:
+        near = difflib.get_close_matches(loss.name, known, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(known)}"
+        raise WorkloadError(
+            f"training.losses names {loss.name!r}, which is no criterion of torch.nn for logits "
+            f"and labels. {hint}"
+        )
+    options: dict[str, Any] = {
+        name: torch.tensor(value, dtype=torch.float32) if isinstance(value, tuple) else value
+        for name, value in loss.options.items()
+    }
+    if options.get("reduction", "mean") != "mean":
+        raise WorkloadError(
+            f"training.losses: {loss.name}:reduction={options['reduction']} cannot be used: every "
+            "loss must be the mean over its targets, so that micro-batches can be weighed"
+        )
+    try:
+        criterion: nn.Module = getattr(nn, loss.name)(**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise WorkloadError(
+            f"training.losses: {loss.options!r} do not fit torch.nn.{loss.name}: {error}"
+        ) from error
+    return criterion.to(*_place(model))
+
+
+def _place(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where the model computes, and what its logits are: float32, or double if its weights are."""
+    parameter = next(model.parameters(), torch.zeros(0))
+    return parameter.device, torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _is_criterion(kind: Any) -> bool:
+    """Whether it is a public class that compares one prediction with one target."""
+    if not (isinstance(kind, type) and issubclass(kind, _Loss)):
+        return False
+    return len(inspect.signature(kind.forward).parameters) == 3  # with `self`
+
+
+def _try_out(criterion: nn.Module, loss: Loss, training: TrainingSpec, workload: Workload) -> None:
+    """Raises `WorkloadError` unless the criterion takes logits and labels such as will come."""
+    data = workload.data
+    device, dtype = _place(workload.model)
+    if data.train.labels.is_floating_point():
+        labels = data.train.labels[:2].to(device, dtype)
+        logits = torch.zeros_like(labels)
+    else:
+        ignores = training.last_batch == "pad" or bool((data.train.labels == IGNORE).any())
+        num_classes = len(data.labels) or data.vocabulary_size or 2
+        # Another number of labels than of classes, or one would be broadcast against the other.
+        labels = torch.zeros(3 if num_classes == 2 else 2, dtype=torch.int64, device=device)
+        if ignores:
+            labels[-1] = IGNORE
+        logits = torch.zeros(len(labels), num_classes, device=device, dtype=dtype)
+    try_criterion(criterion, loss, logits, labels)
+
+
+def try_criterion(criterion: nn.Module, loss: Loss, logits: Tensor, labels: Tensor) -> None:
+    """Raises `WorkloadError` unless the criterion takes such logits and labels."""
+    try:
+        criterion(logits, labels)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        kind = "numbers" if labels.is_floating_point() else "whole-number labels"
+        if IGNORE in labels:
+            kind += f", some of them {IGNORE} for what does not count"
+        example = "MSELoss or SmoothL1Loss" if labels.is_floating_point() else "CrossEntropyLoss"
+        raise WorkloadError(
+            f"training.losses: torch.nn.{loss.name} cannot compare the model's answers with the "
+            f"labels, which are {kind}: {error}. {example} can"
+        ) from error

@@ -1,0 +1,85 @@
+"""How good a model's answers are, over all batches of a split, through torchmetrics."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torchmetrics
+from torch import Tensor
+from torchmetrics import classification, regression, text
+
+from runner.worker.data.splits import IGNORE
+from runner.worker.model.workload import Workload
+
+# Checking the arguments would make every update wait for the device.
+MICRO: dict[str, Any] = {"average": "micro", "validate_args": False}
+MACRO: dict[str, Any] = {"average": "macro", "validate_args": False}
+CONSTRUCTORS: dict[str, Callable[[int], torchmetrics.Metric]] = {
+    "accuracy": lambda num_classes: classification.MulticlassStatScores(num_classes, **MICRO),
+    "f1": lambda num_classes: classification.MulticlassF1Score(num_classes, **MACRO),
+    "precision": lambda num_classes: classification.MulticlassPrecision(num_classes, **MACRO),
+    "recall": lambda num_classes: classification.MulticlassRecall(num_classes, **MACRO),
+    "roc_auc": lambda num_classes: classification.MulticlassAUROC(num_classes, **MACRO),
+    "perplexity": lambda num_classes: text.Perplexity(),
+    "mse": lambda num_classes: regression.MeanSquaredError(),
+    "mae": lambda num_classes: regression.MeanAbsoluteError(),
+}
+
+
+class Scores:
+    """The metrics of a workload's task, of all answers since it was made.
+
+    `accuracy` is the share of right answers; `f1`, `precision` and `recall` are means over the
+    classes that occur or were predicted; `roc_auc` is the mean over the classes of each against
+    the rest, by the softmax of the logits, exact rather than binned.
+    """
+
+    def __init__(self, workload: Workload, device: torch.device) -> None:
+        self._names = workload.metrics
+        self._align = workload.align
+        self._device = device
+        self._metrics: dict[str, torchmetrics.Metric] = {}
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Takes a batch's answers into account; targets that are `IGNORE` do not count."""
+        answers, targets = self._align(logits, labels)
+        if not targets.is_floating_point():
+            kept = (targets != IGNORE).nonzero().squeeze(1)
+            answers, targets = answers[kept], targets[kept]
+        if len(targets) == 0:
+            return
+        if not self._metrics:
+            # Only the logits tell how many classes there are: models round vocabularies up.
+            num_classes = answers.shape[-1]
+            self._metrics = {
+                name: CONSTRUCTORS[name](num_classes).to(self._device) for name in self._names
+            }
+        answers = answers.float()
+        for name, metric in self._metrics.items():
+            match name:
+                case "roc_auc":
+                    metric.update(answers.softmax(-1), targets)
+                case "perplexity":
+                    metric.update(answers.unsqueeze(0), targets.unsqueeze(0))
+                case _:
+                    metric.update(answers, targets)
+
+    def compute(self) -> dict[str, float | None]:
+        """Value of each metric; None where it is undefined, as without any answer."""
+        return {
+            name: _value(name, self._metrics[name]) if self._metrics else None
+            for name in self._names
+        }
+
+
+def _value(name: str, metric: torchmetrics.Metric) -> float | None:
+    if name == "accuracy":
+        # Divided here, because torchmetrics would divide in single precision.
+        num_right, *_, num_targets = metric.compute().tolist()
+        return float(num_right / num_targets)
+    if name == "roc_auc":
+        assert isinstance(metric, classification.MulticlassAUROC)
+        targets = torch.cat(metric.target)
+        if len(torch.unique(targets)) < metric.num_classes:
+            return None
+    return float(metric.compute())

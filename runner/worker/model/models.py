@@ -1,0 +1,133 @@
+"""Models of transformers: built-in configurations with random weights, local folders, the hub."""
+
+import hashlib
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import ExperimentSpec
+from runner.worker.data.splits import tensor_bytes
+from runner.worker.data.tokenizing import hub_advice
+
+BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")
+BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
+    "builtin:bert-tiny": (
+        transformers.BertConfig,
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 512,
+        },
+    ),
+    "builtin:bert-base": (
+        transformers.BertConfig,
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        },
+    ),
+    "builtin:gpt2-tiny": (transformers.GPT2Config, {"n_embd": 128, "n_layer": 2, "n_head": 2}),
+    "builtin:vit-small": (
+        transformers.ViTConfig,
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "intermediate_size": 512,
+            "patch_size": 2,
+        },
+    ),
+}
+
+
+def make_model(
+    experiment: ExperimentSpec,
+    architecture: Any,
+    *,
+    settings: dict[str, Any],
+    shape: dict[str, Any],
+) -> nn.Module:
+    """The model on the CPU; weights that are not pretrained come from the seed.
+
+    `architecture` is one of transformers' Auto classes. `settings` go into any configuration,
+    `shape` into that of a built-in model only: pretrained ones have theirs.
+    """
+    torch.manual_seed(experiment.training.seed)
+    source = experiment.model.source
+    if experiment.model.is_builtin:
+        kind, size = BUILTIN_CONFIGURATIONS[source]
+        config = without_dropout(kind(**(size | shape | settings)), experiment)
+        model: nn.Module = architecture.from_config(config)
+        return model
+    try:
+        config = transformers.AutoConfig.from_pretrained(source, **settings)
+        model = architecture.from_pretrained(
+            source,
+            config=without_dropout(config, experiment),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+        )
+        return model
+    except Exception as error:
+        raise WorkloadError(f"model.source = {source!r}: {hub_advice(source, error)}") from error
+
+
+def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of a model that names one class for each sample."""
+    # Left open, transformers settles the problem's type in the first forward, and the changed
+    # configuration makes Dynamo compile the whole step a second time.
+    return {"num_labels": len(labels), "problem_type": "single_label_classification"}
+
+
+def text_shape(experiment: ExperimentSpec, tokenizer: Any) -> dict[str, Any]:
+    """Shape of a built-in model that reads the tokenizer's tokens."""
+    return {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": max(512, experiment.data.sequence_length),
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Hash of all parameters and buffers, in their order."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, relative: float, seed: int) -> None:
+    """Multiplies every weight by 1 + `relative` x a standard normal random number.
+
+    The numbers are drawn on the CPU, so they are the same on every device.
+    """
+    generator = torch.Generator().manual_seed(seed + 1)
+    for parameter in filter(torch.is_floating_point, model.parameters()):
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+        parameter.mul_((1 + relative * noise).to(parameter))
+
+
+def switch_off_dropout(model: nn.Module) -> None:
+    """Sets the probability of every dropout to 0 that torch's own modules hold."""
+    for module in model.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            module.dropout = 0.0
+
+
+def without_dropout(config: Any, experiment: ExperimentSpec) -> Any:
+    """Sets every dropout probability to 0 if the experiment trains without."""
+    if not experiment.has_dropout:
+        for name, value in config.to_dict().items():
+            if "drop" in name and isinstance(value, float):
+                setattr(config, name, 0.0)
+    return config

@@ -1,0 +1,96 @@
+"""What a task hands to the training loop: a model, samples, and how to judge its answers."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from runner.checks import task as task_check
+from runner.errors import InvalidSpec, WorkloadError
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.training import Metric
+from runner.worker.data.splits import IGNORE, Dataset
+
+Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
+may be `IGNORE`; for labels that are numbers, to two tensors of their shape."""
+CLASS_METRICS: tuple[Metric, ...] = ("accuracy", "f1", "precision", "recall", "roc_auc")
+"""Where each sample has one class."""
+TOKEN_METRICS: tuple[Metric, ...] = ("accuracy", "perplexity")
+"""Where each token has one of many classes."""
+NUMBER_METRICS: tuple[Metric, ...] = ("mse", "mae")
+"""Where labels are numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A model on the CPU and the samples it trains on."""
+
+    model: nn.Module
+    """Called with the entries of a batch as keyword arguments. Returns logits, or an object with
+    `logits` and, where the model knows its loss, `loss`."""
+    data: Dataset
+    metrics: tuple[Metric, ...]
+    """Names of the metrics of this task, beside the loss."""
+    align: Align
+    """Pairs what the model said with what was asked: shifts tokens, flattens positions."""
+
+
+def load_workload(experiment: ExperimentSpec) -> Workload:
+    """The workload of the experiment's task; raises `WorkloadError` for one that cannot be had.
+
+    Each task is a module of `runner.worker.tasks`: its function `load`, and in `TASK` what fits it.
+    """
+    task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
+    workload: Workload = task.load(experiment)
+    _check_targets(workload.data)
+    metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)
+    if metric not in known:
+        raise WorkloadError(
+            f"evaluation.metric = {metric!r}: the task {experiment.task!r} with these labels has "
+            f"{', '.join(known)}; choose one of them"
+        )
+    return workload
+
+
+def _check_targets(data: Dataset) -> None:
+    """A batch without targets has no loss, so every sample must have one."""
+    for name, split in data.splits.items():
+        empty = (split.num_targets == 0).nonzero()
+        if len(empty):
+            raise WorkloadError(
+                f"{len(empty)} of the {len(split)} {name} samples, the first at position "
+                f"{int(empty[0])}, have nothing to learn: a text needs two tokens, and a sample "
+                f"one label other than {IGNORE}. Take them out of the data"
+            )
+
+
+def check_sources(experiment: ExperimentSpec, task: Task) -> None:
+    """Raises `WorkloadError` for a source that the task cannot use."""
+    try:
+        task_check.check_sources(experiment, task)
+    except InvalidSpec as error:
+        raise WorkloadError(str(error)) from None
+
+
+def align_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For logits (..., classes) and labels (...) that belong together position by position."""
+    if logits.shape[:-1] != labels.shape or logits.shape[-1] < 2:
+        raise WorkloadError(
+            f"the model's logits have shape {tuple(logits.shape)}, but labels of shape "
+            f"{tuple(labels.shape)} need as many, each with a value for every class"
+        )
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+
+
+def align_numbers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For one number per label; a last dimension of 1 of the logits may be left over."""
+    answers = logits if logits.shape == labels.shape else logits.squeeze(-1)
+    if answers.shape != labels.shape:
+        raise WorkloadError(
+            f"the model's logits have shape {tuple(logits.shape)}, but labels of shape "
+            f"{tuple(labels.shape)} need one number each"
+        )
+    return answers, labels

@@ -1,0 +1,1 @@
+"""One optimizer step, and one forward pass."""

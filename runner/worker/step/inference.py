@@ -1,0 +1,103 @@
+"""A split's samples through the model, batch by batch, in their order."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from runner.specs.variants import Variant
+from runner.worker.compiler.compiling import make_compiler
+from runner.worker.data.splits import Split
+from runner.worker.model.losses import logits_of
+from runner.worker.step.stepping import MixedPrecision
+
+
+class Answer(NamedTuple):
+    """What the model says of one batch, fillers left out wherever they would count."""
+
+    output: Any
+    """What an objective takes, together with `labels`."""
+    labels: Tensor
+    logits: Tensor
+    """Of the samples that are no fillers."""
+    num_targets: int
+
+
+class Inference:
+    """The weights as they are, under the variant's compiled model or without a compiler.
+
+    Every batch has the size of the training's, so that one compilation serves all: the last one is
+    filled up with samples that do not count. Only for a model that computes its own loss from
+    labels which cannot say so, the last batch is smaller. The random state of training is not
+    touched: dropout is off and nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        precision: MixedPrecision,
+        variant: Variant,
+        batch_size: int,
+        *,
+        own_loss: bool,
+    ) -> None:
+        """`own_loss` says that the objective needs the loss that the model itself computes."""
+        self._model = model
+        self._precision = precision
+        self._batch_size = batch_size
+        self._own_loss = own_loss
+        self._replays_graphs = variant.captures_cuda_graphs
+
+        # A function of its own: the compiler keeps its code apart from that of training.
+        def answer(batch: dict[str, Tensor]) -> Any:
+            return model(**batch)
+
+        in_place = variant.scope == "blocks"
+        self._compiled: Callable[..., Any] = answer if in_place else make_compiler(variant)(answer)
+
+    @torch.no_grad()
+    def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
+        """One answer per batch. `split` is on the model's device."""
+        self._model.eval()
+        try:
+            for indices, num_real in self._batches(split):
+                batch = split.batch(indices, num_real)
+                output, logits = self._answer(batch, compiled)
+                logits, labels = logits[:num_real], batch["labels"]
+                if not self._own_loss:
+                    output, labels = logits, labels[:num_real]
+                targets = split.num_targets[indices[:num_real].cpu()]
+                yield Answer(output, labels, logits, int(targets.sum()))
+        finally:
+            self._model.train()
+
+    def _answer(self, batch: dict[str, Tensor], compiled: bool) -> tuple[Any, Tensor]:
+        if not compiled:
+            # Blocks that were compiled in place would otherwise run compiled here, too.
+            with torch.compiler.set_stance("force_eager"), self._precision.autocast():
+                output = self._model(**batch)
+            return output, logits_of(output)
+        output = self.forward(batch)
+        logits = logits_of(output)
+        return output, logits.clone() if self._replays_graphs else logits
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:
+        """What the variant's compiled model says of a batch, in the mode that the model is in.
+
+        A captured CUDA graph overwrites its outputs at the next replay.
+        """
+        if self._replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with self._precision.autocast():
+            return self._compiled(batch)
+
+    def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
+        size = self._batch_size
+        order = torch.arange(len(split), device=split.labels.device)
+        for indices in torch.split(order, size):
+            num_real = len(indices)
+            if num_real < size and (split.can_pad or not self._own_loss):
+                filler = indices[:1].expand(size - num_real)
+                indices = torch.cat([indices, filler])
+            yield indices, num_real

@@ -1,0 +1,121 @@
+"""Learning rates over the steps, by the names that torch and transformers give them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch.optim import lr_scheduler
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import TrainingSpec
+
+SMALLEST_RATE = 1e-30
+"""Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for
+every weight without a gradient. In float32 a step of this size changes nothing."""
+
+
+class LearningRate:
+    """The learning rate of every step, set without waiting for the device or recompiling.
+
+    The schedule moves a shadow optimizer with plain numbers, one group for each real optimizer.
+    Where it is not constant, the real ones hold their rates as tensors on the device, which are
+    filled with these numbers: compiled code reads them anew in each step, and nobody waits for the
+    device to learn what they are.
+    """
+
+    def __init__(
+        self,
+        training: TrainingSpec,
+        num_steps: int,
+        optimizers: Sequence[torch.optim.Optimizer],
+    ) -> None:
+        self._optimizers = optimizers
+        self._shadow = torch.optim.SGD(
+            [
+                {"params": [torch.zeros(1)], "lr": float(optimizer.param_groups[0]["lr"])}
+                for optimizer in optimizers
+            ]
+        )
+        self._by_step: lr_scheduler.LRScheduler | None = None
+        self._by_loss: lr_scheduler.ReduceLROnPlateau | None = None
+        if is_constant(training):
+            return
+        try:
+            if training.scheduler == "plateau":
+                self._by_loss = lr_scheduler.ReduceLROnPlateau(self._shadow, **_options(training))
+            else:
+                self._by_step = _make_schedule(self._shadow, training, num_steps)
+        except (TypeError, ValueError) as error:
+            raise WorkloadError(
+                f"training.scheduler_options = {training.scheduler_options!r} do not fit "
+                f"{training.scheduler!r}: {error}"
+            ) from error
+        self._apply()
+
+    @property
+    def current(self) -> float:
+        """The rate of the next step, of the first optimizer; all rates change in proportion."""
+        return float(self._shadow.param_groups[0]["lr"])
+
+    def step_done(self) -> None:
+        """Moves on to the rate of the next step."""
+        if self._by_step is not None:
+            # Torch warns unless the optimizer it knows of has stepped before its schedule does.
+            self._shadow.step()
+            self._by_step.step()
+            self._apply()
+
+    def evaluated(self, loss: float) -> None:
+        """Tells a plateau schedule the loss on held-out samples."""
+        if self._by_loss is not None:
+            self._by_loss.step(loss)
+            self._apply()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on from here."""
+        schedule = self._by_step or self._by_loss
+        return {
+            "shadow": self._shadow.state_dict(),
+            "schedule": None if schedule is None else schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._shadow.load_state_dict(state["shadow"])
+        schedule = self._by_step or self._by_loss
+        if schedule is not None:
+            schedule.load_state_dict(state["schedule"])
+            self._apply()
+
+    def _apply(self) -> None:
+        for optimizer, shadow in zip(self._optimizers, self._shadow.param_groups, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"].fill_(max(float(shadow["lr"]), SMALLEST_RATE))
+
+
+def is_constant(training: TrainingSpec) -> bool:
+    """Whether the learning rate never changes."""
+    return training.scheduler == "constant" and training.warmup_steps == 0
+
+
+def _make_schedule(
+    optimizer: torch.optim.Optimizer, training: TrainingSpec, num_steps: int
+) -> lr_scheduler.LRScheduler:
+    options = _options(training)
+    if training.scheduler == "step":
+        return lr_scheduler.StepLR(optimizer, **options)
+    if training.scheduler == "multistep":
+        return lr_scheduler.MultiStepLR(optimizer, **options)
+    is_warm_up_alone = training.scheduler == "constant"
+    schedule: lr_scheduler.LRScheduler = transformers.get_scheduler(
+        "constant_with_warmup" if is_warm_up_alone else training.scheduler,
+        optimizer,
+        num_warmup_steps=training.warmup_steps,
+        num_training_steps=num_steps,
+        scheduler_specific_kwargs=options,
+    )
+    return schedule
+
+
+def _options(training: TrainingSpec) -> dict[str, Any]:
+    return dict(training.scheduler_options)

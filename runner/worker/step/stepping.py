@@ -1,0 +1,190 @@
+"""What one optimizer step is: precision, loss, backward, clipping, optimizer."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import TrainingSpec
+from runner.specs.variants import Scope
+from runner.worker.callbacks import Hooks
+from runner.worker.compiler.compiling import Compile, leave_alone
+from runner.worker.data.batches import MicroBatch
+from runner.worker.model.losses import Objective
+
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class StepResult(NamedTuple):
+    """What a step leaves behind, still on the device."""
+
+    loss: Tensor
+    terms: Tensor | None
+    """The terms of the loss before weighing; None if there is only one."""
+    gradient_norm: Tensor | None
+    """None unless it is recorded."""
+
+
+Step = Callable[[Sequence[MicroBatch]], StepResult]
+"""Trains on the micro-batches of one optimizer step."""
+Terms = tuple[Tensor, Tensor | None]
+
+
+class MixedPrecision:
+    """Autocast as the specification asks for it, and loss scaling for fp16."""
+
+    def __init__(self, training: TrainingSpec, device: torch.device) -> None:
+        self._device_type = device.type
+        self._dtype = AUTOCAST_DTYPES.get(training.precision)
+        try:
+            self.scaler = torch.amp.GradScaler(
+                device.type,
+                enabled=training.precision == "fp16",
+                **cast(dict[str, Any], training.scaler_options),
+            )
+        except (TypeError, AssertionError) as error:
+            options = f"training.scaler_options = {training.scaler_options!r}"
+            raise WorkloadError(f"{options} do not fit torch.amp.GradScaler: {error}") from error
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward; nothing at all without mixed precision."""
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device_type, dtype=self._dtype)
+
+
+class StepMaker:
+    """Makes the step function of one run.
+
+    In scope `iteration` a step of one micro-batch is one function: forward, loss, backward,
+    optimizer, zero_grad. With accumulation, with a callback that wants to see the gradients, and in
+    scope `forward_backward`, the micro-batch (forward, loss, backward) and the update are two, so
+    that the code does not grow with the number of micro-batches, and a last, smaller window fits it
+    too. In scope `blocks` the model's blocks are compiled in place, and nothing is left to do here.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizers: Sequence[torch.optim.Optimizer],
+        precision: MixedPrecision,
+        training: TrainingSpec,
+        hooks: Hooks,
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._optimizers = optimizers
+        self._precision = precision
+        self._training = training
+        self._hooks = hooks
+
+    def make(self, scope: Scope, compile: Compile) -> Step:
+        """One whole optimizer step, of which `compile` is given what lies in the scope."""
+        forward: Callable[..., Any] = compile(self._model) if scope == "forward" else self._model
+        if scope in ("forward", "blocks"):
+            compile = leave_alone
+        in_two = self._training.gradient_accumulation > 1 or self._hooks.between_backward_and_update
+        if in_two or scope == "forward_backward":
+            return self._in_two(compile(self._backward(forward)), compile(self._update()))
+        whole = compile(self._iterate(forward))
+        return lambda batches: whole(batches[0].inputs)
+
+    # `iterate` repeats the lines of `backward` rather than calling it: Dynamo cannot go on inside
+    # a called function after the break at loss.backward(), and would split it once more.
+    def _iterate(self, forward: Callable[..., Any]) -> Callable[[dict[str, Tensor]], StepResult]:
+        precision, objective, update = self._precision, self._objective, self._update()
+        scaler = precision.scaler
+        scales_loss = scaler.is_enabled()
+
+        def iterate(batch: dict[str, Tensor]) -> StepResult:
+            with precision.autocast():
+                loss, terms = objective(forward(**batch), batch["labels"])
+            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
+            return StepResult(loss.detach(), terms, update())
+
+        return iterate
+
+    def _backward(self, forward: Callable[..., Any]) -> Callable[[MicroBatch], Terms]:
+        precision, objective = self._precision, self._objective
+        scaler = precision.scaler
+        scales_loss = scaler.is_enabled()
+
+        def backward(batch: MicroBatch) -> Terms:
+            with precision.autocast():
+                loss, terms = objective(forward(**batch.inputs), batch.inputs["labels"])
+                # The share is a tensor, because another plain number would compile once more.
+                loss = loss * batch.share
+            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
+            return loss.detach(), None if terms is None else terms * batch.share
+
+        return backward
+
+    def _in_two(
+        self, backward: Callable[[MicroBatch], Terms], update: Callable[[], Tensor | None]
+    ) -> Step:
+        hooks = self._hooks
+
+        def step(batches: Sequence[MicroBatch]) -> StepResult:
+            # Copies, because a captured CUDA graph overwrites its outputs at the next replay.
+            loss, terms = backward(batches[0])
+            loss, terms = loss.clone(), None if terms is None else terms.clone()
+            for batch in batches[1:]:
+                more_loss, more_terms = backward(batch)
+                loss += more_loss
+                if terms is not None and more_terms is not None:
+                    terms += more_terms
+            hooks.call("after_backward")
+            norm = update()
+            hooks.call("after_optimizer_step")
+            return StepResult(loss, terms, norm)
+
+        return step
+
+    def _update(self) -> Callable[[], Tensor | None]:
+        """Clips, steps the optimizers, clears the gradients; gives their norm before clipping."""
+        optimizers, scaler = self._optimizers, self._precision.scaler
+        scales_loss = scaler.is_enabled()
+        clip = self._clip()
+
+        def update() -> Tensor | None:
+            if scales_loss and clip is not None:
+                for optimizer in optimizers:
+                    scaler.unscale_(optimizer)
+            norm = None if clip is None else clip()
+            for optimizer in optimizers:
+                if scales_loss:
+                    scaler.step(optimizer)
+                else:
+                    optimizer.step()
+            if scales_loss:
+                scaler.update()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            return norm
+
+        return update
+
+    def _clip(self) -> Callable[[], Tensor | None] | None:
+        """Clips by norm and by value; gives the norm before, where it is wanted. None for nothing
+        to do."""
+        training, parameters = self._training, list(self._model.parameters())
+        wants_norm = training.clip_norm is not None or training.record_gradient_norm
+        if not wants_norm and training.clip_value is None:
+            return None
+
+        def clip() -> Tensor | None:
+            norm = None
+            if training.clip_norm is not None:
+                norm = clip_grad_norm_(parameters, training.clip_norm)
+            elif wants_norm:
+                norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if training.clip_value is not None:
+                clip_grad_value_(parameters, training.clip_value)
+            return norm
+
+        return clip

@@ -1,0 +1,1 @@
+"""The loops of the scenarios that train or time: blocks of steps, turn by turn."""

@@ -1,0 +1,254 @@
+"""The training loop: one block of steps a turn, everything measured and written down."""
+
+from typing import Any, Literal
+
+import torch
+
+from runner.errors import WorkloadError
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import RunSpec
+from runner.specs.training import MODEL_LOSS, SplitName
+from runner.supervision.turns import Turn
+from runner.worker.builtin_callbacks.checkpoints import (
+    Checkpointed,
+    latest_checkpoint,
+    load_checkpoint,
+)
+from runner.worker.builtin_callbacks.setup import CallbackSetup
+from runner.worker.callbacks import Hooks, TrainingState
+from runner.worker.compiler.compiling import CompileObserver, compile_blocks, make_compiler
+from runner.worker.data.batches import EpochBatches, FixedBatches, Windows
+from runner.worker.data.splits import Split
+from runner.worker.device.measuring import PeakMemory, make_clock
+from runner.worker.device.monitor import DeviceMonitor
+from runner.worker.event_log import EventLog
+from runner.worker.model.losses import Objective
+from runner.worker.model.workload import Workload
+from runner.worker.step.inference import Inference
+from runner.worker.step.optimizers import make_optimizers
+from runner.worker.step.schedules import LearningRate
+from runner.worker.step.stepping import MixedPrecision, StepMaker
+from runner.worker.training.evaluation import evaluate
+from runner.worker.training.plan import Block, plan_blocks
+from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.turn_source import TurnSource
+
+
+class Trainer:
+    """Trains one model on one data set under one backend.
+
+    Losses and gradient norms stay on the device until their block is over, so nothing waits for
+    the device inside a block.
+    """
+
+    def __init__(
+        self, spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
+    ) -> None:
+        """The workload's model is on the device already."""
+        self._experiment = experiment = spec.experiment
+        self._variant = spec.variant
+        self._workload = workload
+        self._run = run
+        self._device = device
+        self._log = log
+        model = workload.model.train()
+        self._splits = _splits_in_use(spec, workload, device)
+        self._observer = CompileObserver(log)
+        self._clock = make_clock(device)
+        self._memory = PeakMemory(device)
+        self._monitor = DeviceMonitor(spec.experiment_id, device, log)
+        training = experiment.training
+        precision = MixedPrecision(training, device)
+        self._objective = Objective(training, workload)
+        optimizers = make_optimizers(training, model, device)
+        self._rate = LearningRate(training, experiment.num_steps, optimizers)
+        self._state = TrainingState(model=model, optimizers=optimizers)
+        self._inference = Inference(
+            model,
+            precision,
+            spec.variant,
+            training.batch_size,
+            own_loss=MODEL_LOSS in self._objective.names,
+        )
+        setup = CallbackSetup(spec, run, log, precision.scaler, self._inference, self._splits)
+        self._hooks = Hooks(setup.callbacks, self._state)
+        self._checkpointed = Checkpointed(
+            model=model,
+            optimizers=optimizers,
+            rate=self._rate,
+            scaler=precision.scaler,
+            hooks=self._hooks,
+            device=device,
+        )
+        if setup.checkpoints is not None:
+            setup.checkpoints.save_from(self._checkpointed)
+        self._recorder = BlockRecorder(log, self._objective.names, self._state)
+        if spec.variant.scope == "blocks":
+            compile_blocks(model, spec.variant)
+        self._windows: Windows | None = None
+        if experiment.scenario == "speed":
+            self._windows = FixedBatches(self._splits["train"], experiment)
+        maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
+        self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
+
+    def train(self, turns: TurnSource) -> bool:
+        """Trains to the end of the plan, or of training by its own rules (True), or until somebody
+        asks to stop (False). Goes on from the latest checkpoint if there is one."""
+        # From here on every run of an experiment draws the same random numbers.
+        torch.manual_seed(self._experiment.training.seed)
+        self._hooks.call("train_begin")
+        self._resume()
+        for block in plan_blocks(self._experiment, self._state.step):
+            turn = turns.wait()
+            if turn is None or not self._take_turn(block, turn, turns):
+                return False
+            if turn.last is not None:
+                self._state.stop(turn.last)
+            is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
+            if is_over:
+                self._end()
+            turns.done(finished=is_over)
+            if is_over:
+                return True
+        # Nothing was left to train: the run was interrupted behind its last step.
+        if turns.wait() is None:
+            return False
+        self._end()
+        turns.done(finished=True)
+        return True
+
+    def _resume(self) -> None:
+        found = latest_checkpoint(self._run)
+        if found is None:
+            return
+        step, file = found
+        self._checkpointed.load_state_dict(load_checkpoint(file))
+        self._state.step = self._observer.step = step
+        self._log.append(
+            "resumed",
+            step=step,
+            file=str(file.relative_to(self._run.path)),
+            attempt=self._run.attempt,
+        )
+        self._log.flush(durable=True)
+
+    def _take_turn(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        """A block and what follows it; False if it was left early because somebody asked to."""
+        self._state.epoch = block.epoch
+        if block.window == 0:
+            self._hooks.call("epoch_begin")
+        if not self._train_block(block, turn, turns):
+            return False
+        stops = self._state.stop_reason is not None
+        if block.ends_epoch and not stops:
+            self._hooks.call("epoch_end")
+        if block.evaluate or (stops and self._experiment.evaluates != "never"):
+            self._evaluate()
+        self._hooks.call("block_end")
+        self._recorder.write_values()
+        return True
+
+    def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
+        steps, state, hooks = Steps(), self._state, self._hooks
+        batches = self._batches_of(block.epoch)
+        replays_graphs = self._variant.captures_cuda_graphs
+        self._memory.reset()
+        self._monitor.begin()
+        self._clock.start()
+        for window in range(block.window, block.window + block.num_steps):
+            if turns.stop_requested or state.stop_reason:
+                break
+            if replays_graphs:
+                # Tells the compiler that the last step's results may be overwritten.
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+            hooks.call("batch_begin")
+            result = self._step(batches.window(window))
+            steps.add(result, self._rate.current, copy=replays_graphs)
+            self._rate.step_done()
+            state.loss = steps.losses[-1]
+            hooks.call("batch_end")
+            self._clock.mark()
+            steps.compiled.append(self._observer.compiled_since_last_asked())
+            state.step += 1
+            self._observer.step = state.step
+        cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+        self._monitor.end(round=turn.round, first_step=block.first_step)
+        self._recorder.write(block, turn, steps, cost)
+        self._observer.report()
+        self._log.flush()
+        return len(steps) == block.num_steps or state.stop_reason is not None
+
+    def _batches_of(self, epoch: int) -> Windows:
+        if self._windows is None or self._windows.epoch != epoch:
+            # Lets go of the last epoch's samples before there are others.
+            self._windows = None
+            training = self._experiment.training
+            is_compiled = self._variant.backend is not None
+            self._windows = EpochBatches(
+                self._splits["train"],
+                training,
+                epoch,
+                symbolic_size=is_compiled and training.last_batch == "dynamic",
+            )
+        return self._windows
+
+    def _evaluate(self) -> None:
+        """Every split asked for, without a compiler and under the run's own."""
+        evaluation, state = self._experiment.evaluation, self._state
+        self._enter("evaluating")
+        self._hooks.call("evaluation_begin")
+        forms = (False, True) if evaluation.compiled and self._variant.backend else (False,)
+        for name in evaluation.splits:
+            for compiled in forms:
+                result = self._evaluate_split(name, compiled=compiled)
+                if name == evaluation.splits[0] and not compiled:
+                    state.scores = {"loss": result["loss"], **result["metrics"]}
+                    state.scores_step = state.step
+                    self._rate.evaluated(result["loss"])
+        self._hooks.call("evaluation_end")
+        self._enter("training")
+
+    def _evaluate_split(self, name: SplitName, *, compiled: bool) -> dict[str, Any]:
+        result = evaluate(
+            self._inference,
+            self._workload,
+            self._objective,
+            name,
+            self._splits[name],
+            compiled=compiled,
+        )
+        self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **result)
+        return result
+
+    def _enter(self, phase: Literal["evaluating", "training"]) -> None:
+        """What is compiled in between belongs to the phase that ends."""
+        self._observer.report()
+        self._observer.compiled_since_last_asked()
+        self._observer.phase = phase
+        self._log.append("phase", phase=phase)
+        self._log.flush(durable=True)
+
+    def _end(self) -> None:
+        state = self._state
+        if state.stop_reason is not None:
+            self._log.append("stopped", step=state.step, reason=state.stop_reason)
+        self._enter("evaluating")
+        self._hooks.call("train_end")
+        self._recorder.write_values()
+        self._enter("training")
+
+
+def _splits_in_use(
+    spec: RunSpec, workload: Workload, device: torch.device
+) -> dict[SplitName, Split]:
+    """The splits that the run trains on, evaluates or predicts, on the device."""
+    evaluation, data = spec.experiment.evaluation, workload.data
+    asked = {"train", *evaluation.predictions}
+    if spec.experiment.evaluates != "never":
+        asked |= set(evaluation.splits)
+    if spec.experiment.training.last_batch == "pad" and not data.train.can_pad:
+        raise WorkloadError(
+            "training.last_batch = 'pad': labels that are numbers have no value for samples that "
+            "do not count; choose 'drop' or 'dynamic'"
+        )
+    return {name: split.to(device) for name, split in data.splits.items() if name in asked}

@@ -1,0 +1,174 @@
+"""What compile caches save: cold processes against warm ones on the caches that they left.
+
+Each repeat of the scenario `cache` pairs a process that began with empty caches with one that began
+with the caches it left behind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from runner.folders.run_dir import RunState
+from storage.comparison.evidence import Evidence, load_evidence, number
+from storage.index.store import Store
+from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.speedups import BreakEven, Ratio, break_even, paired_ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColdWarm:
+    """Compile latencies of one backend, over the repeats of which both processes are known."""
+
+    backend: str
+    """The backend as the experiment names it."""
+    cold_seconds: tuple[float, ...]
+    warm_seconds: tuple[float, ...]
+    gains: tuple[float, ...] = ()
+    """Seconds that a steady step of each repeat's processes saves against the baseline's; empty
+    where a process has no steady step."""
+    step_seconds: float | None = None
+    """Median over the repeats of what a steady step takes."""
+    steps_per_epoch: int | None = None
+
+    @property
+    def cold_median(self) -> float:
+        return float(np.median(self.cold_seconds))
+
+    @property
+    def warm_median(self) -> float:
+        return float(np.median(self.warm_seconds))
+
+    @property
+    def time_saved(self) -> float | None:
+        """1 - sum(warm) / sum(cold), over the repeats; what `cachebench.py` calls a speedup."""
+        total = sum(self.cold_seconds)
+        return 1 - sum(self.warm_seconds) / total if total else None
+
+    @property
+    def cold_break_even(self) -> BreakEven | None:
+        """None without steady steps to compare."""
+        return self._break_even(self.cold_median)
+
+    @property
+    def warm_break_even(self) -> BreakEven | None:
+        """The same for a process that finds the caches filled."""
+        return self._break_even(self.warm_median)
+
+    def _break_even(self, compile_seconds: float) -> BreakEven | None:
+        if self.step_seconds is None:
+            return None
+        return break_even(compile_seconds, self.gains, self.step_seconds, self.steps_per_epoch)
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Cold over warm, paired by repeat; None if a warm process did not compile at all."""
+        if min(self.warm_seconds) <= 0:
+            return None
+        return paired_ratio(self.cold_seconds, self.warm_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLatency:
+    """A process that has ended, and of which no compile latency can be told."""
+
+    label: str
+    compiled: bool
+    """Whether it compiled at all; if so, no later step tells what one takes without compiling."""
+
+
+def without_latency(store: Store, experiment_id: str) -> list[NoLatency]:
+    """Cold and warm processes that finished and tell no latency; raises `NotInStore`."""
+    spec, found = load_evidence(store, experiment_id)
+    labels = {one.label for _text, *pair in spec.cold_and_warm for one in pair}
+    return [
+        NoLatency(label=run.label, compiled=run.has_compiled)
+        for run in found
+        if run.label in labels and run.state is RunState.FINISHED and run.compile_seconds is None
+    ]
+
+
+def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
+    """Latencies by backend, in the order of the experiment; raises `NotInStore`.
+
+    A repeat of which one process has no compile latency (yet) is left out, and so is a backend
+    without a repeat that is complete.
+    """
+    spec, found = load_evidence(store, experiment_id)
+    runs = {run.label: run for run in found}
+    seconds = {run.label: run.compile_seconds for run in found}
+    known = pd.DataFrame(
+        [
+            {
+                "backend": text,
+                "cold": seconds.get(cold.label),
+                "warm": seconds.get(warm.label),
+                "step": _step_seconds([runs.get(cold.label), runs.get(warm.label)]),
+            }
+            for text, cold, warm in spec.cold_and_warm
+        ],
+        columns=["backend", "cold", "warm", "step"],
+    ).dropna(subset=["cold", "warm"])
+    baseline = _step_seconds([runs.get("baseline")])
+    return [
+        ColdWarm(
+            backend=str(backend),
+            cold_seconds=tuple(map(float, mine["cold"])),
+            warm_seconds=tuple(map(float, mine["warm"])),
+            gains=() if baseline is None else tuple(baseline - mine["step"].dropna().astype(float)),
+            step_seconds=number(mine["step"].astype(float).median()),
+            steps_per_epoch=spec.steps_per_epoch,
+        )
+        for backend, mine in known.groupby("backend", sort=False)
+    ]
+
+
+def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
+    """Mean of what a steady step took in each process; None if one of them has none."""
+    found = [None if process is None else process.step_seconds for process in processes]
+    known = [seconds for seconds in found if seconds is not None]
+    return float(np.mean(known)) if len(known) == len(found) else None
+
+
+def summary(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:
+    """A line per backend, for the terminal, and one for what says nothing."""
+    seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
+    lines = [
+        f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
+        f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
+        f"repeats: {len(one.cold_seconds)}; break-even cold: {_steps(one.cold_break_even)}, "
+        f"warm: {_steps(one.warm_break_even)}"
+        for one in found
+    ]
+    return "\n".join([*lines, *why_silent(silent)])
+
+
+def why_silent(silent: Sequence[NoLatency]) -> list[str]:
+    """Sentences on the processes that tell no latency, for the terminal and for pages."""
+    blind = [one.label for one in silent if one.compiled]
+    idle = [one.label for one in silent if not one.compiled]
+    told = []
+    if blind:
+        told.append(
+            f"{_these(blind)} finished, but no step came after the turns that compiled, so nothing "
+            "tells what a step takes without compiling: ask for more steps (cache.steps) or for "
+            "shorter turns (block_steps)."
+        )
+    if idle:
+        told.append(f"{_these(idle)} finished without having compiled anything.")
+    return told
+
+
+def _these(labels: Sequence[str]) -> str:
+    return f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
+
+
+def _steps(found: BreakEven | None) -> str:
+    """`32 steps`, `never`, `unsure (32 steps by the median)`, or a dash."""
+    if found is None:
+        return DASH
+    written = f"{METRICS['break_even_steps'].format(found.steps)} steps"
+    if found.never:
+        written = "never"
+    return f"unsure ({written} by the median)" if found.verdict == "unsure" else written

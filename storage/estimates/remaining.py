@@ -1,0 +1,181 @@
+"""How long an experiment still takes, by what it has measured and what earlier ones took.
+
+Its runs take turns, so their times add up: steps to come, evaluations to come, and compiling to
+come, for training and for evaluation. What a run has not measured yet is taken from an earlier
+experiment with the same model on the same machine; without one, from the other runs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+
+from runner.specs.experiment import ExperimentSpec
+from storage.estimates.costs import Costs, RunCosts, num_differences
+
+FORWARD_SHARE = 0.35
+"""Of a training step, that a forward pass of as many samples takes."""
+EVALUATION_COMPILE_SHARE = 0.2
+"""Of compiling a training step, that compiling the forward pass of evaluation takes."""
+LEFT_WHEN_OVERDUE = 0.1
+"""Of what compiling was expected to take, that is left once it has taken longer than that."""
+
+
+def expected_seconds(spec: ExperimentSpec, earlier: Sequence[Costs]) -> float | None:
+    """How long an experiment takes that has not begun; None without an earlier one."""
+    runs = tuple(RunCosts(label=one.label, role=one.role) for one in spec.variants)
+    return remaining_seconds(Costs(name=spec.name, spec=spec, runs=runs), earlier, now=0.0)
+
+
+def remaining_seconds(
+    costs: Costs,
+    earlier: Sequence[Costs],
+    now: float,
+    compiling: Mapping[str, float] | None = None,
+) -> float | None:
+    """Wall time that is still to come; None while nothing tells how long a step takes, or what
+    compiling ahead takes, which may be most of it.
+
+    `now` is in seconds since the epoch; `compiling` has, by label, for how many seconds a run has
+    had the turn, in which it compiles if it has to. In the scenario `speed` it is the most that it
+    can take.
+    """
+    left = _setup_left(costs, earlier, now)
+    overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
+    for run in costs.runs:
+        if run.is_active:
+            work = _Work(costs, earlier, run).left((compiling or {}).get(run.label, 0.0))
+            if work is None:
+                return None
+            left += overhead * work
+    if any(run.is_active for run in costs.runs):
+        left += _first(one.closing_seconds for one in earlier) or 0.0
+    return left
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
+    """Until all have set up: processes start side by side, or each when its time comes."""
+    waiting = [run for run in costs.runs if run.is_active and run.first_turn is None]
+    setup = _first(one.setup_seconds for one in (costs, *earlier)) or 0.0
+    if not costs.spec.races:
+        return len(waiting) * setup
+    if costs.racing_since is not None:
+        return 0.0
+    starts = [run.started for run in costs.runs if run.started is not None]
+    return max(0.0, setup - (now - min(starts) if starts else 0.0))
+
+
+class _Work:
+    """What one run has still to do, each part by the best that is known of it."""
+
+    def __init__(self, costs: Costs, earlier: Sequence[Costs], run: RunCosts) -> None:
+        self._costs = costs
+        self._spec = costs.spec
+        self._earlier = earlier
+        self._run = run
+        self._effort = costs.efforts[run.label]
+
+    def left(self, compiling_for: float) -> float | None:
+        """Seconds; None while nothing tells how long a step takes, or the compiling ahead."""
+        step = self._step_seconds()
+        if step is None or self._compiling_is_unknown:
+            return None
+        steps = max(0, self._spec.num_steps - self._run.steps) * step
+        compiling = [part for part in self._compiling() if part > 0]
+        if compiling and compiling_for:
+            compiling[0] = max(compiling[0] - compiling_for, LEFT_WHEN_OVERDUE * compiling[0])
+        return steps + sum(compiling) + self._evaluations(step)
+
+    def _step_seconds(self) -> float | None:
+        """By its steady steps; by those of its name in an experiment of the same work, or of which
+        it is known how many times longer steps take here; by its first steps, which are slow; by
+        whatever else is known."""
+        if self._run.step_seconds is not None:
+            return self._run.step_seconds
+        of_its_name = [
+            (found.step_seconds, self._pace(one))
+            for one in self._earlier
+            if (found := one.of(self._run.label)) and found.step_seconds is not None
+        ]
+        sure = (step * pace for step, pace in of_its_name if pace is not None)
+        likely = (step for step, _ in of_its_name)
+        others = (run.step_seconds or run.first_step_seconds
+                  for one in (self._costs, *self._earlier) for run in one.runs)  # fmt: skip
+        return _first([*sure, self._run.first_step_seconds, *likely, *others])
+
+    def _pace(self, earlier: Costs) -> float | None:
+        """How many times longer a step takes here than in an earlier experiment, by the runs that
+        both timed; without one, 1 for the same work, else None."""
+        ratios = [
+            run.step_seconds / other.step_seconds
+            for run in self._costs.runs
+            if run.step_seconds and (other := earlier.of(run.label)) and other.step_seconds
+        ]
+        if ratios:
+            return median(ratios)
+        return None if num_differences(earlier.spec, self._spec) else 1.0
+
+    @property
+    def _compiling_is_unknown(self) -> bool:
+        return bool(self._effort) and not self._run.steps and self._training_compile is None
+
+    @property
+    def _training_compile(self) -> float | None:
+        return self._likely(lambda run: run.compile_seconds)
+
+    def _compiling(self) -> Iterator[float]:
+        """For training, then for evaluation."""
+        if not self._effort:
+            return
+        training = self._training_compile or 0.0
+        if not self._run.steps:
+            yield training
+        if self._compiled_evaluations_left and not self._run.compiled_evaluations:
+            # How busy the machine is changes both alike, so the one tells of the other.
+            share = self._likely(lambda run: run.evaluation_compile_share)
+            yield (EVALUATION_COMPILE_SHARE if share is None else share) * training
+
+    def _likely(self, part: Callable[[RunCosts], float | None]) -> float | None:
+        """What compiling takes: by this run, by an earlier one of its name, by others that compile
+        as much, of this experiment and then of earlier ones, and by those that compile more."""
+        same = (self._run, *(one.of(self._run.label) for one in self._earlier))
+        others = [(one.efforts[run.label], run) for one in (self._costs, *self._earlier)
+                  for run in one.runs]  # fmt: skip
+        alike = (run for effort, run in others if effort == self._effort)
+        more = (run for effort, run in others if effort > self._effort)
+        return _first(part(run) for run in (*same, *alike, *more) if run is not None)
+
+    @property
+    def _compiled_evaluations_left(self) -> int:
+        if not self._spec.evaluation.compiled or self._run.role != "backend":
+            return 0
+        return max(0, self._spec.num_evaluations - self._run.compiled_evaluations)
+
+    def _evaluations(self, step: float) -> float:
+        left = max(0, self._spec.num_evaluations - self._run.evaluations)
+        plain = self._evaluation_seconds(step)
+        compiled = self._run.compiled_evaluation_seconds or plain
+        return left * plain + self._compiled_evaluations_left * compiled
+
+    def _evaluation_seconds(self, step: float) -> float:
+        """Without a compiler: the same work in every run, and as many samples in an earlier one."""
+        own = (self._run, *self._costs.runs)
+        known = next((run.evaluation_seconds for run in own if run.evaluation_seconds), None)
+        if known is not None:
+            return known
+        samples = _num_evaluated(self._spec)
+        for one in self._earlier:
+            found = [run.evaluation_seconds for run in one.runs if run.evaluation_seconds]
+            if found and _num_evaluated(one.spec):
+                return median(found) * samples / _num_evaluated(one.spec) * (self._pace(one) or 1.0)
+        per_step = self._spec.training.batch_size * self._spec.batches_per_step
+        return FORWARD_SHARE * step * samples / per_step
+
+
+def _num_evaluated(spec: ExperimentSpec) -> int:
+    """Samples of one evaluation, over all its splits."""
+    sizes = {"train": spec.data.num_train_samples, "validation": spec.data.num_eval_samples,
+             "test": spec.data.num_test_samples or spec.data.num_eval_samples}  # fmt: skip
+    return sum(sizes[split] for split in spec.evaluation.splits)

@@ -1,0 +1,1 @@
+"""DuckDB as an index of the run folders, which it can be rebuilt from."""

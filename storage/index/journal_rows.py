@@ -1,0 +1,148 @@
+"""Reads journal lines into rows, and believes of them what can be.
+
+A journal may come from anywhere. A line that is no JSON becomes a row of NULLs, a field of another
+type than its column NULL, and so does a number that no run could have counted or a time that no
+calendar holds: further on, arithmetic on every row is safe.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from runner.folders.run_dir import MAX_TIME
+from runner.texts import printable
+from storage.index.folders import Look
+
+EVENT_TABLES = {
+    "phase": "phases",
+    "environment": "environments",
+    "workload": "workloads",
+    "compile_started": "compile_starts",
+    "compile_ended": "compile_ends",
+    "compile_metrics": "compile_metrics",
+    "compile_cache": "compile_caches",
+    "graph_break": "graph_breaks",
+    "step": "steps",
+    "block": "blocks",
+    "device": "device_samples",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+    "resumed": "resumptions",
+    "gradient_statistics": "gradient_statistics",
+    "prediction": "predictions",
+    "value": "own_values",
+    "stopped": "stops",
+    "source": "sources",
+    "accuracy": "accuracy_tensors",
+    "accuracy_status": "accuracy_statuses",
+    "error": "errors",
+}
+"""Kind of event to its table, whose columns name the fields to read."""
+
+JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY"}
+"""Fields that are kept as JSON, and what they must be."""
+MAX_COUNT = 2**53
+"""Largest whole number that is believed: sums and differences of such stay within 64 bits."""
+MAX_CHARACTERS = 100_000
+"""Of a text, such as a traceback: pages show it whole."""
+
+Cursor = duckdb.DuckDBPyConnection
+Columns = dict[str, tuple[str, bool]]
+"""Name to type and whether a value is required."""
+
+
+def event_columns(cursor: Cursor) -> dict[str, Columns]:
+    """The columns of each table of events."""
+    tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
+    query = (
+        "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
+        "WHERE table_name IN (SELECT unnest(?)) AND column_name <> 'run_id'"
+    )
+    for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
+        tables[table][name] = (kind, required)
+    return tables
+
+
+def reader(columns: Columns) -> str:
+    """SQL that reads journal files, given as its parameter, as a table with these columns.
+
+    The texts "NaN", "Infinity" and "-Infinity" become numbers in a number column.
+    """
+    types = {"kind": "VARCHAR"} | {name: kind for name, (kind, _) in columns.items()}
+    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
+    fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, kind in types.items())
+    return (
+        f"(SELECT {fields}, parse_filename(filename, true) AS run_id FROM "
+        f"read_ndjson(?, columns={{{listed}}}, ignore_errors=true, filename=true))"
+    )
+
+
+def _believed(name: str, kind: str) -> str:
+    if name == "time":
+        return f"CASE WHEN {name} >= 0 AND {name} < {MAX_TIME} THEN {name} END"
+    if kind == "BIGINT":
+        return f"CASE WHEN {name} BETWEEN {-MAX_COUNT} AND {MAX_COUNT} THEN {name} END"
+    if kind == "VARCHAR":
+        return f"left({name}, {MAX_CHARACTERS})"
+    if kind == "JSON":
+        return f"CASE WHEN json_type({name}) = '{JSON_SHAPES[name]}' THEN {name} END"
+    return name
+
+
+@contextmanager
+def journal_files(slices: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """Files that hold just these lines, each named after its run."""
+    with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        files = [Path(folder, f"{run_id}.ndjson") for run_id in slices]
+        for file, lines in zip(files, slices.values(), strict=True):
+            file.write_bytes(lines)
+        yield [str(file) for file in files]
+
+
+def drop_torn_lines(seen: Look) -> None:
+    """Takes lines out of what was seen that do not end as events do. Such a one is no event, and
+    DuckDB may take the line that follows it for its rest."""
+    for run_id, lines in seen.slices.items():
+        if lines.count(b"}\n") != lines.count(b"\n"):
+            seen.slices[run_id] = _objects(lines)
+
+
+def mend_slices(cursor: Cursor, seen: Look) -> bool:
+    """Takes lines out of what was seen that the database cannot read, even as rows of NULLs.
+
+    DuckDB gives up on an object that is broken in two lines. Returns whether there were any.
+    """
+    damaged = [run for run, lines in seen.slices.items() if not _is_read(cursor, run, lines)]
+    for run_id in damaged:
+        seen.slices[run_id] = _objects(seen.slices[run_id])
+        if not _is_read(cursor, run_id, seen.slices[run_id]):
+            folder = seen.progress[run_id].folder
+            seen.unreadable[printable(folder)] = "the database cannot read its events.jsonl"
+            del seen.slices[run_id]
+    return bool(damaged)
+
+
+def _objects(lines: bytes) -> bytes:
+    return b"".join(row for row in lines.splitlines(keepends=True) if _is_object(row))
+
+
+def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:
+    columns = {name: column for table in event_columns(cursor).values()
+               for name, column in table.items()}  # fmt: skip
+    with journal_files({run_id: lines}) as names:
+        try:
+            cursor.execute(f"SELECT count(COLUMNS(*)) FROM {reader(columns)}", [names]).fetchall()
+        except duckdb.Error:
+            return False
+    return True
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,237 @@
+-- The index over all run folders. Its content is a function of the folders: nothing here is kept
+-- only here, so a change of this file simply has the database rebuilt.
+
+CREATE TABLE meta (schema VARCHAR NOT NULL);
+
+-- What spec.json says; it is written once and so read once.
+CREATE TABLE runs (
+    run_id VARCHAR NOT NULL,
+    experiment_id VARCHAR NOT NULL,
+    position INTEGER NOT NULL,          -- place among the experiment's variants, baseline 0
+    label VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,              -- baseline, control or backend
+    backend VARCHAR,
+    origin VARCHAR NOT NULL,            -- local or example
+    num_steps BIGINT NOT NULL,
+    spec VARCHAR NOT NULL               -- the RunSpec as JSON
+);
+
+-- Numbers the writes to table progress, also across a rebuild.
+CREATE SEQUENCE revisions;
+
+-- What changes while a run goes on. Times are seconds since the epoch.
+CREATE TABLE progress (
+    run_id VARCHAR NOT NULL,
+    folder VARCHAR NOT NULL,
+    state VARCHAR NOT NULL,
+    reason VARCHAR,
+    claimed DOUBLE,
+    ended DOUBLE,
+    exit_stamp BIGINT,                  -- when exit.json was written, if there is one, in ns
+    journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
+    revision BIGINT NOT NULL DEFAULT nextval('revisions')
+);
+
+CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
+
+-- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
+-- are missing is no such event and is left out. What a resumption takes back is deleted
+-- (storage/index/resumption.py).
+CREATE TABLE phases (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    phase VARCHAR NOT NULL
+);
+
+CREATE TABLE environments (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_name VARCHAR,
+    cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
+    cuda VARCHAR, driver VARCHAR, variables JSON, usable_cpus BIGINT, cpu_threads_reason VARCHAR,
+    interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON
+);
+
+CREATE TABLE workloads (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    task VARCHAR, num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
+    num_eval_samples BIGINT, num_test_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT,
+    block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
+    flops_per_step DOUBLE, majority_share DOUBLE, weights_sha256 VARCHAR, data_sha256 VARCHAR,
+    notes JSON
+);
+
+CREATE TABLE compile_starts (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR
+);
+
+CREATE TABLE compile_ends (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR, seconds DOUBLE
+);
+
+CREATE TABLE compile_metrics (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
+    dynamo_seconds DOUBLE, aot_seconds DOUBLE, inductor_seconds DOUBLE, code_seconds DOUBLE,
+    kernel_seconds DOUBLE, total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT,
+    recompile_reason VARCHAR, failure VARCHAR
+);
+
+CREATE TABLE compile_caches (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR,
+    layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
+);
+
+CREATE TABLE graph_breaks (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, stopped_at VARCHAR, count BIGINT
+);
+
+CREATE TABLE steps (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
+    compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE, losses MAP(VARCHAR, DOUBLE)
+);
+
+CREATE TABLE blocks (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
+    num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN, warm_up BOOLEAN,
+    peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
+);
+
+CREATE TABLE device_samples (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
+    temperature_celsius DOUBLE, power_watts DOUBLE, utilization DOUBLE, throttle_reasons VARCHAR[],
+    throttled_seconds MAP(VARCHAR, DOUBLE), device_memory_used_bytes BIGINT,
+    processes STRUCT(pid BIGINT, name VARCHAR, memory_bytes BIGINT)[],
+    wall_seconds DOUBLE, cpus BIGINT, own_cpu_seconds DOUBLE, busy_cpu_seconds DOUBLE,
+    stolen_cpu_seconds DOUBLE, throttled_periods BIGINT, cpu_frequency_mhz DOUBLE,
+    load_average DOUBLE
+);
+
+CREATE TABLE evaluations (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
+    metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE
+);
+
+CREATE TABLE checkpoints (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, file VARCHAR NOT NULL, bytes BIGINT, seconds DOUBLE, value DOUBLE,
+    removed VARCHAR[]
+);
+
+CREATE TABLE resumptions (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, file VARCHAR
+);
+
+CREATE TABLE gradient_statistics (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL,
+    tensors STRUCT(
+        name VARCHAR, norm DOUBLE, mean DOUBLE, deviation DOUBLE, largest DOUBLE, zeros DOUBLE)[]
+);
+
+CREATE TABLE own_values (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE
+);
+
+CREATE TABLE predictions (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT
+);
+
+CREATE TABLE stops (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    step BIGINT NOT NULL, reason VARCHAR
+);
+
+CREATE TABLE sources (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
+);
+
+CREATE TABLE accuracy_tensors (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    part VARCHAR NOT NULL, quantity VARCHAR NOT NULL, tensor VARCHAR NOT NULL,
+    num_elements BIGINT, max_difference DOUBLE, rmse DOUBLE, baseline_rmse DOUBLE,
+    multiplier DOUBLE, tolerance DOUBLE, scale DOUBLE, passed BOOLEAN NOT NULL
+);
+
+CREATE TABLE accuracy_statuses (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    part VARCHAR NOT NULL, status VARCHAR NOT NULL, message VARCHAR, tolerance DOUBLE,
+    iterations BIGINT, notes JSON
+);
+
+CREATE TABLE errors (
+    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
+);
+
+-- A run's attempts: 1 is its first process, each resumption begins the next one.
+CREATE VIEW attempts AS
+SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt FROM resumptions;
+
+-- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
+-- attempt.
+CREATE VIEW judged_blocks AS
+WITH placed AS (
+    SELECT b.*, coalesce(a.attempt, 1) AS attempt
+    FROM blocks b ASOF LEFT JOIN attempts a ON a.run_id = b.run_id AND a.seq < b.seq)
+SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
+    NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
+    AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
+FROM placed;
+
+-- A step is steady if its block is. A step whose block has not arrived yet is not.
+CREATE VIEW judged_steps AS
+SELECT s.* EXCLUDE (compiled), coalesce(s.compiled, false) AS compiled,
+    coalesce(a.attempt, 1) AS attempt, coalesce(b.steady, false) AS steady
+FROM steps s
+ASOF LEFT JOIN attempts a ON a.run_id = s.run_id AND a.seq < s.seq
+LEFT JOIN judged_blocks b
+    ON b.run_id = s.run_id AND b.round = s.round
+    AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
+
+-- Throttled is a block at whose end a reason to do so holds, or held for a tenth of its time. Of
+-- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
+CREATE VIEW judged_device_samples AS
+SELECT d.*, coalesce(b.steady, false) AS steady,
+    CASE WHEN throttle_reasons IS NOT NULL OR throttled_seconds IS NOT NULL THEN
+        list_sort(list_distinct(coalesce(throttle_reasons, []) || coalesce(list_filter(
+            map_keys(throttled_seconds),
+            lambda name: throttled_seconds[name] > 0.1 * wall_seconds), [])))
+    END AS throttled_by,
+    CASE WHEN processes IS NOT NULL AND device_memory_used_bytes IS NOT NULL THEN coalesce(
+        list_sum(list_transform(processes, lambda one: one.memory_bytes)), 0)
+    END AS others_memory_bytes,
+    greatest(0, busy_cpu_seconds - own_cpu_seconds) / (wall_seconds * cpus) AS others_cpu_share,
+    stolen_cpu_seconds / (wall_seconds * cpus) AS stolen_cpu_share
+FROM device_samples d
+LEFT JOIN judged_blocks b USING (run_id, round, first_step);
+
+-- Journals from before there were phases and attempts tell of training.
+CREATE VIEW judged_frames AS
+SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
+FROM compile_metrics f ASOF LEFT JOIN attempts a ON a.run_id = f.run_id AND a.seq < f.seq;
+
+CREATE VIEW judged_graph_breaks AS
+SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
+FROM graph_breaks g ASOF LEFT JOIN attempts a ON a.run_id = g.run_id AND a.seq < g.seq;
+
+-- Journals from before there were splits judged the validation split, without a compiler, by loss
+-- and accuracy. Of two evaluations of the same, the later one counts.
+CREATE VIEW judged_evaluations AS
+SELECT * REPLACE (
+    coalesce(split, 'validation') AS split,
+    coalesce(compiled, false) AS compiled,
+    coalesce(metrics, MAP {'accuracy': accuracy}) AS metrics)
+FROM evaluations
+QUALIFY seq = max(seq) OVER (
+    PARTITION BY run_id, epoch, step, coalesce(split, 'validation'), coalesce(compiled, false));

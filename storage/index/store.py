@@ -1,0 +1,197 @@
+"""The store: one DuckDB database per data folder, one process that owns it.
+
+DuckDB lets one process write *or* many read, and loses its file lock when the owner opens the file
+a second time. So one elected owner holds a lock beside the file from before connecting until after
+closing, nothing here ever opens the file itself, and everybody else reads the run folders into a
+database in memory.
+"""
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pandas as pd
+
+from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
+from runner.texts import printable
+from storage.errors import StoreLocked, StoreUnusable
+from storage.index.folders import run_folders
+from storage.index.ingest import forget_all, run_tick
+
+SCHEMA = Path(__file__).with_name("schema.sql").read_text()
+SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
+"""Tells a database that this schema made from one that another version of the project made."""
+CONFIG: dict[str, Any] = {
+    "threads": 2,  # the machine's other cores belong to the training that is measured
+    "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
+}
+
+
+class Store:
+    """An index over run folders. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        data_dir: DataDir,
+        examples: Path | None,
+        lock: FileLock | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self._connection = connection
+        self._examples = examples
+        self._lock = lock
+        self._ingesting = threading.Lock()
+
+    @classmethod
+    def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
+        """Becomes the owner of the data folder's database, until `close`.
+
+        A file that is no database, or was made with another schema, is replaced by an empty one;
+        `ingest` fills it. Raises `StoreLocked` if another process owns it, `StoreUnusable` if it
+        cannot be created.
+        """
+        _require_unicode(data_dir)
+        lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
+        try:
+            acquired = lock.try_acquire()
+        except OSError as error:
+            raise StoreUnusable(f"{lock.path} cannot be created: {error}") from None
+        if not acquired:
+            raise StoreLocked(
+                f"another process owns {data_dir.database_file}, probably the dashboard; "
+                "stop it, or read without the database (Store.in_memory)"
+            )
+        try:
+            connection = _connect(data_dir.database_file)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(connection, data_dir, examples, lock)
+
+    @classmethod
+    def in_memory(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
+        """Reads all run folders into a database of its own, beside whoever owns the file."""
+        _require_unicode(data_dir)
+        connection = duckdb.connect(":memory:", config=CONFIG)
+        _create_schema(connection)
+        store = cls(connection, data_dir, examples)
+        store.ingest_all()
+        return store
+
+    def ingest(self) -> int:
+        """Takes in what the run folders gained; returns the number of new event rows.
+
+        Reads about 16 MB of journals at most, so that a call takes a fraction of a second; the
+        next call goes on from there. Raises `StoreUnusable`, for instance while the disk is full;
+        what was taken in before can still be queried.
+        """
+        return self._tick()[0]
+
+    def ingest_all(self) -> int:
+        """Ingests until nothing is left; returns the number of new event rows."""
+        num_rows, is_full = self._tick()
+        while is_full:
+            new_rows, is_full = self._tick()
+            num_rows += new_rows
+        return num_rows
+
+    def rebuild(self) -> None:
+        """Drops the index and reads every run folder again."""
+        with self._ingesting:
+            cursor = self._connection.cursor()
+            forget_all(cursor)
+            cursor.close()
+        self.ingest_all()
+
+    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
+        """Runs one query, on a cursor of its own: a shared connection returns wrong rows."""
+        with self._connection.cursor() as cursor:
+            return cursor.execute(sql, parameters).df()
+
+    def close(self) -> None:
+        """Closes the database and then gives up its ownership."""
+        with self._ingesting:
+            self._connection.close()
+            if self._lock is not None:
+                self._lock.release()
+
+    def _tick(self) -> tuple[int, bool]:
+        folders = run_folders(self.data_dir.runs, self._examples)
+        try:
+            with self._ingesting, self._connection.cursor() as cursor:
+                return run_tick(cursor, folders)
+        except (OSError, duckdb.Error) as error:
+            raise StoreUnusable(
+                f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
+                f"what is shown may be old: {printable(error)}. If the disk is full, free some "
+                "space"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _require_unicode(data_dir: DataDir) -> None:
+    """DuckDB holds no other text, and every run is kept with its path."""
+    try:
+        str(data_dir.path).encode()
+    except UnicodeEncodeError:
+        raise StoreUnusable(
+            f"the name of the data folder {printable(data_dir.path)} is not UTF-8; rename it"
+        ) from None
+
+
+def _connect(file: Path) -> duckdb.DuckDBPyConnection:
+    """Opens the database, or a new one in its place if it is not one that this schema made."""
+    connection = _connect_if_usable(file)
+    if connection is not None:
+        return connection
+    # It is only an index: everything in it is in the run folders.
+    try:
+        for part in (file, file.with_name(file.name + ".wal")):
+            part.unlink(missing_ok=True)
+        connection = duckdb.connect(str(file), config=CONFIG)
+        _create_schema(connection)
+    except (OSError, duckdb.Error) as error:
+        raise StoreUnusable(f"{file} cannot be created: {error}") from None
+    return connection
+
+
+def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
+    if not file.exists():
+        return None
+    try:
+        connection = duckdb.connect(str(file), config=CONFIG)
+    except duckdb.Error as error:
+        if "Could not set lock" in str(error):
+            raise StoreLocked(f"another program has the database open: {error}") from None
+        return None
+    try:
+        made_by = connection.execute("SELECT schema FROM meta").fetchall()
+    except duckdb.Error:
+        made_by = []
+    if made_by == [(SCHEMA_MARK,)]:
+        return connection
+    connection.close()
+    return None
+
+
+def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.begin()
+    connection.execute(SCHEMA)
+    connection.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
+    connection.commit()

@@ -1,0 +1,1 @@
+"""Every number that is shown: its name, unit, format and definition."""

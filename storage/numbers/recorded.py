@@ -1,0 +1,202 @@
+"""Every number that a page shows, by the name of its column: metrics, and what was recorded.
+
+Whoever shows a number finds here how it is called and under which heading of `docs/metrics.md` it
+is defined; `read_definitions` has the text.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from storage.numbers.formats import (
+    format_bytes,
+    format_count,
+    format_number,
+    format_ratio,
+    format_seconds,
+    format_share,
+    format_text,
+)  # fmt: skip
+from storage.numbers.metrics import METRICS, Metric
+
+DEFINITIONS_FILE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A heading of `docs/metrics.md` and what stands under it, as Markdown."""
+
+    anchor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Definitions that belong together, after what holds for all of them."""
+
+    title: str
+    introduction: str
+    definitions: tuple[Definition, ...]
+
+
+@cache
+def read_chapters() -> tuple[Chapter, ...]:
+    """The whole of `docs/metrics.md`; its first chapter is the text before any definition."""
+    return tuple(map(_chapter, _split(DEFINITIONS_FILE.read_text().removeprefix("# "), "## ")))
+
+
+@cache
+def read_definitions() -> dict[str, str]:
+    """Every definition, as Markdown, by its anchor, in the order of the file."""
+    return {one.anchor: one.text for chapter in read_chapters() for one in chapter.definitions}
+
+
+def _chapter(text: str) -> Chapter:
+    introduction, *entries = _split(text, "### ")
+    title, _, introduction = introduction.partition("\n")
+    parts = (entry.partition("\n") for entry in entries)
+    definitions = tuple(Definition(anchor, text.strip()) for anchor, _, text in parts)
+    return Chapter(title, introduction.strip(), definitions)
+
+
+def _split(text: str, heading: str) -> list[str]:
+    return re.split(f"^{heading}", text, flags=re.MULTILINE)
+
+
+def _recorded(
+    name: str,
+    title: str,
+    definition: str,
+    format: Callable[[Any], str] = format_number,
+    unit: str = "",
+    defined_in: str = "",
+) -> Metric:
+    return Metric(name=name, title=title, unit=unit, better=None, format=format,
+                  definition=definition, defined_in=defined_in)  # fmt: skip
+
+
+_RECORDED = (
+    _recorded("step", "Step", "Optimizer steps are counted from 0.", format_count),
+    _recorded("epoch", "Epoch", "Passes over the training samples are counted from 1.",
+              format_count),
+    _recorded("num_steps", "Steps", "Optimizer steps of a run, done or planned.", format_count),
+    _recorded("num_samples", "Samples", "How many samples an evaluation went through.",
+              format_count),
+    _recorded("round", "Round", "In a round every run has one turn; counted from 1.",
+              format_count),
+    _recorded("attempt", "Attempt", "Processes of a run: 1, and one more for each resumption.",
+              format_count),
+    _recorded("expected_seconds", "Expected time", "An estimate from what is known so far.",
+              format_seconds, "s"),
+    _recorded("elapsed_seconds", "Elapsed time", "Wall time since the first run started.",
+              format_seconds, "s"),
+    _recorded("loss_difference", "Difference in loss to the baseline",
+              "Size of the difference to the baseline's loss at the same step."),
+    _recorded("time_saved", "Time saved against the baseline",
+              "The baseline's training time less the run's, after as many steps.", format_seconds,
+              "s"),
+    _recorded("loss_terms", "Terms of the loss", "Each term before it is weighed."),
+    _recorded("own_values", "Numbers of callbacks", "A callback gave the number and its name."),
+    _recorded("gradient_statistics", "Gradient statistics",
+              "Norm, mean, deviation, largest element and share of zeros of a gradient."),
+    _recorded("checkpoint_bytes", "Size", "Size of a checkpoint's file.", format_bytes,
+              defined_in="checkpoints"),
+    _recorded("checkpoint_seconds", "Written in", "Wall time that writing a checkpoint took.",
+              format_seconds, "s", "checkpoints"),
+    _recorded("checkpoint_value", "Value", "The metric by which checkpoints are ranked.",
+              defined_in="checkpoints"),
+    _recorded("compilation_seconds", "Took", "Wall time of one compilation.", format_seconds, "s"),
+    _recorded("dynamo_seconds", "Dynamo", "Time that torch reports for capturing the graph.",
+              format_seconds, "s", "compile_phases"),
+    _recorded("aot_seconds", "AOT", "Time that torch reports for AOTAutograd.", format_seconds,
+              "s", "compile_phases"),
+    _recorded("inductor_seconds", "Inductor", "Time that torch reports for Inductor.",
+              format_seconds, "s", "compile_phases"),
+    _recorded("code_seconds", "Code", "Time that torch reports for generating code.",
+              format_seconds, "s", "compile_phases"),
+    _recorded("kernel_seconds", "Kernels", "Time that torch reports for waiting for compilers.",
+              format_seconds, "s", "compile_phases"),
+    _recorded("compile_phases", "Time by phase", "What each phase of compiling took alone.",
+              format_seconds, "s"),
+    _recorded("total_seconds", "Total", "Time that torch reports for the frame as a whole.",
+              format_seconds, "s", "compile_phases"),
+    _recorded("graph_ops", "Operations", "Operations in the captured graph.", format_count),
+    _recorded("count", "Times", "How often Dynamo stopped there.", format_count,
+              defined_in="graph_breaks"),
+    _recorded("hits", "Hits", "Look-ups that the cache answered.", format_count,
+              defined_in="compile_cache"),
+    _recorded("misses", "Misses", "Look-ups that it could not answer.", format_count,
+              defined_in="compile_cache"),
+    _recorded("bypasses", "Bypasses", "Compilations that cannot be cached.", format_count,
+              defined_in="compile_cache"),
+    _recorded("repeats", "Repeats", "Pairs of a cold and a warm process.", format_count),
+    _recorded("num_tensors", "Tensors", "Tensors that were compared.", format_count,
+              defined_in="status"),
+    _recorded("num_failed", "Failed", "Those of them that do not pass.", format_count,
+              defined_in="status"),
+    _recorded("num_elements", "Elements", "Elements of the tensor.", format_count,
+              defined_in="accuracy_rule"),
+    _recorded("max_difference", "Max difference",
+              "Largest difference of an element to the baseline's.", defined_in="accuracy_rule"),
+    _recorded("rmse", "RMSE", "Root mean square error against double precision.",
+              defined_in="accuracy_rule"),
+    _recorded("baseline_rmse", "Baseline RMSE", "The same of the baseline's own tensor.",
+              defined_in="accuracy_rule"),
+    _recorded("multiplier", "Multiplier", "How many times the baseline's error is allowed.",
+              defined_in="accuracy_rule"),
+    _recorded("accuracy_rule", "Rule", "When a tensor passes.", format_text),
+    _recorded("scale", "Scale", "The size that counts as 1."),
+    _recorded("tolerance", "Tolerance", "The difference that is allowed, relative and absolute."),
+    _recorded("error_ratio", "Error over the limit", "The error over what the rule allows."),
+    _recorded("sample", "Sample", "Its place in the split, counted from 0.", format_count,
+              defined_in="predictions"),
+    _recorded("margin", "Margin", "Probability of the answer less that of the next likely one.",
+              defined_in="predictions"),
+    _recorded("compiled_margin", "Compiled margin", "The same of the compiled model's answer.",
+              defined_in="predictions"),
+    _recorded("predictions", "Answers", "How many samples were given which answer.",
+              format_count),
+    _recorded("unlike_baseline", "Unlike the baseline",
+              "Samples that the run answers otherwise than the baseline.", format_count,
+              defined_in="predictions"),
+    _recorded("unlike_own_weights", "Compiled unlike its own weights",
+              "Samples that the compiled model answers otherwise than the same weights without.",
+              format_count, defined_in="predictions"),
+    _recorded("batch_size", "Batch size", "Samples of one batch.", format_count),
+    _recorded("compression_ratio", "Memory saved",
+              "The baseline's peak memory over the backend's.", format_ratio, "x"),
+    _recorded("sm_clock_mhz", "SM clock", "Clock of the device's cores at the end of a block.",
+              format_count, "MHz"),
+    _recorded("memory_clock_mhz", "Memory clock", "Clock of its memory at that time.",
+              format_count, "MHz"),
+    _recorded("temperature_celsius", "Temperature", "Of the device at that time.", format_count,
+              "\N{DEGREE SIGN}C"),
+    _recorded("power_watts", "Power", "What the device draws at that time.", format_count, "W"),
+    _recorded("utilization", "Utilization", "Share of the last moments in which a kernel ran.",
+              format_share),
+    _recorded("held_back", "Held back", "Why clocks, or the CPU time of a container, were limited.",
+              format_text),
+    _recorded("others_memory_bytes", "Memory of others",
+              "What processes that are none of the experiment's hold on the device.", format_bytes),
+    _recorded("others_cpu_share", "CPU time of others",
+              "Share of the CPU time that other processes took while a block ran.", format_share),
+    _recorded("stolen_cpu_share", "Stolen CPU time",
+              "Share of the CPU time that the host of a virtual machine gave to others.",
+              format_share),
+    _recorded("cpu_frequency_mhz", "CPU frequency", "Of the fastest CPUs at the end of a block.",
+              format_count, "MHz"),
+    _recorded("load_average", "Load average",
+              "Processes that ran or waited for a CPU, mean of the last minute."),
+    _recorded("suite_change", "Change", "What counts as better or worse than an earlier suite run.",
+              format_text),
+    _recorded("left_out", "What a mean rests on",
+              "What a mean over models and its verdict would be without one of them.", format_text),
+    _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
+              format_text),
+    _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),
+)  # fmt: skip
+
+NUMBERS: dict[str, Metric] = {**METRICS, **{number.name: number for number in _RECORDED}}

@@ -1,0 +1,1 @@
+"""Intervals, tests and verdicts: pure functions on numbers."""

@@ -1,0 +1,109 @@
+"""Whether a compiled model answers as the same weights do without a compiler.
+
+A backend may train rightly and still infer wrongly: evaluation compiles the model anew, without
+gradients. So a backend's run is evaluated both ways on the same weights and samples, and the two
+losses and accuracies have to agree up to rounding (docs/metrics.md).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from runner.specs.training import Precision
+from storage.statistics.parity import Parity, sampling_margin
+
+LOSS_TOLERANCES: dict[Precision, float] = {
+    # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
+    # reasons see docs/metrics.md.
+    "float32": 1e-3,
+    "tf32": 4e-3,
+    "fp16": 4e-3,
+    "bf16": 1e-2,
+}
+"""Largest difference of the two losses, relative to the one without a compiler."""
+SMALL_LOSS = 0.01
+"""Share of the first training loss below which a loss is mostly rounding: it counts as that much
+when differences are taken relative to it."""
+MAX_ACCURACY_GAP = 0.25
+"""What sampling may explain at most, though never less than one sample: of a few samples two
+standard errors would be more than any fault can reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """How far a run's compiled model is from its weights without a compiler."""
+
+    gap: float | None
+    """Largest relative difference in loss; infinite where one of two is not finite. None if they
+    were never both evaluated, or never both finite."""
+    fault: str | None
+    """What is wrong, as a sentence; None if nothing is."""
+
+
+def judge_inference(
+    scores: pd.DataFrame, first_loss: float | None, precision: Precision
+) -> Inference:
+    """Compares the two models wherever both were evaluated.
+
+    `scores` has step, split, compiled, name, value, num_samples, as
+    `queries.evaluation_metrics` returns them; `first_loss` is that of training.
+    """
+    keys = ["step", "split", "name"]
+    compiled = scores.loc[scores["compiled"], [*keys, "value"]]
+    pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
+    losses = pairs[pairs["name"] == "loss"]
+    # A first loss that is not finite is no size to measure by: all gaps would be 0.
+    least = SMALL_LOSS * abs(first_loss) if first_loss and math.isfinite(first_loss) else 0.0
+    gaps = _relative_gaps(losses, least)
+    accuracies = pairs[pairs["name"] == "accuracy"]
+    return Inference(
+        gap=float(gaps.max()) if gaps.notna().any() else None,
+        fault=_fault(losses, gaps, LOSS_TOLERANCES[precision])
+        or _fault(accuracies, *_accuracy_gaps(accuracies)),
+    )
+
+
+def _relative_gaps(losses: pd.DataFrame, least: float) -> pd.Series:
+    """Missing where neither loss is finite, infinite where one is not."""
+    plain, compiled = losses["value"], losses["value_compiled"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = (compiled - plain).abs() / plain.abs().clip(lower=least)
+    gaps = gaps.mask(plain == compiled, 0.0)
+    finite, compiled_finite = np.isfinite(plain), np.isfinite(compiled)
+    return gaps.mask(finite != compiled_finite, np.inf).mask(~finite & ~compiled_finite)
+
+
+def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Differences, and what sampling explains of each, within `MAX_ACCURACY_GAP`."""
+    plain, compiled = accuracies["value"], accuracies["value_compiled"]
+    allowed = [
+        min(sampling_margin(share, num_samples), max(MAX_ACCURACY_GAP, 1 / num_samples))
+        for share, num_samples in zip(
+            (plain + compiled) / 2, accuracies["num_samples"], strict=True
+        )
+    ]
+    return (compiled - plain).abs(), pd.Series(allowed, index=accuracies.index, dtype=float)
+
+
+def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> str | None:
+    excess = gaps[gaps > allowed]
+    if excess.empty:
+        return None
+    worst = pairs.loc[excess.idxmax()]
+    return (
+        "its compiled model answers differently from the same weights without a compiler "
+        f"({worst['name']} {worst['value_compiled']:.6g} vs {worst['value']:.6g} at step "
+        f"{worst['step']}, {worst['split']} split): inference is wrong"
+    )
+
+
+def break_parity(parity: Parity, fault: str | None) -> Parity:
+    """Parity is broken if inference is wrong, whatever training says."""
+    if fault is None:
+        return parity
+    joined = {"holds": f"{parity.reason}, but {fault}", "broken": f"{parity.reason}, and {fault}"}
+    reason = joined.get(parity.verdict, fault)
+    # That is no matter of a step, so neither of where the band ended.
+    return replace(parity, verdict="broken", reason=reason, last_step_in_band=None)

@@ -1,0 +1,357 @@
+"""Whether a backend learned the same as the baseline, up to rounding.
+
+Controls, baselines from minutely perturbed weights, show how far rounding alone drives losses
+apart. A backend that stays within a multiple of that computes the same thing, step by step; where
+rounding has driven equal trainings apart, `storage.statistics.outcomes` says what they come to
+(docs/metrics.md; the measurements behind the constants are in docs/decisions/parity-*.md).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from runner.specs.training import Precision
+from storage.numbers.formats import DASH, format_loss, format_share
+from storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS, Reading, lasting
+
+SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
+"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
+operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
+LEAD_STEPS = 10
+"""How many steps a correct backend may be ahead of the control. Differences grow exponentially once
+a training magnifies rounding, and who begins with more of them gets there earlier."""
+MAX_LEAD = 2.0
+"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
+LOSS_FLOORS: dict[Precision, float] = {
+    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
+    # lie above every difference of a correct backend, and below those of the broken ones.
+    "float32": 2e-6,
+    "tf32": 6e-5,
+    "bf16": 2.5e-4,
+    "fp16": 6e-5,
+}
+NUM_STANDARD_ERRORS = 3.0
+"""How clearly the baseline must have learned for equality with it to prove anything."""
+MIN_TENTH = 3
+"""Fewest steps whose mean loss is taken as the start or end of a training."""
+
+TELLING_SHARES: dict[Precision, float] = {
+    "float32": 0.01,
+    "tf32": 0.01,
+    "bf16": 0.005,
+    "fp16": 0.01,
+}
+"""The band ends where the control strays by more than this share of the first loss: from there on
+rounding alone decides what the next losses are, and no single one tells right from wrong."""
+
+Floats = NDArray[np.float64]
+ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """Whether a backend's losses and evaluations agree with those of equal trainings.
+
+    `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
+    outside, infinite where the backend alone has a loss that is not finite.
+    """
+
+    verdict: ParityVerdict
+    first_step_outside: int | None
+    """From where it shows: the step outside the band, the first step of a window, or the number of
+    steps done before an evaluation."""
+    max_ratio_to_band: float | None
+    steps_compared: int
+    reason: str
+    last_step_in_band: int | None = None
+    """None where no loss could be compared to a band."""
+    readings: tuple[Reading, ...] = ()
+    """What the training came to after the band, and all evaluations."""
+    outside: Reading | None = None
+    """The first reading that broke parity, if it was one that did."""
+
+    @property
+    def found_in_band(self) -> bool:
+        """Whether a single loss broke it, rather than a window or an evaluation."""
+        return self.first_step_outside is not None and self.outside is None
+
+    @property
+    def max_ratio_to_interval(self) -> float | None:
+        """Largest difference of a reading over what is allowed; above 1 is outside."""
+        return max((one.ratio for one in self.readings), default=None)
+
+    @property
+    def band_ended(self) -> bool:
+        """Whether the band ended before the training did: from there on only windows and
+        evaluations tell. The last `LEAD_STEPS` never have a band."""
+        if self.last_step_in_band is None:
+            return False
+        return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
+
+
+def loss_band(
+    baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
+) -> pd.DataFrame:
+    """step, baseline, low, high: where a correct backend's loss must lie.
+
+    Losses are indexed by step. The half width of the band is the safety factor times the larger of
+    the floor and the largest difference that a control reaches until `LEAD_STEPS` later, but at
+    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in all,
+    that have as many behind them; it ends for good once a control is about to stray further than
+    `TELLING_SHARES` allows.
+    """
+    both = pd.concat([baseline, *controls], axis="columns", join="inner")
+    both.columns = pd.Index(["baseline", *range(len(controls))])
+    both = both[np.isfinite(both).all(axis="columns")].sort_index()
+    first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
+    differences = both.drop(columns="baseline").sub(both["baseline"], axis="index")
+    differences = differences.abs().max(axis="columns")
+    reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
+    ahead = reached.shift(-LEAD_STEPS)
+    half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
+    band = pd.DataFrame(
+        {
+            "step": both.index,
+            "baseline": both["baseline"],
+            "low": both["baseline"] - half,
+            "high": both["baseline"] + half,
+        }
+    )
+    return band[ahead <= TELLING_SHARES[precision] * first_loss].reset_index(drop=True)
+
+
+def judge_losses(
+    baseline: pd.Series,
+    controls: Sequence[pd.Series],
+    backend: pd.Series,
+    precision: Precision,
+    num_steps: int,
+) -> Parity:
+    """Compares a backend's losses to the band, and asks of all of them that they are finite.
+
+    Losses are indexed by step; only steps count that all did, and at which baseline and controls
+    are finite. `num_steps` is what the whole run would have.
+    """
+    equal = _finite(baseline)
+    for control in controls:
+        equal = equal.intersection(_finite(control))
+    common = backend.index[backend.index.isin(equal)]
+    band = loss_band(baseline, controls, precision)
+    band = band[band["step"].isin(common)]
+    ratios = pd.Series(_ratios_to_band(band, backend), index=band["step"], dtype=float)
+    diverged = common.difference(_finite(backend))
+    ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
+    if ratios.empty:
+        return unknown(_why_unknown(common, equal))
+    highest, outside = float(ratios.max()), ratios.index[ratios > 1]
+    last = int(band["step"].max()) if len(band) else None
+    if len(outside):
+        first = int(outside.min())
+        extreme = (
+            "is not finite" if math.isinf(highest) else f"is up to {highest:.3g} x the band off"
+        )
+        return Parity(
+            verdict="broken",
+            first_step_outside=first,
+            max_ratio_to_band=highest,
+            steps_compared=len(common),
+            reason=f"the loss leaves the band at step {first} and {extreme}",
+            last_step_in_band=last,
+        )
+    return Parity(
+        verdict="holds",
+        first_step_outside=None,
+        max_ratio_to_band=highest,
+        steps_compared=len(common),
+        reason=f"the loss stays within {highest:.2g} x the band over "
+        f"the first {len(band)} of {num_steps} steps",
+        last_step_in_band=last,
+    )
+
+
+def _why_unknown(common: pd.Index, equal: pd.Index) -> str:
+    if common.empty:
+        return "no step was done by baseline, control and backend alike"
+    if len(equal) <= LEAD_STEPS:
+        return f"losses can be judged once the control has done {LEAD_STEPS} steps more"
+    return "rounding alone moves the loss far from the first step on"
+
+
+def _finite(losses: pd.Series) -> pd.Index:
+    return losses.index[np.isfinite(losses)]
+
+
+def _ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> Floats:
+    """Differences over the half width; a difference from a band of no width is infinite."""
+    differences = (backend.loc[band["step"]].to_numpy() - band["baseline"].to_numpy()).astype(float)
+    half = (band["high"] - band["baseline"]).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.abs(differences) / half
+    return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
+
+
+def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
+    """Breaks a parity that no step broke if windows or evaluations are outside of what equal
+    trainings come to, and stay there; leaves it unknown where some are too far off to be called
+    the same."""
+    parity = replace(parity, readings=tuple(readings))
+    if parity.verdict == "broken":
+        return parity
+    outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
+    if outside is not None:
+        step = outside.first_step if outside.quantity == "loss" else outside.last_step
+        late = f"{parity.reason}, but later " if parity.band_ended else ""
+        return replace(
+            parity,
+            verdict="broken",
+            first_step_outside=step,
+            outside=outside,
+            reason=f"{late}{_in_words(outside)}, and rounding and chance explain a difference of "
+            f"{_size(outside, outside.allowed)} at most",
+        )
+    apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
+    if parity.verdict != "holds" or apart is None:
+        return parity
+    reason = (
+        f"{parity.reason}, but {_in_words(apart)}: too much to be called the same, while the "
+        f"controls are too few, or stray too far, to call it a fault (up to "
+        f"{_size(apart, apart.allowed)}); repeat it with more controls (--controls 4)"
+    )
+    return replace(parity, verdict="unknown", reason=reason)
+
+
+def _in_words(reading: Reading) -> str:
+    value, expected = _size(reading, reading.value), _size(reading, reading.expected)
+    if reading.quantity == "loss":
+        steps = f"steps {reading.first_step} to {reading.last_step}"
+        return f"the mean loss of {steps} is {value}, that of equal trainings {expected}"
+    where = f"after {reading.last_step} steps"
+    return f"{where} the {reading.quantity} is {value}, that of equal trainings {expected}"
+
+
+def _size(reading: Reading, value: float) -> str:
+    return format_share(value) if reading.quantity == "accuracy" else format_loss(value)
+
+
+def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
+    """How far losses fell at most from their first steps to their lowest window, of baseline and
+    controls; None if the baseline's did not fall clearly."""
+    if not _loss_fell(equals[0].to_numpy(dtype=float)):
+        return None
+    return max(filter(math.isfinite, map(_fall, equals)), default=None)
+
+
+def _fall(losses: pd.Series) -> float:
+    size = max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS)
+    windows = losses.rolling(size).mean()
+    return float(losses.iloc[:MIN_WINDOW_STEPS].mean() - windows.min())
+
+
+def learned_by_accuracy(
+    accuracies: Sequence[pd.Series], majority_share: float | None
+) -> float | None:
+    """How far the best accuracy of all lies above always guessing one label; None if not."""
+    best = max((float(one.max()) for one in accuracies if one.notna().any()), default=math.nan)
+    if majority_share is None or not best > majority_share:
+        return None
+    return best - majority_share
+
+
+def sampling_margin(share: float, num_samples: int) -> float:
+    """Two standard errors of the difference of two shares among so many samples.
+
+    Shares of tokens are counted as if each sample had only one, because the tokens of a text do
+    not err independently.
+    """
+    return 2 * math.sqrt(2 * share * (1 - share) / num_samples)
+
+
+def judge_learning(parity: Parity, has_learned: bool) -> Parity:
+    """Agreement with a baseline that learned nothing proves nothing."""
+    if parity.verdict != "holds" or has_learned:
+        return parity
+    reason = "the baseline learned nothing that a broken backend could have missed; train longer"
+    return replace(parity, verdict="nothing learned", reason=f"{parity.reason}, but {reason}")
+
+
+def doubt_dropout(parity: Parity) -> Parity:
+    """Says of a training with dropout that other random numbers look like a fault: inductor was
+    seen to draw them on a GPU (docs/measurements.md). They show from the first steps on: where
+    single losses agreed, it is not they."""
+    if not parity.found_in_band or math.isinf(parity.max_ratio_to_band or 0.0):
+        return parity
+    doubt = (
+        "the compiler may only have drawn other random numbers for dropout: repeat it with "
+        "model.dropout = off to tell that from a fault"
+    )
+    return replace(parity, reason=f"{parity.reason}; {doubt}")
+
+
+def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
+    """Without a band only a loss that is not finite can be told to be wrong."""
+    common = baseline.index[np.isfinite(baseline)].intersection(backend.index)
+    wrong = common[~np.isfinite(backend.loc[common])]
+    if wrong.empty:
+        return unknown("without a control nobody knows how far rounding alone drives losses apart")
+    first = int(wrong.min())
+    reason = f"the loss is not finite at step {first}, where the baseline's is"
+    return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
+                  steps_compared=len(common), reason=reason)  # fmt: skip
+
+
+def parity_text(parity: Parity | None) -> str:
+    """The verdict as a table has room for it, with where it broke and how far single losses could
+    tell: `broken at step 12` by a loss, `broken from step 150` by a window of them, `broken after
+    200 steps` by an evaluation; `holds (losses to step 240)` where the band ended there.
+    """
+    if parity is None:
+        return DASH
+    if parity.outside is not None and parity.outside.quantity != "loss":
+        return f"broken after {parity.first_step_outside:,} steps"
+    if parity.first_step_outside is not None:
+        return (
+            f"broken {'at' if parity.found_in_band else 'from'} step {parity.first_step_outside:,}"
+        )
+    if parity.verdict == "holds" and parity.band_ended:
+        return f"holds (losses to step {parity.last_step_in_band:,})"
+    return parity.verdict
+
+
+def unknown(reason: str) -> Parity:
+    return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
+                  steps_compared=0, reason=reason)  # fmt: skip
+
+
+def has_learned(losses: Floats, accuracy: float | None, majority_share: float | None,
+                num_samples: int | None) -> bool:  # fmt: skip
+    """Whether the loss fell clearly, or the accuracy is clearly above always guessing one label.
+
+    Clearly: by three standard errors, of the difference of the means of first and last tenth of
+    the losses, or of a share among `num_samples`.
+    """
+    return _loss_fell(losses) or _beats_guessing(accuracy, majority_share, num_samples)
+
+
+def _loss_fell(losses: Floats) -> bool:
+    size = max(MIN_TENTH, len(losses) // 10)
+    if len(losses) < 2 * size:
+        return False
+    first, last = losses[:size], losses[-size:]
+    if not (np.isfinite(first).all() and np.isfinite(last).all()):
+        return False
+    error = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / size)
+    return bool(last.mean() < first.mean() - NUM_STANDARD_ERRORS * error)
+
+
+def _beats_guessing(
+    accuracy: float | None, majority_share: float | None, num_samples: int | None
+) -> bool:
+    if accuracy is None or majority_share is None or not num_samples:
+        return False
+    error = math.sqrt(majority_share * (1 - majority_share) / num_samples)
+    return accuracy > majority_share + NUM_STANDARD_ERRORS * error

@@ -1,0 +1,227 @@
+"""Ratios with their uncertainty, corrected p-values, verdicts: pure functions on arrays."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from storage.statistics.processes import p_of_processes, typical
+from storage.statistics.resampling import MIN_PAIRS
+
+SIGNIFICANCE = 0.05
+MIN_MARGIN = 0.02
+"""Speeds closer than this are called the same, however exactly they are known."""
+MAX_MARGIN_OF_SAME = 0.05
+"""On a machine noisier than this nothing is called the same."""
+
+DETECTABLE_ERRORS = 1.960 + 0.842
+"""Standard errors that an effect must measure to be found in 80 % of cases at 0.05, two-sided:
+the normal quantiles of 97.5 % and 80 % (Bloom 1995)."""
+ERRORS_PER_INTERVAL = 2 * 1.960
+"""Standard errors that a 95 % interval is wide."""
+
+SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
+SpeedDoubt = Literal["few", "chance", "margin"]
+"""Why a speed is unsure: too few pairs for an interval; equal speeds may come out so by chance; or
+it is beyond chance, yet about as small as the margin."""
+BreakEvenVerdict = Literal["reached", "never", "unsure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """Baseline time over other time, paired; above 1 the other one is faster.
+
+    `median` is that of all pairs, or of several processes the geometric mean of their medians.
+    Interval and p-value are None with fewer than `MIN_PAIRS` pairs: nothing is claimed then.
+    """
+
+    median: float
+    low: float | None
+    high: float | None
+    p_value: float | None
+    n: int
+    effect_size: float | None = None
+    """Matched-pairs rank-biserial correlation, from -1 (slower in every round) to 1."""
+
+    @property
+    def width(self) -> float | None:
+        """How wide the interval is, as a share of its lower end. None without one."""
+        return self.high / self.low - 1 if self.low and self.high else None
+
+    @property
+    def detectable_effect(self) -> float | None:
+        """The smallest change of speed, 0.03 for 3 %, that an experiment which strays like this one
+        tells from nothing in 80 % of cases, at 0.05. None without an interval."""
+        if not self.low or not self.high:
+            return None
+        standard_error = math.log(self.high / self.low) / ERRORS_PER_INTERVAL
+        return math.expm1(DETECTABLE_ERRORS * standard_error)
+
+
+def paired_ratio(
+    baseline: ArrayLike, other: ArrayLike, processes: ArrayLike | None = None
+) -> Ratio | None:
+    """The ratio of paired times, all above 0 and in the order of time; None without a pair.
+
+    Interval: percentile bootstrap of the median, by blocks of neighbours
+    (`storage.statistics.resampling`). p-value: `sign_test_p` on the logarithms of the ratios, as if
+    rounds were independent, so no verdict rests on it alone. Effect size: matched-pairs
+    rank-biserial correlation. Where `processes` says that the pairs come from several, their
+    logarithms are pooled as in `storage.statistics.processes`, and the larger of the p-values of
+    rounds and processes counts.
+    """
+    ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)
+    if not len(ratios):
+        return None
+    enough, logs = len(ratios) >= MIN_PAIRS, np.log(ratios)
+    if processes is None or len(np.unique(np.asarray(processes))) == 1:
+        middle, low, high = typical(ratios)
+    else:
+        middle, low, high = typical(logs, processes)
+        middle, low, high = math.exp(middle), _exp(low), _exp(high)
+    return Ratio(
+        median=middle,
+        low=low,
+        high=high,
+        p_value=max(sign_test_p(logs), p_of_processes(logs, processes)) if enough else None,
+        n=len(ratios),
+        effect_size=rank_biserial(logs) if enough else None,
+    )
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
+
+
+def sign_test_p(differences: NDArray[np.float64]) -> float:
+    """Two-sided p-value of the sign test (Dixon and Mood 1946): how often as one-sided a split into
+    above and below 0, or a more one-sided one, comes out of tossing a coin. Zeros are left out; 1
+    if nothing else is left."""
+    from scipy.stats import binomtest  # here, because it takes a second that no list of runs needs
+
+    above, below = int((differences > 0).sum()), int((differences < 0).sum())
+    return float(binomtest(above, above + below).pvalue) if above + below else 1.0
+
+
+def rank_biserial(differences: NDArray[np.float64]) -> float:
+    """Matched-pairs rank-biserial correlation (Kerby 2014): how one-sided the differences are.
+
+    The differences other than 0 are ranked by size, ties share their ranks; the sum of the ranks
+    above 0 less that of those below, over the sum of all. 0 if all differences are 0.
+    """
+    from scipy.stats import rankdata  # here for the same reason
+
+    nonzero = differences[differences != 0]
+    if not len(nonzero):
+        return 0.0
+    ranks = rankdata(np.abs(nonzero))
+    return float((np.sign(nonzero) * ranks).sum() / ranks.sum())
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction for testing several hypotheses at once.
+
+    The k-th smallest of m p-values is multiplied by m - k + 1, made no smaller than the ones before
+    it, and cut at 1 (Holm 1979). None, an untested hypothesis, stays None and is not counted.
+    """
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, index) in enumerate(tested):
+        highest = max(highest, min(1.0, p * (len(tested) - rank)))
+        corrected[index] = highest
+    return corrected
+
+
+def noise_floor(controls: Sequence[Ratio | None]) -> float | None:
+    """How far from 1 a control's interval reaches: what this machine cannot tell apart. Of several
+    controls the median, so that asking for more of them makes no machine noisier."""
+    reaches = [
+        max(abs(one.low - 1), abs(one.high - 1))
+        for one in controls
+        if one is not None and one.low is not None and one.high is not None
+    ]
+    return float(np.median(reaches)) if reaches else None
+
+
+def speed_verdict(ratio: Ratio, p_holm: float | None, floor: float | None) -> SpeedVerdict:
+    """Says faster or slower only beyond noise and margin, same only inside the margin."""
+    if ratio.low is None or ratio.high is None or p_holm is None:
+        return "unsure"
+    margin = max(MIN_MARGIN, floor or 0.0)
+    significant = p_holm < SIGNIFICANCE
+    if significant and ratio.low > 1 and ratio.median > 1 + margin:
+        return "faster"
+    if significant and ratio.high < 1 and ratio.median < 1 / (1 + margin):
+        return "slower"
+    within_margin = ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
+    if within_margin and margin <= MAX_MARGIN_OF_SAME:
+        return "same"
+    return "unsure"
+
+
+def speed_doubt(ratio: Ratio, p_holm: float | None) -> SpeedDoubt:
+    """Why `speed_verdict` says unsure, if it does."""
+    if ratio.low is None or ratio.high is None or p_holm is None:
+        return "few"
+    chance = p_holm >= SIGNIFICANCE or ratio.low <= 1 <= ratio.high
+    return "chance" if chance else "margin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakEven:
+    """After how many steps the time saved per step has paid for compiling.
+
+    `steps` is None if that never happens. `low` and `high` carry the uncertainty of the saving,
+    infinite where it may be nothing; None if too few rounds were paired to tell. `seconds` is the
+    training time until then, compiling included.
+    """
+
+    steps: float | None
+    low: float | None
+    high: float | None
+    seconds: float | None
+    epochs: float | None
+    never: bool
+
+    @property
+    def verdict(self) -> BreakEvenVerdict:
+        """By the interval of the saving alone: reached where even the least of it repays the
+        compiling, never where not even the most does."""
+        if self.low is None or self.high is None:
+            return "unsure"
+        if math.isinf(self.low):
+            return "never"
+        return "unsure" if math.isinf(self.high) else "reached"
+
+
+def break_even(
+    compile_seconds: float,
+    gains: ArrayLike,
+    step_seconds: float,
+    steps_per_epoch: int | None,
+    processes: ArrayLike | None = None,
+) -> BreakEven | None:
+    """From the seconds saved per step in each paired round, and the process that each round belongs
+    to where there are several; None without a paired round."""
+    saved = np.asarray(gains, dtype=float)
+    if not len(saved):
+        return None
+    usual, least, most = typical(saved, processes)
+    steps = _steps_to_earn(compile_seconds, usual)
+    never = math.isinf(steps)
+    return BreakEven(
+        steps=None if never else steps,
+        low=None if most is None else _steps_to_earn(compile_seconds, most),
+        high=None if least is None else _steps_to_earn(compile_seconds, least),
+        seconds=None if never else compile_seconds + steps * step_seconds,
+        epochs=None if never or not steps_per_epoch else steps / steps_per_epoch,
+        never=never,
+    )
+
+
+def _steps_to_earn(seconds: float, gain: float) -> float:
+    return seconds / gain if gain > 0 else math.inf

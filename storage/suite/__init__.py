@@ -1,0 +1,1 @@
+"""A suite run: its cells, what they come to together, and what changed."""

@@ -1,0 +1,155 @@
+"""The cells of a suite run, read from its experiments."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from runner.specs.accuracy import Part
+from runner.specs.experiment import ExperimentSpec
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.comparison.correctness import PASS, checks
+from storage.comparison.latency import cold_and_warm
+from storage.comparison.results import Comparison, Result
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.suite.groups import Cell, Outcome
+
+
+class _Kept(NamedTuple):
+    revision: tuple[int, int]
+    scenario: str
+    outcomes: tuple[Outcome, ...]
+
+
+_kept: WeakKeyDictionary[Store, dict[str, _Kept]] = WeakKeyDictionary()
+
+
+def outcomes(store: Store, suite_run: str) -> list[Outcome]:
+    """Every cell of a suite run, in the order in which they were queued; raises `NotInStore`.
+
+    Of a cell that was asked for several times the latest experiment counts.
+    """
+    experiments = queries.suite_experiments(store, suite_run)
+    if experiments.empty:
+        raise NotInStore(f"no suite run {suite_run!r} in {store.data_dir.runs}")
+    # By cell and scenario, so that what was queued again replaces what it repeats.
+    latest: dict[tuple[Cell, str], Outcome] = {}
+    for row in experiments.itertuples():
+        revision = (int(row.revision), int(row.num_runs))
+        experiment = _of_experiment(store, row.experiment_id, revision)
+        for outcome in experiment.outcomes:
+            latest[outcome.cell, experiment.scenario] = outcome
+    together: dict[Cell, Outcome] = {}
+    for outcome in latest.values():
+        known = together.get(outcome.cell)
+        together[outcome.cell] = outcome if known is None else _joined(known, outcome)
+    return list(together.values())
+
+
+def _joined(one: Outcome, other: Outcome) -> Outcome:
+    """What two scenarios say of a cell."""
+    told = {
+        name: value
+        for name, value in vars(other).items()
+        if value not in (None, "", ()) and name not in ("cell", "experiments", "is_over")
+    }
+    return replace(
+        one,
+        experiments={**one.experiments, **other.experiments},
+        is_over=one.is_over and other.is_over,
+        **told,
+    )
+
+
+def _of_experiment(store: Store, experiment_id: str, revision: tuple[int, int]) -> _Kept:
+    """Kept until the store takes in something new of the experiment."""
+    kept = _kept.setdefault(store, {})
+    known = kept.get(experiment_id)
+    if known is None or known.revision != revision:
+        spec = queries.experiment_spec(store, experiment_id)
+        read = {"accuracy": _checked, "cache": _cached}.get(spec.scenario, _timed)
+        known = _Kept(revision, spec.scenario, tuple(read(store, experiment_id, spec)))
+        kept[experiment_id] = known
+    return known
+
+
+def _outcome(
+    experiment_id: str, spec: ExperimentSpec, part: Part, backend: str, *, is_over: bool
+) -> Outcome:
+    model = spec.model.source.partition(":")[2] or spec.model.source
+    return Outcome(
+        cell=Cell(model, spec.training.precision, part, backend),
+        experiments={spec.scenario: experiment_id},
+        is_over=is_over,
+    )
+
+
+def _part(spec: ExperimentSpec) -> Part:
+    return "training" if spec.trains else "inference"
+
+
+def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    backends = {variant.label for variant in spec.variants if variant.role == "backend"}
+    for check in checks(store, experiment_id, spec):
+        if check.label in backends:
+            is_over = check.status is not None or check.state not in queries.OPEN_STATES
+            plain = _outcome(experiment_id, spec, check.part, check.label, is_over=is_over)
+            why = "" if check.status == PASS else check.explanation
+            yield replace(plain, status=check.status, explanation=why)
+
+
+def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    comparison = compare(store, experiment_id)
+    baseline = next((one for one in comparison.results if one.role == "baseline"), None)
+    control = next((one for one in comparison.results if one.role == "control"), None)
+    for result in _backends(comparison):
+        states = (result.state, baseline.state if baseline else result.state)
+        is_over = not any(state in queries.OPEN_STATES for state in states)
+        failure = _why_no_speed(baseline, result) if is_over else None
+        yield replace(
+            _outcome(experiment_id, spec, _part(spec), result.label, is_over=is_over),
+            speedup=None if failure else result.speedup,
+            speed_verdict=None if failure else result.speed_verdict,
+            control=None if control is None else control.speedup,
+            compile_seconds=result.compile_seconds,
+            memory_ratio=_memory_ratio(baseline, result),
+            speed_failure=failure,
+            doubts=result.device_doubts,
+        )
+
+
+def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
+    states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
+    known = {one.backend: one for one in cold_and_warm(store, experiment_id)}
+    is_over = not any(state in queries.OPEN_STATES for state in states.values())
+    ends = ", ".join(f"{label} {state}".replace("_", " ") for label, state in states.items())
+    for backend in spec.backends:
+        found = known.get(backend)
+        plain = _outcome(experiment_id, spec, _part(spec), backend, is_over=is_over)
+        if found is not None:
+            yield replace(plain, cold_seconds=found.cold_median, warm_seconds=found.warm_median)
+        else:
+            failure = f"no cold process and its warm one both have a compile latency: {ends}"
+            yield replace(plain, speed_failure=failure if is_over else None)
+
+
+def _backends(comparison: Comparison) -> Iterable[Result]:
+    return (result for result in comparison.results if result.role == "backend")
+
+
+def _memory_ratio(baseline: Result | None, result: Result) -> float | None:
+    """Baseline's peak over the backend's, both of steady steps."""
+    if baseline is None or not baseline.peak_memory_bytes or not result.peak_memory_bytes:
+        return None
+    return baseline.peak_memory_bytes / result.peak_memory_bytes
+
+
+def _why_no_speed(baseline: Result | None, result: Result) -> str | None:
+    if result.state != "finished":
+        return f"it did not finish: {result.state.replace('_', ' ')}"
+    if baseline is None or baseline.state != "finished":
+        state = "is missing" if baseline is None else f"did not finish: {baseline.state}"
+        return f"the baseline {state}".replace("_", " ")
+    return None if result.speedup is not None else "no round is paired with the baseline"

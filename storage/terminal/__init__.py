@@ -1,0 +1,1 @@
+"""What `python -m storage` prints, and the status it ends with."""

@@ -1,0 +1,136 @@
+"""The CI gate: which conditions of `--fail-if` a comparison meets, and by which numbers.
+
+Only backends are judged, each run by each condition. What could not be shown does not pass: a gate
+that opens for want of evidence guards nothing (docs/ci-gate.md).
+"""
+
+from collections.abc import Callable, Sequence
+
+from runner.commands.conditions import Condition
+from runner.folders.run_dir import RunState
+from storage.comparison.results import Comparison, Result
+from storage.numbers.formats import DASH
+from storage.numbers.metrics import METRICS
+from storage.statistics.outcomes import Quantity, Reading
+from storage.statistics.parity import sampling_margin
+
+Judge = Callable[[Comparison, Result, Condition], str | None]
+"""Why a backend meets a condition, with number and limit; None if it does not."""
+
+
+def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str]:
+    """One line for each backend and condition that it meets, naming run, number and limit."""
+    backends = [result for result in comparison.results if result.role == "backend"]
+    if not backends:
+        return [f"{condition}: the experiment has no backend to judge" for condition in conditions]
+    return [
+        f"{backend.label}: {condition}: {reason}"
+        for backend in backends
+        for condition in conditions
+        if (reason := JUDGES[condition.name](comparison, backend, condition)) is not None
+    ]
+
+
+def unfinished(comparison: Comparison) -> list[str]:
+    """One line for each run that did not finish."""
+    return [
+        f"{result.label}: unfinished: its state is {result.state} after {result.num_steps} of "
+        f"{comparison.spec.num_steps} steps"
+        for result in comparison.results
+        if result.state != RunState.FINISHED
+    ]
+
+
+def _slower(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    if backend.speed_verdict != "slower" or backend.speedup is None:
+        return None
+    speedup, low, high = (
+        METRICS["speedup"].format(value)
+        for value in (backend.speedup.median, backend.speedup.low, backend.speedup.high)
+    )
+    margin = METRICS["noise_floor"].format(comparison.noise_floor)
+    return f"speedup {speedup} ({low} to {high}), clearly below 1; noise floor {margin}"
+
+
+def _parity(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    parity = backend.parity
+    if comparison.spec.is_inference:
+        return "forward passes have no loss to compare; the scenario accuracy compares answers"
+    if parity is None or parity.verdict == "holds":
+        return None
+    said = "is broken" if parity.verdict == "broken" else f"could not be shown ({parity.verdict})"
+    found = {
+        "band": METRICS["max_ratio_to_band"].format(parity.max_ratio_to_band),
+        "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),
+    }
+    ratios = " and ".join(f"the {name} {ratio}" for name, ratio in found.items() if ratio != DASH)
+    return f"it {said}: {parity.reason}" + (f" (ratio to {ratios}, limit 1)" if ratios else "")
+
+
+def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    """By the last evaluation; a task without an accuracy by its loss."""
+    baseline = _find(comparison, "baseline")
+    if baseline is None or (baseline.accuracy is None and baseline.eval_loss is None):
+        return "the baseline has no evaluation to compare with"
+    name = "eval_loss" if baseline.accuracy is None else "accuracy"
+    theirs, mine = getattr(baseline, name), getattr(backend, name)
+    if mine is None:
+        return f"it has no {METRICS[name].title.lower()} to compare with the baseline's"
+    last = _last_reading(backend, "accuracy" if name == "accuracy" else "evaluation loss")
+    if last is not None:
+        return _worse(name, last.value, "equal trainings'", last.expected, last.limit)
+    if name != "accuracy":
+        return "without a control nobody knows how far rounding alone moves the loss"
+    return _worse(name, mine, "the baseline's", theirs, _sampling(comparison, theirs, mine))
+
+
+def _last_reading(backend: Result, quantity: Quantity) -> Reading | None:
+    found = backend.parity.readings if backend.parity else ()
+    return next((one for one in reversed(found) if one.quantity == quantity), None)
+
+
+def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> str | None:
+    """None for a number that is better, or worse by no more than the limit."""
+    metric = METRICS[name]
+    shortfall = theirs - mine if metric.better == "higher" else mine - theirs
+    if shortfall <= limit:
+        return None
+    return (
+        f"final {metric.title.lower()} {mine:.4g}, worse than {whose} {theirs:.4g} by "
+        f"{shortfall:.4g}; limit {limit:.4g}"
+    )
+
+
+def _compile(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
+    limit, seconds = condition.limit_seconds, backend.compile_seconds
+    assert limit is not None
+    if seconds is None:
+        has_compiled = backend.graph_breaks is not None
+        return "it compiled, but no step without compiling tells how long" if has_compiled else None
+    if seconds <= limit:
+        return None
+    return f"compile latency {seconds:.4g} s, limit {limit:.4g} s"
+
+
+JUDGES: dict[str, Judge] = {
+    "slower": _slower,
+    "parity": _parity,
+    "accuracy": _accuracy,
+    "compile": _compile,
+}
+
+
+def _find(comparison: Comparison, role: str) -> Result | None:
+    return next((result for result in comparison.results if result.role == role), None)
+
+
+def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
+    """What sampling explains of two accuracies' difference."""
+    spec = comparison.spec
+    split = next(iter(spec.evaluation.splits), "validation")
+    num_samples = {
+        "train": spec.data.num_train_samples,
+        "validation": spec.data.num_eval_samples,
+        "test": spec.data.num_test_samples,
+    }[split]
+    return sampling_margin((theirs + mine) / 2, max(1, num_samples))

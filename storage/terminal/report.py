@@ -1,0 +1,136 @@
+"""A comparison, or rows that were imported, as text for the terminal."""
+
+from collections.abc import Callable, Sequence
+
+from storage.comparison.results import Comparison, Result
+from storage.exchange.imports import ImportedRow
+from storage.numbers.formats import DASH, aligned_table, format_share
+from storage.numbers.metrics import METRICS
+from storage.statistics.parity import parity_text
+from storage.statistics.speedups import BreakEven, Ratio, speed_doubt
+
+Cell = Callable[[Result], str]
+
+
+def report(comparison: Comparison) -> str:
+    """Title, table, what stands behind break-even and parity, the warnings and notes."""
+    spec = comparison.spec
+    work = f"{spec.num_steps} steps"
+    if spec.scenario == "speed":
+        work = f"speed of {spec.speed.part}"
+    title = (
+        f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
+        f"{spec.device}, {work}"
+    )
+    lines = [title, "", *_table(comparison), ""]
+    if comparison.noise_floor is not None:
+        lines.append(f"noise floor: two equal runs differ by up to "
+                     f"{format_share(comparison.noise_floor)}")  # fmt: skip
+    lines += [
+        f"break-even of {result.label}: {_break_even_in_full(result, result.break_even)}"
+        for result in comparison.results
+        if result.break_even is not None
+    ]
+    lines += [
+        f"parity of {result.label}: {parity_text(result.parity)}; {result.parity.reason}"
+        for result in comparison.results
+        if result.parity is not None
+    ]
+    lines += [f"warning: {warning}" for warning in comparison.warnings]
+    lines += [f"note: {note}" for note in comparison.notes]
+    return "\n".join(lines)
+
+
+def _metric(name: str) -> Cell:
+    return lambda result: METRICS[name].format(getattr(result, name))
+
+
+COLUMNS: dict[str, Cell] = {
+    "run": lambda result: result.label,
+    "state": lambda result: result.state,
+    "step": _metric("step_seconds"),
+    "samples/s": _metric("samples_per_second"),
+    "speedup (95 %)": lambda result: _speedup(result.speedup),
+    "speed": _metric("speed_verdict"),
+    "compile": _metric("compile_seconds"),
+    "break-even": lambda result: _break_even(result),
+    "memory": _metric("peak_memory_bytes"),
+    "final loss": _metric("final_loss"),
+    "accuracy": _metric("accuracy"),
+    "parity": lambda result: parity_text(result.parity),
+}
+NUM_TEXT_COLUMNS = 2
+"""The first columns are words, aligned left; the others to the right."""
+OF_TRAINING = ("speedup (95 %)", "speed", "break-even", "final loss", "accuracy", "parity")
+"""Columns that stay away where another scenario has nothing to show in them."""
+
+
+def imported_table(imported: Sequence[ImportedRow]) -> str:
+    """What was read of a file of the Dynamo harness; a row that failed has no numbers."""
+    titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
+    cells = [
+        [
+            row.name,
+            row.outcome,
+            row.dev,
+            *(
+                DASH if value is None else f"{value:.4g}"
+                for value in (
+                    row.batch_size, row.speedup, row.abs_latency, row.compilation_latency
+                )
+            ),
+        ]
+        for row in imported
+    ]  # fmt: skip
+    return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
+
+
+def _table(comparison: Comparison) -> list[str]:
+    results = comparison.results
+    columns = {title: [cell(result) for result in results] for title, cell in COLUMNS.items()}
+    if comparison.spec.scenario != "train":
+        empty = [title for title in OF_TRAINING if set(columns[title]) == {DASH}]
+        columns = {title: cells for title, cells in columns.items() if title not in empty}
+    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
+    return aligned_table(rows, NUM_TEXT_COLUMNS)
+
+
+def _speedup(speedup: Ratio | None) -> str:
+    if speedup is None:
+        return DASH
+    median = METRICS["speedup"].format(speedup.median)
+    if speedup.low is None:
+        return f"{median} (no interval)"
+    return f"{median} ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _break_even(result: Result) -> str:
+    if result.break_even_verdict == "reached" and result.break_even is not None:
+        return _steps(result.break_even)
+    return result.break_even_verdict or DASH
+
+
+def doubt_of_saving(result: Result) -> str:
+    """Why the saving behind a break-even that is unsure is none to count on."""
+    doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
+    return "may be chance" if doubt != "margin" else "is too small to tell from noise"
+
+
+def _steps(pays: BreakEven) -> str:
+    return f"{METRICS['break_even_steps'].format(pays.steps)} steps"
+
+
+def _break_even_in_full(result: Result, pays: BreakEven) -> str:
+    """Steps with their interval, time and epochs."""
+    written = _break_even(result)
+    if written == "unsure" and pays.never:
+        written = "unsure, nothing was saved, which may be chance"
+    elif written == "unsure":
+        written = f"unsure, the saving {doubt_of_saving(result)}; if it is real, {_steps(pays)}"
+    if pays.low is not None:
+        low, high = (METRICS["break_even_steps"].format(end) for end in (pays.low, pays.high))
+        written += f" ({low} to {high})" if low != high else ""
+    if pays.never:
+        return written
+    time = METRICS["break_even_seconds"].format(pays.seconds)
+    return f"{written}, {time} or {METRICS['break_even_epochs'].format(pays.epochs)} epochs"

@@ -1,0 +1,176 @@
+"""A suite run as text for the terminal: the summary, every cell, and what changed."""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from storage.comparison.correctness import PASS
+from storage.numbers.formats import DASH, aligned_table
+from storage.numbers.metrics import METRICS
+from storage.statistics.speedups import Ratio
+from storage.suite.groups import Group, Outcome, groups
+from storage.suite.means import MIN_MODELS, MeanSpeedup
+from storage.suite.regressions import HIDDEN_SLOWDOWN, Against
+
+ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
+DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"
+UNCLEAR = f"its speeds are known too badly to rule out {HIDDEN_SLOWDOWN * 100:.0f} % more time"
+MAX_NAMED = 3
+NUM_TEXT_COLUMNS = 4
+"""The first columns are words, aligned left; the others to the right."""
+
+
+def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
+    """Title, a row for each backend, precision and part, a row for each cell, and why some fail."""
+    rows = groups(found)
+    summary = [list(SUMMARY), *([cell(one) for cell in SUMMARY.values()] for one in rows)]
+    cells = [list(CELLS), *([cell(one) for cell in CELLS.values()] for one in found)]
+    reasons = [
+        f"{one.cell.model}, {one.cell.precision}, {one.cell.part}, {one.cell.backend}: {reason}"
+        for one in found
+        if (reason := one.failure or (one.explanation and f"{one.status}; {one.explanation}"))
+    ]
+    lines = [f"suite run {suite_run}", "", *aligned_table(summary, NUM_TEXT_COLUMNS - 1), ""]
+    lines += [f"{', '.join(one.row)}: {rest}" for one in rows if (rest := rests_on(one.mean))]
+    return "\n".join([*lines, "", *aligned_table(cells, NUM_TEXT_COLUMNS), "", *reasons]).rstrip()
+
+
+def against_report(earlier: str, found: Against, conditions: str = "") -> str:
+    """What got worse, what got better, and what only one of the runs has; `conditions` are what
+    differed beside."""
+    lines = [f"against {earlier}:"]
+    if conditions:
+        lines.append(f"warning: made under other conditions: {conditions}")
+    for row, mean in found.means.items():
+        lines.append(f"{', '.join(row)}: {change_text(mean)}")
+    lines += [
+        f"{'WORSE' if change.is_worse else 'better'}  {', '.join(change.cell)}: {change.kind}: "
+        f"{change.before} before, {change.now} now{DOUBTFUL if change.doubts else ''}"
+        for change in found.changes
+    ]
+    if not found.changes:
+        lines.append("no cell is clearly better or worse")
+    lines += [f"cannot tell  {', '.join(cell)}: {UNCLEAR}" for cell in found.unclear]
+    for title, cells in (("earlier", found.only_before), ("later", found.only_now)):
+        lines += [f"only in the {title} run: {', '.join(cell)}" for cell in cells]
+    return "\n".join(lines)
+
+
+def other_conditions(runs: pd.DataFrame, suite_run: str, earlier: str) -> str:
+    """What differed where the two suite runs were made, which may be the cause of every change;
+    empty for nothing. `runs` as `storage.queries.list_suite_runs` has them."""
+    known = runs.set_index("suite_run")[["device_name", "torch_version"]].astype(object)
+    now, then = known.loc[suite_run], known.loc[earlier]
+    said = [
+        f"{name} {then[column]} before, {now[column]} now"
+        for column, name in (("device_name", "device"), ("torch_version", "torch"))
+        if pd.notna(then[column]) and pd.notna(now[column]) and then[column] != now[column]
+    ]
+    return "; ".join(said)
+
+
+def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
+    """5 if something got worse, 3 if a cell failed, 1 if one is not known, or too badly to be
+    compared, else 0."""
+    if compared is not None and compared.regressions:
+        return WORSE
+    if any(one.failure or one.status not in (None, PASS) for one in found):
+        return FAILED
+    unclear = compared is not None and compared.unclear
+    return ALL_PASS if all(one.is_known for one in found) and not unclear else UNFINISHED
+
+
+def rests_on(mean: MeanSpeedup | None) -> str:
+    """Which models decide a mean's verdict, or move it most, as part of a sentence; nothing for one
+    model or none. `faster, but unsure without T5Small (1.04x)`."""
+    if mean is None or not mean.left_out:
+        return ""
+    most = mean.left_out[0]
+    moves = f"{most.model} moves the mean most, which is {_times(most.mean)} without it"
+    if mean.ratio.low is None:
+        return f"no interval, which takes {MIN_MODELS} models; {moves}"
+    if most.verdict is None:
+        return f"{mean.verdict}; of {mean.ratio.n} models none can be left out; {moves}"
+    if not mean.deciding:
+        return f"{mean.verdict}, whichever model is left out; {moves}"
+    without: dict[str, list[str]] = {}
+    for one in mean.deciding:
+        without.setdefault(str(one.verdict), []).append(f"{one.model} ({_times(one.mean)})")
+    told = " and ".join(f"{verdict} without {either(them)}" for verdict, them in without.items())
+    return f"{mean.verdict}, but {told}"
+
+
+def either(names: Sequence[str]) -> str:
+    """`A`, `A or B`, `A, B, C or any of 4 more`."""
+    if len(names) > MAX_NAMED:
+        return f"{', '.join(names[:MAX_NAMED])} or any of {len(names) - MAX_NAMED} more"
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def change_text(mean: MeanSpeedup) -> str:
+    """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and what that
+    rests on."""
+    over = f"over {mean.ratio.n} model{'' if mean.ratio.n == 1 else 's'}"
+    said = rests_on(mean) or mean.verdict
+    return f"speedups are {ratio_text(mean.ratio)} the earlier ones {over}: {said}"
+
+
+def _times(ratio: float) -> str:
+    return METRICS["speedup"].format(ratio)
+
+
+def compile_text(group: Group) -> str:
+    """Mean and longest, `12 s (longest 41 s)`: what was paid, and no estimate of anything."""
+    text = METRICS["mean_compile_seconds"].format
+    if len(group.compile_seconds) < 2:
+        return text(group.mean_compile_seconds)
+    return f"{text(group.mean_compile_seconds)} (longest {text(max(group.compile_seconds))})"
+
+
+def share_text(group: Group) -> str:
+    """`95 % (19 of 20)`; a dash without a check."""
+    rate = METRICS["pass_rate"].format(group.pass_rate)
+    return f"{rate} ({group.num_passed} of {group.num_checked})" if group.num_checked else DASH
+
+
+def speedup_text(outcome: Outcome) -> str:
+    """With its interval; a dash where there is none."""
+    return ratio_text(outcome.speedup)
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """`1.32x (1.20 to 1.45)`; without an interval where none is claimed, a dash for None."""
+    if ratio is None:
+        return DASH
+    text = _times(ratio.median)
+    return text if ratio.low is None else f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+SUMMARY: dict[str, Callable[[Group], str]] = {
+    "backend": lambda one: one.row.backend,
+    "precision": lambda one: one.row.precision,
+    "part": lambda one: one.row.part,
+    "models": lambda one: str(len(one.outcomes)),
+    "pass rate": share_text,
+    "geomean speedup (95 %)": lambda one: ratio_text(one.speedup),
+    "speed": lambda one: one.mean.verdict if one.mean else DASH,
+    "over": lambda one: str(one.num_counted),
+    "failed": lambda one: str(len(one.failures)),
+    "mean compile": compile_text,
+    "memory ratio (95 %)": lambda one: ratio_text(one.memory),
+    "caches save": lambda one: METRICS["compile_time_saved"].format(one.compile_time_saved),
+    "not over": lambda one: str(one.num_open),
+}
+CELLS: dict[str, Callable[[Outcome], str]] = {
+    "model": lambda one: one.cell.model,
+    "precision": lambda one: one.cell.precision,
+    "part": lambda one: one.cell.part,
+    "backend": lambda one: one.cell.backend,
+    "accuracy": lambda one: one.status or DASH,
+    "speedup (95 %)": speedup_text,
+    "speed": lambda one: one.speed_verdict or DASH,
+    "compile": lambda one: METRICS["compile_seconds"].format(one.compile_seconds),
+    "memory ratio": lambda one: METRICS["memory_ratio"].format(one.memory_ratio),
+    "cold": lambda one: METRICS["cold_compile_seconds"].format(one.cold_seconds),
+    "warm": lambda one: METRICS["warm_compile_seconds"].format(one.warm_seconds),
+}

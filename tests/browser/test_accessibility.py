@@ -1,0 +1,75 @@
+"""axe-core finds nothing serious on any page, in both themes: contrast, names, roles, keyboard."""
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from runner.folders.run_dir import DataDir
+from tests.helpers.hostile_store import EXPERIMENTS, record_hostile
+from tests.helpers.serving import browser as browser
+from tests.helpers.serving import served
+from tests.views.test_pages import MACHINE, keep
+
+pytestmark = pytest.mark.browser
+RUN = f"run?run={EXPERIMENTS['train']}.inductor"
+TABS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "Settings",
+        "Environment", "Log")  # fmt: skip
+PAGES = {
+    **{f"Compare, {name}": f"?experiment={key}" for name, key in EXPERIMENTS.items()},
+    "Live, ended": f"live?experiment={EXPERIMENTS['train']}",
+    "Live, failed": f"live?experiment={EXPERIMENTS['failed']}",
+    "Live, active": f"live?experiment={EXPERIMENTS['active']}",
+    "Launch": "launch",
+    **{f"Run, {tab}": f"{RUN}&tab={tab}" for tab in TABS},
+    "Run, failed": f"run?experiment={EXPERIMENTS['failed']}",
+    "Suites": "suites",
+    "Definitions": "definitions",
+}
+"""Address of each page, over all kinds of records."""
+SETTLED = """() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')
+    && document.querySelectorAll('[data-testid=stMain] [data-stale=true]').length == 0"""
+UNFOLD = "document.querySelectorAll('details:not([open]) > summary').forEach(one => one.click())"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = DataDir(tmp_path_factory.mktemp("axe"))
+    keep(folder, MACHINE)
+    record_hostile(folder)
+    with served(folder) as (url, _server):
+        yield url
+
+
+@pytest.fixture(params=["light", "dark"], scope="module")
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme=request.param)
+    page.set_default_timeout(60_000)
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_serious_on_any_page_in_either_theme(page: Page, address: str, name: str):
+    page.goto(f"{address}/{PAGES[name]}")
+    page.locator("[data-testid=stMain] p").first.wait_for(state="attached")
+    page.wait_for_function(SETTLED)
+    page.evaluate(UNFOLD)
+    page.wait_for_timeout(500)
+    found = Axe().run(page)
+    told = [
+        f"{one['impact']} {one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+        for one in found.response["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+    assert not told, "\n".join(told)
+
+
+def test_axe_finds_what_it_is_asked_for(page: Page):
+    page.set_content(
+        "<main><p style='color: #999; background: #fff'>faint</p><button></button></main>"
+    )
+    found = {one["id"] for one in Axe().run(page).response["violations"]}
+    assert {"color-contrast", "button-name"} <= found

@@ -1,0 +1,179 @@
+"""A person's way through the real app: a real Chromium, a real server, real training on the CPU."""
+
+import csv
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from runner.folders.queue import experiments
+from runner.folders.run_dir import DataDir, RunState
+from runner.machine.capabilities import probe
+from tests.helpers.serving import browser as browser
+from tests.helpers.serving import served
+
+ROOT = Path(__file__).parents[2]
+SECOND = 1000.0
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    data_dir = DataDir(tmp_path_factory.mktemp("browser") / "data")
+    probe(data_dir)
+    return data_dir
+
+
+@pytest.fixture(scope="module")
+def address(folder: DataDir) -> Iterator[str]:
+    with served(folder) as (url, _server):
+        yield url
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.set_default_timeout(30 * SECOND)
+    expect.set_options(timeout=30 * SECOND)
+    yield page
+    page.close()
+
+
+def launch(page: Page, address: str, num_samples: int, fields: str = "") -> str:
+    """Launches baseline, control and aot_eager of a tiny BERT through the form; returns the id.
+
+    `fields`: more of them, as the address has them.
+    """
+    page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
+              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
+    expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
+    expect(page.get_by_text("3 processes")).to_be_visible()
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(r"/live\?.*experiment="))
+    found = re.search(r"experiment=([\w-]+)", page.url)
+    assert found
+    return found[1]
+
+
+def test_a_person_launches_watches_reloads_compares_and_downloads(
+    page: Page, address: str, folder: DataDir, tmp_path: Path
+):
+    page.goto(address)
+    expect(page.get_by_role("button", name="Start a race")).to_be_visible()
+    experiment_id = launch(page, address, num_samples=480)
+
+    # It moves: steps appear while the runs are still at work.
+    moving = page.get_by_text(re.compile(r"[1-9]\d* / 60 steps")).first
+    expect(moving).to_be_visible(timeout=90 * SECOND)
+
+    # A reload in the middle loses nothing: same address, same experiment, steps already there.
+    page.reload()
+    assert experiment_id in page.url
+    expect(moving).to_be_visible()
+
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=120 * SECOND)
+    page.get_by_text("See the comparison").click()
+    table = page.locator(".leaderboard table")
+    expect(table).to_be_visible()
+    for label in ("baseline", "control", "aot_eager"):
+        expect(table.get_by_text(label, exact=True)).to_be_visible()
+    assert experiment_id in page.url
+
+    page.reload()
+    expect(table).to_be_visible()
+    with page.expect_download() as download:
+        page.locator(".st-key-download-comparison-csv button").click()
+    download.value.save_as(tmp_path / "comparison.csv")
+    rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
+    assert [row["label"] for row in rows] == ["baseline", "control", "aot_eager"]
+    assert {row["state"] for row in rows} == {"finished"}
+    assert all(float(row["step_seconds"]) > 0 for row in rows)
+    assert rows[2]["parity"] in ("holds", "nothing learned")
+    with page.expect_download() as download:
+        page.locator(".st-key-download-loss-html button").click()
+    download.value.save_as(tmp_path / "loss.html")
+    assert "plotly" in (tmp_path / "loss.html").read_text().lower()
+
+    # The title of a number leads to its definition, and the comparison stays where it is.
+    with page.expect_popup() as definitions:
+        table.get_by_text("Speedup", exact=True).click()
+    expect(definitions.value.locator("#speedup")).to_be_in_viewport(timeout=60 * SECOND)
+    assert experiment_id in page.url
+
+
+def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir):
+    experiment_id = launch(page, address, num_samples=16_000)
+    expect(page.get_by_text("running").first).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop it").click()
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=60 * SECOND)
+    expect(page.get_by_text("stopped").first).to_be_visible()
+    stopped = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
+    assert {run.state for run in stopped.runs} == {RunState.CANCELLED}
+    # Nothing polls any more, and the page still says how it ended after a reload.
+    page.reload()
+    expect(page.get_by_text("stopped").first).to_be_visible()
+
+
+@pytest.mark.slow
+def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
+    page: Page, address: str, folder: DataDir
+):
+    checkpoints = "&quick.checkpoint_every=20&quick.checkpoint_unit=steps"
+    experiment_id = launch(page, address, num_samples=2400, fields=checkpoints)
+    # From 30 steps on there is a checkpoint after 20.
+    expect(page.get_by_text(re.compile(r"([3-9]\d|\d{3}) / 300 steps")).nth(2)).to_be_visible(
+        timeout=90 * SECOND
+    )
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop it").click()
+    page.get_by_role("button", name="Resume").click(timeout=60 * SECOND)
+    expect(page.get_by_text("300 / 300 steps")).to_have_count(3, timeout=120 * SECOND)
+    expect(page.get_by_text("See the comparison")).to_be_visible(timeout=60 * SECOND)
+    resumed = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
+    assert {run.state for run in resumed.runs} == {RunState.FINISHED}
+    assert all('"kind":"resumed"' in run.events_file.read_text() for run in resumed.runs)
+
+
+@pytest.mark.slow
+def test_runs_outlive_a_killed_dashboard_and_the_next_one_shows_every_step(
+    page: Page, folder: DataDir, tmp_path: Path
+):
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    shutil.copy(folder.capabilities_file, data_dir.capabilities_file)
+    with served(data_dir) as (address, server):
+        experiment_id = launch(page, address, num_samples=1600)
+        expect(page.get_by_text(re.compile(r"[1-9]\d* / 200 steps")).first).to_be_visible(
+            timeout=90 * SECOND
+        )
+        server.kill()
+        server.wait()
+        assert not processes_that_serve(address)
+        (experiment,) = experiments(data_dir)
+        assert not any(run.state.is_final for run in experiment.runs), "killed in the middle"
+        deadline = time.monotonic() + 120
+        while not all(run.state.is_final for run in experiment.runs):
+            assert time.monotonic() < deadline, "the runs did not go on to their end"
+            time.sleep(0.2)
+        assert {run.state for run in experiment.runs} == {RunState.FINISHED}
+    with served(data_dir) as (address, _server):
+        page.goto(f"{address}/live?experiment={experiment_id}")
+        expect(page.get_by_text("200 / 200 steps")).to_have_count(3)
+        expect(page.get_by_text("finished").first).to_be_visible()
+
+
+def processes_that_serve(address: str) -> list[str]:
+    """Command lines of living processes that were told to serve at this address."""
+    port = address.rpartition(":")[2]
+    commands = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            commands.append(process.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue  # it has ended meanwhile
+    return [words for words in commands if f"--server.port\0{port}\0" in words]

@@ -1,0 +1,160 @@
+"""What a person chose stays chosen, from page to page and back, and while data arrive."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
+from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
+from tests.helpers.serving import browser as browser
+from tests.helpers.serving import served
+
+pytestmark = pytest.mark.browser
+OLDER, NEWER = "20261121-101010-000000-aaa0", "20261122-101010-000000-aaa1"
+RUNNING = "20261123-101010-000000-aaa2"
+LABELS = ("baseline", "control", "inductor")
+CHOSEN = "[role=radio][aria-checked=true]"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Recording]]:
+    """Two finished experiments and the runs of one at work, by label."""
+    folder = DataDir(Path(tmp_path_factory.mktemp("navigation")) / "data")
+    lock = FileLock(folder.supervisor_lock)
+    folder.path.mkdir()
+    assert lock.try_acquire(), "these tests are the supervisor; another would end what they play"
+    record_experiment(folder.runs, experiment_spec(name="older"), OLDER)
+    spec = experiment_spec(name="newer", backends=("inductor", "aot_eager"))
+    record_experiment(folder.runs, spec, NEWER)
+    spec = experiment_spec(name="at work", num_steps=1000)
+    me = ProcessIdentity.of(os.getpid())
+    started = {label: Recording(folder.runs, label, spec, RUNNING) for label in LABELS}
+    for run in started.values():
+        run.claim(me).start().block([0.1] * 10, falling_losses(10))
+    yield started
+    lock.release()
+
+
+@pytest.fixture(scope="module")
+def address(runs: dict[str, Recording]) -> Iterator[str]:
+    with served(DataDir(runs["baseline"].run.path.parent.parent)) as (url, _server):
+        yield url
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
+    yield page
+    page.close()
+
+
+def to(page: Page, title: str) -> None:
+    """Goes to a page as people do, by the bar on top."""
+    page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+
+
+def chosen_experiment(page: Page, of: str) -> str:
+    return page.locator(f".st-key-{of}_experiment input").input_value()
+
+
+def choose(page: Page, name: str) -> None:
+    page.locator(".st-key-compare_experiment input").click()
+    page.get_by_role("option", name=re.compile(f"^{name} ")).click()
+
+
+def test_compare_shows_the_experiment_chosen_last_whatever_live_showed_meanwhile(
+    page: Page, address: str
+):
+    page.goto(address)
+    page.locator(".leaderboard").first.wait_for()
+    choose(page, "older")
+    page.wait_for_url(re.compile(OLDER))
+    to(page, "Live")
+    page.wait_for_url(re.compile(f"live.*{RUNNING}"))
+    to(page, "Compare")
+    page.wait_for_url(re.compile(f"8?/\\?.*{OLDER}"))
+    page.locator(".leaderboard").first.wait_for()
+    assert chosen_experiment(page, "compare").startswith("older")
+
+
+def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, address: str):
+    page.goto(f"{address}/?experiment={NEWER}")
+    pills = page.locator(".st-key-runs button")
+    pills.filter(has_text="aot_eager").click()
+    page.wait_for_url(re.compile("runs="))
+    choose(page, "older")
+    page.wait_for_url(re.compile(OLDER))
+    expect(pills).to_have_count(3)
+    assert "runs=" not in page.url
+    expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
+
+
+def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
+    page.goto(f"{address}/?experiment={OLDER}")
+    choice = page.locator(".st-key-break-even")
+    choice.get_by_text("Time saved").click()
+    page.wait_for_url(re.compile("break-even=Time"))
+    to(page, "Definitions")
+    page.wait_for_url(re.compile("definitions"))
+    page.locator("#speedup").first.wait_for(state="attached")
+    page.go_back()
+    expect(choice.locator(CHOSEN)).to_have_text("Time saved")
+
+
+def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(
+    page: Page, address: str, runs: dict[str, Recording], tmp_path: Path
+):
+    page.goto(f"{address}/live?experiment={RUNNING}")
+    chart = page.locator(".st-key-chart-race .js-plotly-plot")
+    chart.wait_for()
+    page.locator(".legendtext", has_text="control").wait_for()
+    plot = chart.locator(".nsewdrag").first.bounding_box()
+    page.mouse.move(plot["x"] + 0.2 * plot["width"], plot["y"] + 0.2 * plot["height"])
+    page.mouse.down()
+    page.mouse.move(plot["x"] + 0.6 * plot["width"], plot["y"] + 0.7 * plot["height"], steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(500)
+    chart.locator(".legendtoggle").nth(1).click()
+    page.wait_for_timeout(1000)
+    look = """box => ({
+        range: [...box.layout.xaxis.range, ...box.layout.yaxis.range],
+        hidden: box.data.filter(line => line.visible === 'legendonly').map(line => line.name),
+        steps: box.calcdata[0].length,
+    })"""
+    before = chart.evaluate(look)
+    assert before["hidden"] == ["control"]
+    assert before["range"][0] > 0.5, "it was zoomed"
+    for run in runs.values():
+        run.block([0.1] * 10, [1.0] * 10)
+    page.wait_for_function(
+        "steps => document.querySelector('.st-key-chart-race .js-plotly-plot')"
+        ".calcdata[0].length > steps", arg=before["steps"]
+    )  # fmt: skip
+    page.wait_for_timeout(1000)
+    after = chart.evaluate(look)
+    assert (after["range"], after["hidden"]) == (before["range"], ["control"])
+
+    # One has the turn, the others wait.
+    runs["inductor"].log.append("phase", phase="training")
+    runs["baseline"].log.append("phase", phase="waiting")
+    runs["control"].log.append("phase", phase="waiting")
+    for run in runs.values():
+        run.log.flush()
+    expect(page.get_by_text("waiting for its turn")).to_have_count(2)
+    expect(page.get_by_text("racing")).to_have_count(1)
+
+    # The chart has its title and its files, while it moves.
+    expect(page.get_by_text("Loss so far")).to_be_visible()
+    with page.expect_download() as download:
+        page.locator(".st-key-download-race-csv button").click()
+    assert download.value.suggested_filename == "at-work-20261123-aaa2-race.csv"
+    download.value.save_as(tmp_path / "race.csv")
+    assert len((tmp_path / "race.csv").read_text().splitlines()) == 1 + 3 * 20

@@ -1,0 +1,99 @@
+"""A value other than its default for every field of a specification, and what must come with it."""
+
+from typing import Any
+
+from runner.specs.experiment import ExperimentSpec
+
+CHANGED: dict[str, Any] = {
+    "name": "It's -- mine, 100 %",
+    "scenario": "accuracy",
+    "task": "custom",
+    "callbacks": ("my code/hooks.py:Mine", "hooks.py:Other"),
+    "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
+    "controls": 3,
+    "devices": ("cuda:1",),
+    "cpu_threads": 1,
+    "schedule": "sequential",
+    "block_steps": 3,
+    "time_limit_seconds": 90.5,
+    "model.source": "model.py:build",
+    "model.dropout": "off",
+    "data.source": "data.py:load",
+    "data.text_column": "review",
+    "data.label_column": "stars",
+    "data.train_split": "training",
+    "data.eval_split": "dev",
+    "data.test_split": "held out",
+    "data.num_train_samples": 640,
+    "data.num_eval_samples": 100,
+    "data.num_test_samples": 50,
+    "data.sequence_length": 32,
+    "training.losses": ("model", "0.5*CrossEntropyLoss:label_smoothing=0.1+weight=(1, 2)"),
+    "training.optimizer": "SGD",
+    "training.optimizer_options": {"momentum": 0.9, "nesterov": True},
+    "training.parameter_groups": ("classifier.*:lr=0.01", "*.bias:optimizer=Adam"),
+    "training.learning_rate": 1e-7,
+    "training.scheduler": "cosine",
+    "training.warmup_steps": 3,
+    "training.scheduler_options": {"num_cycles": 2, "milestones": (30, 60)},
+    "training.batch_size": 4,
+    "training.last_batch": "pad",
+    "training.gradient_accumulation": 2,
+    "training.epochs": 3,
+    "training.max_steps": 7,
+    "training.clip_norm": 1.0,
+    "training.clip_value": 0.5,
+    "training.record_gradient_norm": True,
+    "training.gradient_statistics_every": 5,
+    "training.precision": "fp16",
+    "training.scaler_options": {"init_scale": 1024.0},
+    "training.seed": 5,
+    "evaluation.when": "steps",
+    "evaluation.every": 20,
+    "evaluation.splits": ("test", "validation"),
+    "evaluation.compiled": False,
+    "evaluation.metric": "f1",
+    "evaluation.predictions": ("validation", "test"),
+    "stopping.nonfinite": True,
+    "stopping.patience": 2,
+    "stopping.min_delta": 0.25,
+    "stopping.threshold": -1e-9,
+    "checkpoints.every": 10,
+    "checkpoints.unit": "steps",
+    "checkpoints.keep_last": 2,
+    "checkpoints.keep_best": 1,
+    "speed.part": "inference",
+    "speed.batches": 2,
+    "speed.warm_up_blocks": 3,
+    "speed.target_width": 0.05,
+    "speed.min_rounds": 8,
+    "speed.max_rounds": 60,
+    "speed.max_seconds": 45.0,
+    "speed.repeats": 3,
+    "accuracy.iterations": 4,
+    "accuracy.tolerance": 0.005,
+    "accuracy.parts": ("inference",),
+    "cache.part": "inference",
+    "cache.repeats": 3,
+    "cache.steps": 30,
+}
+"""By path. All together they are a specification that breaks no rule."""
+
+NEEDED = {
+    "training.precision": ("devices",),
+    "training.scaler_options": ("devices", "training.precision"),
+    "evaluation.splits": ("data.num_test_samples",),
+    "evaluation.predictions": ("data.num_test_samples",),
+}
+"""Fields that must change with another one."""
+
+
+def with_changes(*paths: str) -> ExperimentSpec:
+    """An experiment whose fields at these paths, and those they need, are changed."""
+    values: dict[str, Any] = {"name": "one"}
+    needed = [other for path in paths for other in NEEDED.get(path, ())]
+    for path in (*paths, *needed):
+        section, _, name = path.rpartition(".")
+        holder = values.setdefault(section, {}) if section else values
+        holder[name] = CHANGED[path]
+    return ExperimentSpec.from_dict(values)

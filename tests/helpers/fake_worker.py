@@ -1,0 +1,87 @@
+"""A run without torch: a real subprocess that speaks the protocol, so that tests stay quick.
+
+What it does is told by its backend: `crash` dies at its third step, `hang` never ends its first
+block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block unless
+it is alone, `child` starts a child process that outlives any politeness, `slow` takes a tenth of a
+second a step, `late` takes half a second to set up, `noisy` says of every second block that it
+took twice as long. Every other one trains quickly to the end, or to a turn that is the last. All
+of them leave a file in their compile cache, and say what they found there.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runner.folders.run_dir import RunDir
+from runner.supervision.exits import WorkerExit
+from runner.worker.event_log import EventLog
+from runner.worker.turn_source import TurnSource, open_turns
+
+SLEEPER = "import time; time.sleep(600)"
+
+
+def main() -> int:
+    run = RunDir(Path(sys.argv[1]))
+    spec = run.read_spec()
+    label, nature = spec.variant.label, spec.variant.backend
+    log = EventLog(run.events_file)
+    turns = open_turns(log.flush)
+    if nature == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if nature == "child":
+        child = subprocess.Popen([sys.executable, "-c", SLEEPER])
+        run.artifacts.mkdir()
+        (run.artifacts / "child").write_text(str(child.pid))
+    found = sorted(file.name for file in run.compile_cache.glob("*"))
+    if nature == "late":
+        time.sleep(0.5)
+    log.append("phase", phase="waiting", found_in_cache=found)
+    log.flush()
+    run.compile_cache.mkdir(exist_ok=True)
+    (run.compile_cache / label).touch()
+    turns.ready()
+    steps = list(range(spec.experiment.num_steps))
+    size = spec.experiment.block_steps
+    for start in range(0, len(steps), size):
+        turn = turns.wait()
+        if turn is None:
+            return WorkerExit.CANCELLED
+        if nature == "greedy" and spec.experiment.schedule == "turns":
+            return WorkerExit.OUT_OF_MEMORY
+        block = steps[start : start + size]
+        began = time.time()
+        for step in block:
+            train_one_step(nature, step, turns)
+            log.append("step", step=step, epoch=0, round=turn.round, loss=1.0 / (step + 1),
+                       seconds=0.001, compiled=False)  # fmt: skip
+        took = 2 if nature == "noisy" and turn.round % 2 else 1
+        log.append("block", round=turn.round, position=turn.position, first_step=block[0],
+                   num_steps=len(block), seconds=0.001 * len(block) * took, compiled=False,
+                   began=began)  # fmt: skip
+        if turn.last is not None:
+            log.append("stopped", step=block[-1] + 1, reason=turn.last)
+        log.flush()
+        is_over = block[-1] == steps[-1] or turn.last is not None
+        turns.done(finished=is_over)
+        if is_over:
+            break
+    log.append("phase", phase="done")
+    log.close()
+    return WorkerExit.FINISHED
+
+
+def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:
+    if nature == "crash" and step == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while nature in ("hang", "stubborn") and not turns.stop_requested:
+        time.sleep(0.02)
+    if turns.stop_requested and nature != "stubborn":
+        sys.exit(WorkerExit.CANCELLED)
+    time.sleep(0.1 if nature == "slow" else 0.002)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""Reads the sources of the pages: whether all that reaches Markdown or HTML is known to be inert.
+
+Known is what is written there: literals, constants, numbers, what `inert` and `code` give, what a
+function promises by its type (`Markdown`, `Html`: then its own results are looked at), what
+a parameter asks for by that type (then its callers are looked at), and what is put together from
+these. Everything else is reported, however harmless it may be: the remedy is to say `inert(...)`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "views"
+SINKS = {
+    **dict.fromkeys(
+        ("markdown", "caption", "header", "subheader", "title", "error", "warning", "info",
+         "success", "toast", "badge", "html", "expander", "popover", "button", "download_button",
+         "link_button", "page_link", "tabs", "spinner", "status", "text_input", "text_area",
+         "number_input", "selectbox", "multiselect", "toggle", "checkbox", "file_uploader",
+         "metric", "write", "write_stream", "chat_message", "dialog", "latex", "table", "exception",
+         "Column"),
+        ("label", "body", "text", "help", "caption", "value", "delta"),
+    ),
+    "progress": ("text",),
+    "pills": ("label", "help", "options"),
+    "segmented_control": ("label", "help", "options"),
+    "radio": ("label", "help", "options", "captions"),
+}  # fmt: skip
+"""What shows Markdown or HTML, of Streamlit itself or of a container, and the arguments that do."""
+SHOWN_FIRST = {"progress": 1, "page_link": 1, "Column": 1}
+"""The position of the text, where it is not the first."""
+VALUES = ("text_input", "text_area", "number_input", "toggle", "checkbox")
+"""Widgets whose value is what is typed, and shown as such."""
+FIGURES = ("plotly_chart", "to_html", "to_image", "write_html", "write_image")
+"""What lets a figure out; what they are given has to come from `inert_figure`."""
+PASS_ON = {"len", "sum", "int", "float", "round", "bool", "divmod", "strftime", "quote",
+           "inert", "code"}  # fmt: skip
+"""Functions whose results are numbers, or inert."""
+THROUGH = {"list", "tuple", "sorted", "set", "reversed", "dict", "enumerate", "zip", "str", "max",
+           "min", "next", "iter", "fromkeys", "filter"}  # fmt: skip
+METHODS = {"partition", "items", "values", "keys", "strip", "capitalize", "lower", "removeprefix",
+           "removesuffix", "rstrip", "lstrip", "title", "copy", "upper"}  # fmt: skip
+OF_OURS = {"title", "axis_title", "definition", "unit", "text", "anchor", "introduction"}
+"""Attributes that hold texts of this project: of metrics, numbers, presets and options."""
+FORMATS = {"format_share", "format_ratio", "format_seconds", "format_bytes", "format_count"}
+"""Functions of `storage.numbers.formats`: numbers as text."""
+MAKERS = ("shared.inert", "shared.links")
+"""Modules that make what is inert, each by a line or two that a person can look through."""
+PROMISE = re.compile(r"\b(Markdown|Html)")
+NUMBER = re.compile(r"\b(int|float|bool)\b")
+NUMERIC = re.compile(r"^[<>^=+,.\d]*[,dfge%]$")
+
+
+@dataclass
+class Source:
+    """One module of the pages."""
+
+    path: Path
+    tree: ast.Module
+    functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    around: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    """Functions within functions: the outer one by the name of the inner."""
+    imports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name to module and name there; of a whole module, to its name and nothing."""
+
+
+class Sources:
+    """All modules, and what is wrong with them."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.modules = {_module_name(file): _read(file) for file in files}
+
+    def faults(self) -> Iterator[str]:
+        for module in self.modules.values():
+            functions = [] if _module_name(module.path) in MAKERS else _functions(module.tree)
+            for function in [None, *functions]:
+                yield from Scope(self, module, function).faults()
+
+
+class Scope:
+    """A function, or what stands outside all of them."""
+
+    def __init__(self, sources: Sources, module: Source, function: ast.FunctionDef | None) -> None:
+        self.sources, self.module, self.function = sources, module, function
+        around = module.around.get(function.name) if function else None
+        self.outer = Scope(sources, module, around) if around else None
+        self.nodes = list(_own_nodes(function or module.tree))
+        self.asked: set[str] = set()
+
+    def faults(self) -> Iterator[str]:
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                for argument in self._shown(node):
+                    if not self.known(argument):
+                        yield self._said(argument, ast.unparse(node.func))
+                if _name(node) == "plotly_chart" or isinstance(node.func, ast.Attribute):
+                    yield from self._figure(node)
+        if self.function and _promises(self.function.returns):
+            for node in self.nodes:
+                if isinstance(node, ast.Return | ast.Yield) and not self.known(node.value):
+                    yield self._said(node, f"the result of {self.function.name}")
+
+    def _said(self, node: ast.AST, where: str) -> str:
+        return f"{self.module.path.name}:{node.lineno}: {ast.unparse(node)!r} reaches {where}"  # type: ignore[attr-defined]
+
+    def _figure(self, node: ast.Call) -> Iterator[str]:
+        if _name(node) not in FIGURES:
+            return
+        figure = node.func.value if _name(node) != "plotly_chart" else node.args[0]  # type: ignore[attr-defined]
+        given = list(self._given(figure.id)) if isinstance(figure, ast.Name) else [figure]
+        cleaned = [isinstance(one, ast.Call) and _name(one) == "inert_figure" for one in given]
+        if not (cleaned and all(cleaned)):
+            yield self._said(figure, f"{_name(node)} without `inert_figure`")
+
+    def _shown(self, node: ast.Call) -> Iterator[ast.expr | None]:
+        """The arguments of a call that readers see as Markdown or HTML."""
+        target = self._function(node.func)
+        if target is not None:
+            yield from _promised_arguments(target, node)
+            return
+        name = _name(node)
+        if name not in SINKS or not isinstance(node.func, ast.Attribute):
+            return
+        position = SHOWN_FIRST.get(name, 0)
+        yield from node.args[position : position + 1] if name != "write" else node.args
+        options = node.args[1] if len(node.args) > 1 and "options" in SINKS[name] else None
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                yield from self._spread(keyword.value)
+            elif keyword.arg == "options" and "options" in SINKS[name]:
+                options = keyword.value
+            elif keyword.arg in SINKS[name] and not (keyword.arg == "value" and name in VALUES):
+                yield keyword.value
+        written = {one.arg: ast.unparse(one.value) for one in node.keywords}.get("format_func")
+        if options is not None and written != "inert":
+            yield options
+
+    def _spread(self, value: ast.expr) -> Iterator[ast.expr | None]:
+        """What `**shared` brings to a call, if it is a dictionary written in this function."""
+        for given in self._given(value.id) if isinstance(value, ast.Name) else [value]:
+            if isinstance(given, ast.Dict):
+                for key, entry in zip(given.keys, given.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in ("label", "help", "body"):
+                        yield entry
+
+    def _function(self, called: ast.expr) -> ast.FunctionDef | None:
+        """The function of ours that is called, if it is one."""
+        module, name = self.module, ""
+        if isinstance(called, ast.Name):
+            name = called.id
+            if name in module.imports and module.imports[name][1]:
+                home, name = module.imports[name]
+                module = self.sources.modules.get(home, module)
+        elif isinstance(called, ast.Attribute):
+            name = called.attr
+            if isinstance(called.value, ast.Name) and called.value.id in module.imports:
+                found = self.sources.modules.get(module.imports[called.value.id][0])
+                return found.functions.get(name) if found else None
+            owners = [one for one in self.sources.modules.values() if name in one.functions]
+            methods = [one for one in owners if _is_method(one.functions[name])]
+            if len(methods) != 1 or name in SINKS:
+                return None
+            module = methods[0]
+        return module.functions.get(name)
+
+    def known(self, node: ast.expr | None) -> bool:  # noqa: C901 - a case for each form
+        """Whether nothing foreign can be in it but what was made inert."""
+        match node:
+            case None | ast.Constant() | ast.Compare():
+                return True
+            case ast.Lambda():
+                return self.known(node.body)
+            case ast.JoinedStr():
+                return all(self._known_part(part) for part in node.values)
+            case ast.BinOp():
+                is_number = not isinstance(node.op, ast.Add | ast.Mod | ast.Mult)
+                return is_number or (self.known(node.left) and self.known(node.right))
+            case ast.BoolOp() | ast.List() | ast.Tuple() | ast.Set():
+                return all(map(self.known, getattr(node, "elts", getattr(node, "values", []))))
+            case ast.Dict():
+                return all(map(self.known, [*node.keys, *node.values]))
+            case ast.IfExp():
+                return self.known(node.body) and self.known(node.orelse)
+            case ast.Starred() | ast.Await() | ast.NamedExpr() | ast.YieldFrom():
+                return self.known(node.value)
+            case ast.UnaryOp():
+                return True
+            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp():
+                return self.known(node.elt)
+            case ast.DictComp():
+                return self.known(node.key) and self.known(node.value)
+            case ast.Subscript():
+                return self.known(node.value)
+            case ast.Attribute():
+                return node.attr in OF_OURS or node.attr.isupper() or self.known(node.value)
+            case ast.Name():
+                return self._known_name(node.id)
+            case ast.Call():
+                return self._known_call(node)
+        return False
+
+    def _known_part(self, part: ast.expr) -> bool:
+        if not isinstance(part, ast.FormattedValue):
+            return True
+        if isinstance(part.format_spec, ast.JoinedStr):
+            spec = "".join(str(one.value) for one in part.format_spec.values
+                           if isinstance(one, ast.Constant))  # fmt: skip
+            if NUMERIC.match(spec):
+                return True
+        return self.known(part.value)
+
+    def _known_call(self, node: ast.Call) -> bool:
+        name = _name(node)
+        target = self._function(node.func)
+        if target is not None and (_promises(target.returns) or _is_number(target.returns)):
+            return True
+        if name in PASS_ON or name in FORMATS:
+            return True
+        if name in THROUGH:
+            return all(self.known(one) for one in node.args)
+        if name == "map":
+            return self.known(ast.Call(node.args[0], node.args[1:], []))
+        if not isinstance(node.func, ast.Attribute):
+            return self._known_name(name)
+        value = node.func.value
+        if name == "join":
+            return self.known(value) and all(map(self.known, node.args))
+        if name == "format":
+            # Of a metric or a number: its `format` writes numbers. Of a text: like an f-string.
+            is_text = isinstance(value, ast.Constant | ast.JoinedStr)
+            return self.known(value) and (not is_text or all(map(self.known, node.args)))
+        if name == "sub":  # what is put in, is made of what was there
+            return self.known(node.args[-1])
+        if name == "replace" or name == "get":
+            return self.known(value) and all(map(self.known, node.args[1:]))
+        return name in METHODS and self.known(value)
+
+    def _formatters(self) -> set[str]:
+        """Names that hold the `format` of a metric: `write = METRICS["speedup"].format`."""
+        found = set()
+        for node in [*self.nodes, *self.module.tree.body]:
+            match node:
+                case ast.Assign(value=ast.Attribute(value=owner, attr="format")):
+                    named = {one.id for one in node.targets if isinstance(one, ast.Name)}
+                    found |= named if self.known(owner) else set()
+        return found
+
+    def _known_name(self, name: str) -> bool:
+        function = self.module.functions.get(name)
+        if function is not None and _promises(function.returns):
+            return True
+        if name.isupper() or name in self._formatters() or name in self.asked:
+            return True
+        self.asked.add(name)  # what is put together of itself is as inert as its other parts
+        try:
+            return self._is_known(name)
+        finally:
+            self.asked.discard(name)
+
+    def _is_known(self, name: str) -> bool:
+        if self.function is not None:
+            arguments = self.function.args
+            for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+                if one.arg == name and not (
+                    _promises(one.annotation) or _is_number(one.annotation)
+                ):
+                    return False
+                if one.arg == name:
+                    return all(map(self.known, self._given(name)))
+        given = list(self._given(name))
+        if not given and self.outer is not None:
+            return self.outer._is_known(name)
+        return bool(given) and all(map(self.known, given))
+
+    def _given(self, name: str) -> Iterator[ast.expr | None]:  # noqa: C901 - likewise
+        """Everything that a name stands for in this function."""
+        for node in self.nodes:
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        yield from _matched(target, value, name)
+                case ast.AnnAssign(target=target, value=value) if value is not None:
+                    if _promises(node.annotation) and not isinstance(value, ast.Dict | ast.List):
+                        yield value
+                    else:
+                        yield from _matched(target, value, name)
+                case (
+                    ast.AugAssign(target=target, value=value)
+                    | ast.NamedExpr(target=target, value=value)
+                ):
+                    yield from _matched(target, value, name)
+                case (
+                    ast.For(target=target, iter=value)
+                    | ast.comprehension(target=target, iter=value)
+                ):
+                    rows = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+                    for row in rows:
+                        yield from _matched(target, row, name)
+                case ast.withitem(optional_vars=target, context_expr=value) if target is not None:
+                    yield from _matched(target, value, name)
+                case ast.ExceptHandler(name=caught) if caught == name:
+                    yield ast.Name("foreign_error")
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=method)):
+                    if owner == name and method in ("append", "extend", "insert", "update", "add"):
+                        yield from node.args
+
+
+def _matched(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
+    """What of a value a name is given; of a tuple that is taken apart, its own part if written."""
+    if isinstance(target, ast.Name) and target.id == name:
+        yield value
+    elif isinstance(target, ast.Tuple | ast.List):
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        paired = len(parts) == len(target.elts)
+        for number, one in enumerate(target.elts):
+            part = parts[number] if paired else value
+            yield from _matched(one.value if isinstance(one, ast.Starred) else one, part, name)
+
+
+def _promised_arguments(target: ast.FunctionDef, call: ast.Call) -> Iterator[ast.expr]:
+    """The arguments of a call to a function of ours that have to be inert."""
+    names = [one.arg for one in [*target.args.posonlyargs, *target.args.args]]
+    names = names[1:] if _is_method(target) else names
+    asked = {one.arg for one in [*target.args.args, *target.args.kwonlyargs]
+             if _promises(one.annotation)}  # fmt: skip
+    for name, argument in zip(names, call.args, strict=False):
+        if name in asked:
+            yield argument
+    for keyword in call.keywords:
+        if keyword.arg in asked:
+            yield keyword.value
+
+
+def _module_name(file: Path) -> str:
+    """As it is imported, without `views`: `charts.bars`."""
+    parts = file.with_suffix("").parts
+    return ".".join(parts[parts.index("views") + 1 :]) if "views" in parts else file.stem
+
+
+def _read(file: Path) -> Source:
+    source = Source(file, ast.parse(file.read_text()))
+    source.functions = {function.name: function for function in _functions(source.tree)}
+    for outer in source.functions.values():
+        source.around |= {inner.name: outer for inner in _functions(outer) if inner is not outer}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("views"):
+            home = (node.module or "").removeprefix("views").lstrip(".")
+            for one in node.names:
+                named = one.asname or one.name
+                is_module = (ROOT / home.replace(".", "/") / f"{one.name}.py").is_file()
+                whole = f"{home}.{one.name}".lstrip(".")
+                source.imports[named] = (whole, "") if is_module else (home, one.name)
+        elif isinstance(node, ast.Import):
+            source.imports |= {one.asname: (one.name, "") for one in node.names if one.asname
+                               and one.name.startswith("views")}  # fmt: skip
+    return source
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a function but those of functions in it."""
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, ast.FunctionDef):
+            yield node
+            yield from _own_nodes(node)
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _is_method(function: ast.FunctionDef) -> bool:
+    return bool(function.args.args) and function.args.args[0].arg == "self"
+
+
+def _promises(annotation: ast.expr | None) -> bool:
+    return annotation is not None and bool(PROMISE.search(ast.unparse(annotation)))
+
+
+def _is_number(annotation: ast.expr | None) -> bool:
+    written = "" if annotation is None else ast.unparse(annotation)
+    return bool(NUMBER.search(written)) and "str" not in written and "Any" not in written

@@ -1,0 +1,70 @@
+"""The training loop in this process: a small experiment, and turns without a supervisor."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch._dynamo.callback import callback_handler
+
+from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
+from runner.supervision.turns import Turn
+from runner.worker.event_log import EventLog
+from runner.worker.session import run_session
+
+
+class TurnsOnPaper:
+    """Gives turns as they are asked for; stops after `num_turns`."""
+
+    def __init__(self, num_turns: int = 1000) -> None:
+        self.stop_requested = False
+        self.said: list[str] = []
+        self._left = num_turns
+        self._round = 0
+
+    def ready(self) -> None:
+        self.said.append("ready")
+
+    def wait(self) -> Turn | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        self._round += 1
+        return Turn(round=self._round - 1, position=0)
+
+    def done(self, *, finished: bool) -> None:
+        self.said.append("finished" if finished else "done")
+
+
+def experiment(**changes: Any) -> ExperimentSpec:
+    """26 samples in batches of 4: 6 full batches an epoch, and 2 samples left out."""
+    spec = ExperimentSpec(
+        name="trial",
+        backends=("eager",),
+        data=DataSpec(num_train_samples=26, num_eval_samples=10, sequence_length=16),
+        training=TrainingSpec(batch_size=4, epochs=2, learning_rate=1e-3, seed=7),
+        block_steps=4,
+    )
+    return replace(spec, **changes)
+
+
+def run(
+    spec: ExperimentSpec, journal: Path, label: str = "baseline", turns: TurnsOnPaper | None = None
+) -> list[dict[str, Any]]:
+    (variant,) = (variant for variant in spec.variants if variant.label == label)
+    log = EventLog(journal)
+    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+    run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
+    callback_handler.clear()  # or this run would watch the next one compile
+    log.close()
+    return read_events(journal)[0]
+
+
+def folder_of(journal: Path) -> RunDir:
+    """The run folder that belongs to a journal of `run`."""
+    return RunDir(journal.with_name(f"{journal.name}-folder"))
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]

@@ -1,0 +1,72 @@
+"""A dashboard, or another app of Streamlit's, really served, for tests that drive a browser."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from runner.folders.run_dir import DataDir
+from runner.locks import is_locked
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def served(
+    folder: DataDir, app: str = "serve.py", environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A dashboard of its own, its address and process; all that it started is gone at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (folder.path / "dashboard.log").open("a")
+    server = subprocess.Popen(
+        [sys.executable, "serve.py"] if app == "serve.py" else
+        [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true",
+         "--server.address", "127.0.0.1", "--server.port", str(port)],
+        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path),
+                       "BREAKEVEN_PORT": str(port), **(environment or {})},
+        stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        wait_until_served(f"http://127.0.0.1:{port}/_stcore/health", server)
+        yield f"http://127.0.0.1:{port}", server
+    finally:
+        for run in folder.run_dirs():
+            run.request_cancel()
+        server.terminate()
+        server.wait(20)
+        log.close()
+        deadline = time.monotonic() + 30
+        while is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+
+def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "the dashboard ended at once"
+        try:
+            urllib.request.urlopen(url, timeout=1)
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(f"{url} did not answer within a minute")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

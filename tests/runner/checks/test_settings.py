@@ -1,0 +1,99 @@
+"""Settings that torch would refuse after launch are refused before, by torch itself."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.checks import settings as settings_check
+from runner.checks.experiment import check
+from runner.checks.settings import check_settings, settings_of
+from runner.errors import InvalidSpec, ProbeFailed
+from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from runner.worker.settings_check import first_refused
+from tests.views.test_pages import MACHINE
+
+
+def asked(backends: tuple[str, ...] = (), **training: Any) -> ExperimentSpec:
+    return ExperimentSpec(name="x", backends=backends, training=TrainingSpec(**training))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "said"),
+    [
+        (asked(optimizer_options={"wieght_decay": 0.1}), "training.optimizer_options",
+         "do not fit torch.optim.Adam: Adam.__init__() got an unexpected keyword argument"),
+        (asked(optimizer_options={"betas": (0.9,)}), "training.optimizer_options", "torch refuses"),
+        (asked(optimizer_options={"betas": (0.9, 2.0)}), "training.optimizer_options",
+         "Invalid beta parameter at index 1"),
+        (asked(optimizer="SGD", optimizer_options={"nesterov": True}),
+         "training.optimizer_options", "Nesterov momentum requires a momentum"),
+        (asked(optimizer_options={"capturable": True}), "training.optimizer_options",
+         "supported devices"),
+        (asked(parameter_groups=("a.*:lr=0.1", "b.*:optimizer=SGD+momentum=-1")),
+         "training.parameter_groups", "Invalid momentum value: -1"),
+        (asked(parameter_groups=("a.*:optimizer=Nope",)), "training.parameter_groups",
+         "torch.optim has no such optimizer"),
+        (asked(scheduler="step"), "training.scheduler_options", "argument: 'step_size'"),
+        (asked(scheduler="step", scheduler_options={"step_size": 0}),
+         "training.scheduler_options", "torch refuses it"),
+        (asked(scheduler="plateau", scheduler_options={"factor": 2}),
+         "training.scheduler_options", "Factor should be < 1.0"),
+        (asked(losses=("CrossEntropyLos",)), "training.losses", "Did you mean CrossEntropyLoss"),
+        (asked(losses=("model", "CrossEntropyLoss:label_smoothing=2")), "training.losses",
+         "label_smoothing"),
+        (asked(losses=("MSELoss",)), "training.losses", "whole-number labels"),
+        (asked(("inductor:epilogue_fusoin=false",)), "backends", "Did you mean epilogue_fusion"),
+        (asked(("inductor:epilogue_fusion=maybe",)), "backends", "got str should be bool"),
+    ],
+)  # fmt: skip
+def test_torch_refuses_a_setting_by_its_field(spec: ExperimentSpec, field: str, said: str) -> None:
+    refused = first_refused(spec)
+    assert refused["field"] == field and said in refused["rule"], refused
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        asked(optimizer_options={"betas": (0.9, 0.95), "fused": True, "weight_decay": 0.01}),
+        asked(parameter_groups=("classifier.*:optimizer=SGD+lr=0.01+momentum=0.9", "*.bias:lr=1")),
+        asked(scheduler="step", scheduler_options={"step_size": 30, "gamma": 0.5}),
+        asked(scheduler="plateau", scheduler_options={"patience": 2}),
+        asked(scheduler="linear", warmup_steps=10),
+        asked(losses=("model", "0.5*CrossEntropyLoss:label_smoothing=0.1+weight=(1,2)")),
+        asked(("eager", "inductor:epilogue_fusion=false", "inductor:mode=max-autotune")),
+        replace(asked(losses=("MSELoss",)), task="custom"),
+        # Torch takes these only on a GPU, where a run adds `capturable` by itself.
+        replace(
+            asked(scheduler="linear", optimizer_options={"foreach": True}), devices=("cuda:0",)
+        ),
+        replace(asked(optimizer_options={"capturable": True}), devices=("cuda:0",)),
+        asked(optimizer="Adafactor", scheduler="cosine"),
+    ],
+)
+def test_torch_takes_what_fits_it(spec: ExperimentSpec) -> None:
+    assert first_refused(spec) == {}
+
+
+def test_form_and_command_line_ask_torch_in_another_process_once() -> None:
+    wrong = asked(optimizer_options={"wieght_decay": 0.1})
+    for samples in (800, 900):  # what torch has no say in is no reason to ask again
+        with pytest.raises(InvalidSpec, match="unexpected keyword argument") as caught:
+            check(replace(wrong, data=DataSpec(num_train_samples=samples)), MACHINE)
+        assert caught.value.field == "training.optimizer_options"
+        assert caught.value.value == {"wieght_decay": 0.1}
+    answers = settings_check._first_refused.cache_info()
+    assert answers.hits >= 1 and answers.currsize >= 1
+
+
+def test_usual_settings_are_not_asked_about() -> None:
+    assert settings_of(asked(("inductor", "inductor:mode=max-autotune"), optimizer="SGD")) is None
+    assert settings_of(asked(batch_size=32, precision="bf16", clip_norm=1.0)) is None
+    for other in (asked(("inductor:a=1",)), asked(warmup_steps=1), asked(losses=("MSELoss",))):
+        assert settings_of(other) is not None
+
+
+def test_a_torch_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_check, "COMMAND", ("sh", "-c", "echo broken torch >&2; exit 1"))
+    with pytest.raises(ProbeFailed, match="broken torch"):
+        check_settings(asked(optimizer_options={"eps": 1e-7}))

@@ -1,0 +1,164 @@
+"""Python files of one's own: who allows them, how they are loaded, what is kept of them."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.checks.user_code import CODE_VARIABLE, CodeNotAllowed, locate
+from runner.errors import RunnerError, WorkloadError
+from runner.worker.user_code import call, copy_sources, load_object
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose Python files may run, beside others whose may not."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    monkeypatch.setenv(CODE_VARIABLE, str(folder))
+    return folder
+
+
+def write(folder: Path, name: str, code: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(code)
+    return folder / name
+
+
+def test_a_file_in_a_listed_folder_is_located(folder: Path) -> None:
+    file = write(folder, "model.py", "")
+    assert locate(f"{file}:make") == (file, "make")
+    deeper = write(folder / "parts", "model.py", "")
+    assert locate(f"{deeper}:make") == (deeper, "make")
+
+
+def test_several_folders_may_be_listed(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write(tmp_path / "other", "model.py", "")
+    monkeypatch.setenv(CODE_VARIABLE, os.pathsep.join([str(folder), str(other.parent)]))
+    assert locate(f"{other}:make") == (other, "make")
+
+
+def test_a_file_elsewhere_may_not_run_and_the_sentence_says_how_to_allow_it(
+    tmp_path: Path, folder: Path
+) -> None:
+    stranger = write(tmp_path / "stranger", "model.py", "")
+    with pytest.raises(CodeNotAllowed) as caught:
+        locate(f"{stranger}:make")
+    assert isinstance(caught.value, RunnerError)
+    message = str(caught.value)
+    assert f"{stranger} may not run here" in message
+    assert f"{CODE_VARIABLE}={stranger.parent}, which is {folder} now" in message
+
+
+def test_nothing_may_run_where_nothing_is_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(folder, "model.py", "")
+    monkeypatch.delenv(CODE_VARIABLE)
+    with pytest.raises(CodeNotAllowed, match="which is empty now"):
+        locate(f"{file}:make")
+
+
+def test_a_way_out_of_the_folder_is_seen_through(tmp_path: Path, folder: Path) -> None:
+    stranger = write(tmp_path / "stranger", "model.py", "")
+    with pytest.raises(CodeNotAllowed):
+        locate(f"{folder}/../stranger/model.py:make")
+    (folder / "link.py").symlink_to(stranger)
+    with pytest.raises(CodeNotAllowed):
+        locate(f"{folder}/link.py:make")
+
+
+def test_a_path_is_taken_from_the_working_folder_and_home(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(folder, "model.py", "")
+    monkeypatch.chdir(folder)
+    assert locate("model.py:make") == (file, "make")
+    monkeypatch.setenv("HOME", str(folder))
+    assert locate("~/model.py:make") == (file, "make")
+
+
+def test_loading_asks_for_permission(tmp_path: Path, folder: Path) -> None:
+    stranger = write(tmp_path / "stranger", "model.py", "raise SystemExit")
+    with pytest.raises(CodeNotAllowed):
+        load_object(f"{stranger}:make")
+
+
+def test_a_name_is_loaded_and_the_file_runs_once(folder: Path) -> None:
+    write(folder, "model.py", "made = object()\ndef make():\n    return made\n")
+    source = f"{folder}/model.py"
+    assert load_object(f"{source}:made") is call(f"{source}:make")
+
+
+def test_files_of_one_name_do_not_replace_each_other(folder: Path) -> None:
+    for name in ("a", "b"):
+        write(folder / name, "model.py", f"name = {name!r}")
+    names = [load_object(f"{folder}/{name}/model.py:name") for name in ("a", "b", "a")]
+    assert names == ["a", "b", "a"]
+
+
+def test_a_file_may_import_its_neighbour_but_not_replace_a_library(folder: Path) -> None:
+    write(folder, "neighbour_of_mine.py", "width = 3")
+    write(folder, "sklearn.py", "raise AssertionError('not the library')")
+    code = "from neighbour_of_mine import width\nimport sklearn\nversion = sklearn.__version__\n"
+    write(folder, "model.py", code)
+    assert load_object(f"{folder}/model.py:width") == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "message"),
+    [
+        (
+            "def make_model(): ...",
+            "make_modle",
+            "does not define 'make_modle'. Did you mean make_m",
+        ),
+        ("import absent_library", "make", "model.py cannot be imported: ModuleNotFoundError"),
+        ("def make(:", "make", "model.py cannot be imported: SyntaxError"),
+        ("def make(): return 1 / 0", "make", "make' failed when it was called: ZeroDivisionError"),
+        ("def make(size): ...", "make", "TypeError: make.. missing 1 required"),
+        ("make = 3", "make", "int is not a function"),
+    ],
+)
+def test_a_failure_names_file_name_and_cause(
+    folder: Path, code: str, name: str, message: str
+) -> None:
+    file = write(folder, "model.py", code)
+    with pytest.raises(WorkloadError, match=message) as caught:
+        call(f"{file}:{name}")
+    assert f"'{file}:{name}'" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"absent\.py cannot be read: No such file"):
+        load_object(f"{folder}/absent.py:make")
+
+
+def test_a_file_that_failed_can_be_mended_and_loaded(folder: Path) -> None:
+    file = write(folder, "model.py", "made = 1 / 0")
+    with pytest.raises(WorkloadError):
+        load_object(f"{file}:made")
+    write(folder, "model.py", "made = 1")
+    assert load_object(f"{file}:made") == 1
+
+
+def test_every_file_is_copied_once_with_its_hash(tmp_path: Path, folder: Path) -> None:
+    first = write(folder / "a", "model.py", "a = 1")
+    second = write(folder / "b", "model.py", "b = 1")
+    copies = tmp_path / "run" / "source"
+    sources = [f"{first}:a", f"{first}:make", f"{second}:b"]
+    hashes = [hashlib.sha256(text.encode()).hexdigest() for text in ("a = 1", "b = 1")]
+    assert copy_sources(sources, copies) == [
+        (sources[0], "model.py", hashes[0]),
+        (sources[2], f"model-{hashes[1][:8]}.py", hashes[1]),
+    ]
+    assert (copies / "model.py").read_text() == "a = 1"
+    assert (copies / f"model-{hashes[1][:8]}.py").read_text() == "b = 1"
+
+
+def test_without_files_of_ones_own_nothing_is_copied(tmp_path: Path) -> None:
+    assert copy_sources([], tmp_path / "source") == []
+    assert not (tmp_path / "source").exists()

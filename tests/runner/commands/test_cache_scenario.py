@@ -1,0 +1,129 @@
+"""The scenario `cache`: compiling timed cold and warm, in real processes."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.checks.experiment import check
+from runner.errors import InvalidSpec
+from runner.folders.queue import PROJECT_ROOT, find_experiment, submit
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
+from runner.supervision.supervisor import supervise
+from runner.worker.training.plan import plan_blocks
+from storage import queries
+from storage.comparison.latency import cold_and_warm
+from storage.index.store import Store
+from tests.helpers.loop import of_kind, run
+from tests.views.test_pages import MACHINE
+
+
+def experiment(**changes: object) -> ExperimentSpec:
+    return ExperimentSpec(
+        name="trial",
+        scenario="cache",
+        data=DataSpec(num_train_samples=200, num_eval_samples=10, sequence_length=16),
+        training=TrainingSpec(batch_size=4),
+        cpu_threads=1,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> None:
+    spec = experiment(backends=("eager", "inductor:scope=blocks"), cache=CacheSpec(repeats=2))
+    assert [variant.label for variant in spec.variants] == [
+        "baseline",
+        "eager-cold-1", "eager-warm-1", "eager-cold-2", "eager-warm-2",
+        "inductor-blocks-cold-1", "inductor-blocks-warm-1",
+        "inductor-blocks-cold-2", "inductor-blocks-warm-2",
+    ]  # fmt: skip
+    assert {variant.cache for variant in spec.variants if "warm" in variant.label} == {"warm"}
+    assert not spec.races and spec.num_steps == 20 and spec.evaluates == "never"
+    assert ExperimentSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(("repeats", "said"), [(0, "at least 1"), (10, "at most 9")])
+def test_repeats_beyond_one_to_nine_are_refused(repeats: int, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        CacheSpec(repeats=repeats)
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes", "fewest"),
+    [
+        (10, {}, 11),  # a turn has 10 steps
+        (10, {"block_steps": 4}, None),
+        (4, {"block_steps": 4}, 5),
+        # An epoch of 8 samples has 2 batches of 4, and ends a turn.
+        (3, {"data": DataSpec(num_train_samples=8, num_eval_samples=2)}, None),
+        (2, {"data": DataSpec(num_train_samples=8, num_eval_samples=2)}, 3),
+    ],
+)
+def test_fewer_steps_than_can_tell_a_latency_are_refused_when_they_are_asked_for(
+    steps: int, changes: dict[str, Any], fewest: int | None
+) -> None:
+    spec = replace(experiment(), cache=CacheSpec(steps=steps), **changes)
+    assert ExperimentSpec.from_json(spec.to_json()) == spec, "one that was run is still read"
+    turns = list(plan_blocks(spec))
+    assert (len(turns) > 1) == (fewest is None), "steps after the turn that compiles"
+    if fewest is None:
+        check(spec, MACHINE)
+        return
+    with pytest.raises(InvalidSpec, match=f"must be at least {fewest}: the first turn") as caught:
+        check(spec, MACHINE)
+    assert caught.value.field == "cache.steps"
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_forward_passes_are_compiled_and_timed_where_inference_is_asked_for(tmp_path: Path) -> None:
+    spec = experiment(backends=("eager",), cache=CacheSpec(part="inference", steps=12))
+    assert spec.is_inference and not spec.trains
+    events = run(spec, tmp_path / "events.jsonl", "eager-cold-1")
+    steps = of_kind(events, "step")
+    assert [step["compiled"] for step in steps] == [True] + [False] * 11
+    assert all(step.get("loss") is None for step in steps), "nothing is learned"
+    assert {event["step"] for event in of_kind(events, "compile_metrics")} == {0}
+
+
+def test_a_data_set_of_few_batches_is_gone_over_again() -> None:
+    few = replace(experiment().data, num_train_samples=8)
+    assert replace(experiment(), data=few).num_fixed_batches == 2  # of 4 samples each
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.supervision.supervisor.LINGER_SECONDS", 0.0)
+
+
+@pytest.mark.slow
+def test_inductor_compiles_faster_on_the_caches_that_a_cold_process_left(
+    data_dir: DataDir, patient: None
+) -> None:
+    # One layer of the model is enough: what counts is where the code comes from.
+    spec = experiment(backends=("inductor:scope=blocks",))
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    supervise(data_dir)
+    assert [run.state for run in found.runs] == [RunState.FINISHED] * 3
+    store = Store.in_memory(data_dir)
+    (latency,) = cold_and_warm(store, found.experiment_id)
+    caches = queries.compile_caches(store, found.experiment_id).set_index(["label", "layer"])
+    store.close()
+    assert latency.backend == "inductor:scope=blocks"
+    cold, warm = "inductor-blocks-cold-1", "inductor-blocks-warm-1"
+    assert caches.loc[(cold, "fx_graph"), ["hits", "misses"]].tolist()[0] == 0
+    assert caches.loc[(warm, "fx_graph"), "hits"] == caches.loc[(cold, "fx_graph"), "misses"] > 0
+    assert latency.time_saved is not None and latency.time_saved > 0
+
+
+def test_a_warm_run_without_caches_says_so(data_dir: DataDir) -> None:
+    spec = experiment(backends=("eager",))
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    warm = next(run for run in found.runs if "warm" in run.run_id)
+    command = [sys.executable, "-m", "runner.worker", str(warm.path)]
+    finished = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True)
+    assert finished.returncode == 1
+    assert "the cold run left no compile caches" in finished.stderr

@@ -1,0 +1,235 @@
+"""`python -m runner` as a person types it, with real trainings on the CPU."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir, RunState
+from runner.locks import FileLock
+from runner.worker.data.reviews import generate_reviews
+from storage.comparison.comparison import Comparison, compare
+from storage.index.store import Store
+
+FAULTS = Path(__file__).parents[2] / "faults"
+TINY = (
+    "--train-samples=640", "--eval-samples=200", "--sequence-length=32", "--batch-size=16",
+    "--learning-rate=1e-3", "--block-steps=5", "--cpu-threads=1", "--optimizer=AdamW",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    output: str
+    data_dir: DataDir
+
+    @property
+    def comparison(self) -> Comparison:
+        store = Store.in_memory(self.data_dir)
+        try:
+            (experiment_id,) = store.query("SELECT DISTINCT experiment_id FROM runs").iloc[:, 0]
+            return compare(store, experiment_id)
+        finally:
+            store.close()
+
+
+def command_line(folder: Path, *arguments: str) -> Outcome:
+    finished = subprocess.run(
+        [sys.executable, "-m", "runner", *arguments, f"--data-folder={folder}"],
+        cwd=PROJECT_ROOT,
+        env={**os.environ, "PYTHONPATH": str(FAULTS)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    return Outcome(finished.returncode, finished.stdout + finished.stderr, DataDir(folder))
+
+
+@pytest.fixture(scope="module")
+def reviews_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of texts and labels under names of its own."""
+    path = tmp_path_factory.mktemp("texts") / "reviews.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("review", "stars"))
+        writer.writerows(zip(*generate_reviews(1000, seed=5), strict=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def outcome(reviews_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """One real comparison: correct backends beside one whose gradients are zeroed."""
+    return command_line(
+        tmp_path_factory.mktemp("compare"),
+        "compare",
+        f"--data={reviews_file}",
+        "--text-column=review",
+        "--label-column=stars",
+        "--backends=eager,inductor,zeroed_gradients",
+        "--epochs=2",
+        *TINY,
+    )
+
+
+def test_every_run_of_a_real_comparison_finishes(outcome: Outcome) -> None:
+    assert {result.state for result in outcome.comparison.results} == {RunState.FINISHED}, (
+        outcome.output
+    )
+
+
+def test_the_losses_fall_and_the_accuracy_is_above_chance(outcome: Outcome) -> None:
+    results = {result.label: result for result in outcome.comparison.results}
+    for label in ("baseline", "control", "eager", "inductor"):
+        # 5 labels: a loss of ln 5 = 1.609 and an accuracy of about 0.2 are chance.
+        assert results[label].final_loss < 1.5, label
+        assert results[label].accuracy > 0.35, label
+
+
+def test_parity_holds_for_correct_backends_and_breaks_for_dead_gradients(outcome: Outcome) -> None:
+    verdicts = {
+        result.label: result.parity.verdict
+        for result in outcome.comparison.results
+        if result.parity is not None
+    }
+    assert verdicts == {"eager": "holds", "inductor": "holds", "zeroed_gradients": "broken"}
+
+
+def test_dead_gradients_are_noticed_within_20_steps(outcome: Outcome) -> None:
+    (dead,) = (r for r in outcome.comparison.results if r.label == "zeroed_gradients")
+    assert dead.parity is not None and dead.parity.first_step_outside is not None
+    assert dead.parity.first_step_outside <= 20
+
+
+def test_the_exit_status_tells_that_parity_is_broken(outcome: Outcome) -> None:
+    assert outcome.status == 3, outcome.output
+
+
+def test_the_table_names_every_run(outcome: Outcome) -> None:
+    table = outcome.output.partition("speedup")[2]
+    for label in ("baseline", "control", "eager", "inductor", "zeroed_gradients"):
+        assert f"\n{label} " in table
+
+
+def test_the_whole_step_compiles_once(outcome: Outcome) -> None:
+    for label in ("eager", "inductor"):
+        (run,) = outcome.data_dir.runs.glob(f"*.{label}")
+        steps = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        compiled = [one["step"] for one in steps if one["kind"] == "step" and one["compiled"]]
+        assert compiled == [0], label
+
+
+def test_compile_caches_are_gone_when_a_run_has_ended(outcome: Outcome) -> None:
+    assert not list(outcome.data_dir.runs.glob("*/compile-cache"))
+
+
+def test_an_unknown_backend_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    outcome = command_line(tmp_path, "submit", "--backends=indcutor")
+    assert outcome.status == 2
+    assert "backends = 'indcutor'" in outcome.output and "inductor" in outcome.output
+    assert not list(outcome.data_dir.runs.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--optimizer=Adamm", "training.optimizer = 'Adamm'"),
+        ("--device=cuda:7", "devices = 'cuda:7'"),
+        ("--data=nowhere/texts.csv", "data.source = 'nowhere/texts.csv': no such file"),
+        ("--batch-size=5000", "training.batch_size = 5000"),
+    ],
+)
+def test_bad_input_is_refused_with_the_value_at_fault(
+    outcome: Outcome, argument: str, message: str
+) -> None:
+    # The data folder of the comparison already knows what this machine offers.
+    refused = command_line(outcome.data_dir.path, "submit", argument)
+    assert refused.status == 2
+    assert message in refused.output
+    assert "Traceback" not in refused.output
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Path:
+    """A callback of a person's own, which records the number of the step."""
+    file = tmp_path / "code" / "hooks.py"
+    file.parent.mkdir()
+    file.write_text(
+        "class Count:\n"
+        "    def batch_end(self, state):\n"
+        "        state.record('steps so far', float(state.step))\n"
+    )
+    return file
+
+
+@pytest.fixture
+def fresh(outcome: Outcome, tmp_path: Path) -> Path:
+    """A data folder that knows this machine, where no supervisor lingers."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copy(outcome.data_dir.capabilities_file, folder)
+    return folder
+
+
+def test_own_code_is_refused_unless_its_folder_is_allowed(fresh: Path, hooks: Path) -> None:
+    refused = command_line(fresh, "compare", f"--callback={hooks}:Count")
+    assert refused.status == 2
+    assert f"BREAKEVEN_CODE={hooks.parent}" in refused.output
+
+
+def test_own_code_that_is_not_there_is_refused(fresh: Path, hooks: Path) -> None:
+    missing = hooks.with_name("missing.py")
+    refused = command_line(
+        fresh, "compare", f"--callback={missing}:Count", f"--allow-code={hooks.parent}"
+    )
+    assert refused.status == 2
+    assert f"there is no file {missing}" in refused.output
+
+
+def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
+    fresh: Path, hooks: Path
+) -> None:
+    lock = FileLock(DataDir(fresh).supervisor_lock)
+    assert lock.try_acquire()
+    with lock:
+        refused = command_line(fresh, "supervise", f"--allow-code={hooks.parent}")
+    assert refused.status == 2
+    assert "keeps to the folders with which it was started" in refused.output
+
+
+def test_own_code_runs_from_an_allowed_folder(fresh: Path, hooks: Path) -> None:
+    ran = command_line(
+        fresh, "compare", f"--callback={hooks}:Count", f"--allow-code={hooks.parent}",
+        "--backends=", "--controls=0", "--max-steps=3", *TINY,
+    )  # fmt: skip
+    (run,) = ran.data_dir.runs.glob("*")
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    values = [event["value"] for event in events if event["kind"] == "value"]
+    assert len(values) == 3, ran.output
+
+
+def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_starts(
+    fresh: Path,
+) -> None:
+    refused = command_line(fresh, "compare", "--fail-if=slower,compile", *TINY)
+    assert refused.status == 2
+    assert "'compile' has no limit; write 'compile>60'" in refused.output
+    assert not list(refused.data_dir.runs.glob("*"))
+
+
+def test_a_gate_on_a_real_run_says_which_run_exceeds_which_limit(fresh: Path) -> None:
+    ran = command_line(
+        fresh, "compare", "--backends=eager", "--controls=0", "--max-steps=15",
+        "--fail-if=compile>0.001", *TINY,
+    )  # fmt: skip
+    assert ran.status == 5, ran.output
+    (line,) = (line for line in ran.output.splitlines() if line.startswith("FAIL "))
+    assert line.startswith("FAIL eager: compile>0.001: compile latency ")
+    assert line.endswith(" s, limit 0.001 s")

@@ -1,0 +1,133 @@
+"""The options of the command line say everything that a specification can say."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from runner.commands import cli
+from runner.commands.cli import parser
+from runner.commands.options import read_spec, spec_options, write_spec
+from runner.errors import InvalidSpec, RunnerError
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec
+from tests.helpers.changed import CHANGED, with_changes
+from views.shared import reproduce
+
+
+def read(*arguments: str) -> ExperimentSpec:
+    return read_spec(parser().parse_args(["compare", *arguments]))
+
+
+def paths_of(kind: type, prefix: str = "") -> list[str]:
+    """Every field of a specification by path, found without the module under test."""
+    paths = []
+    for name, hint in get_type_hints(kind).items():
+        nested = is_dataclass(hint) and [f"{name}.{field.name}" for field in fields(hint)]
+        paths += nested or [name]
+    return paths
+
+
+def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
+    options = list(spec_options())
+    # Set by the command `suite` and by the supervisor alone.
+    expected = set(paths_of(ExperimentSpec)) - {"suite_run", "fallback_of"}
+    assert {option.path for option in options} == expected == set(CHANGED)
+    assert len({option.flag for option in options}) == len(options)
+    assert not [option.flag for option in options if not option.text]
+
+
+@pytest.mark.parametrize("path", CHANGED)
+def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) -> None:
+    spec = with_changes(path)
+    command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
+    assert command[:4] == ["python", "-m", "runner", "compare"]
+    assert read(*command[4:]) == spec != ExperimentSpec(name="one")
+
+
+def test_the_command_that_reproduces_an_experiment_says_all_fields_together() -> None:
+    spec = with_changes(*CHANGED)
+    command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
+    assert read(*command[4:]) == spec
+
+
+def test_what_has_its_default_is_not_said() -> None:
+    assert write_spec(ExperimentSpec(name="one")) == ["--name=one"]
+
+
+def test_an_experiment_is_called_after_its_model_and_data_unless_it_has_a_name() -> None:
+    assert read().name == "bert-tiny on reviews"
+    assert read("--model=hub/some-bert", "--data=/a/b.csv").name == "some-bert on b.csv"
+    assert read("--name=mine").name == "mine"
+
+
+def test_lists_may_be_empty() -> None:
+    assert read("--backends=").backends == ()
+
+
+def test_options_beside_a_file_replace_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    spec = with_changes(*CHANGED)
+    file.write_text(spec.to_json())
+    assert read(f"--spec={file}") == spec
+    changed = read(f"--spec={file}", "--batch-size=16", "--name=other")
+    assert (changed.name, changed.training.batch_size) == ("other", 16)
+    assert changed.training.losses == spec.training.losses
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=r"nowhere\.json cannot be read"):
+        read(f"--spec={tmp_path / 'nowhere.json'}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--optimizer-options=momentum"], "'momentum' must read name=value"),
+        (["--task=singing"], "invalid choice: 'singing'"),
+        (["--batch-size=many"], "argument --batch-size: 'many' must be a whole number"),
+        (["--max-steps=1e20"], "argument --max-steps: '1e20' must be a whole number"),
+        (["--max-steps=" + "9" * 5000], "is not a finite number"),
+        (["--max-steps=" + "9" * 400], "must be at most 9,223,372,036,854,775,807"),
+        (["--learning-rate=fast"], "'fast' must be a number, such as 0.001"),
+        (["--precision=fp8"], "invalid choice: 'fp8'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_option(
+    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read(*arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_breaks_a_rule_is_refused_by_its_field() -> None:
+    with pytest.raises(InvalidSpec, match=r"evaluation\.splits = \('val',\): must be a list of"):
+        read("--evaluate-splits=val")
+
+
+def test_help_groups_the_options_by_the_parts_of_a_specification(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["compare", "--help"])
+    help = capsys.readouterr().out
+    titles = "experiment", "model", "data", "training", "evaluation", "stopping", "checkpoints"
+    places = [help.index(f"\n{title}:\n") for title in titles]
+    assert places == sorted(places)
+    assert help.index("--patience") > places[-2]
+
+
+def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a GPU server where nothing but torch and transformers is installed."""
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    assert cli.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
+    said = capsys.readouterr().out
+    assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
+    assert "`python -m storage compare 20261121-093015-123456-7f3a --data-folder FOLDER`" in said

@@ -1,0 +1,35 @@
+"""Command lines whose output is piped into something that stops reading, as `head` does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        # What a shell says of a program that SIGPIPE ended: 128 + 13.
+        (("runner", "status", "--data-folder", "{data}"), 141),
+        (("storage", "compare", EXPERIMENT_ID, "--data-folder", "{data}"), 141),
+        # argparse itself says nothing of a help that nobody reads.
+        (("runner", "compare", "--help"), 0),
+        (("storage", "export", "--help"), 0),
+    ],
+)
+def test_a_command_line_whose_reader_is_gone_ends_quietly(
+    data_dir: DataDir, command: tuple[str, ...], status: int
+) -> None:
+    record_experiment(data_dir.runs)
+    reads, writes = os.pipe()
+    os.close(reads)
+    arguments = [part.format(data=data_dir.path) for part in command]
+    ended = subprocess.run([sys.executable, "-m", *arguments], stdout=writes,
+                           stderr=subprocess.PIPE, cwd=PROJECT_ROOT)  # fmt: skip
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (status, b"")

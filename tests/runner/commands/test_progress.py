@@ -1,0 +1,108 @@
+"""What the terminal shows of a run, read from its journal."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.commands import cli
+from runner.commands.progress import RunProgress
+from runner.commands.terminal import watch
+from runner.folders.queue import find_experiment
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import EvaluationSpec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+LOSSES = falling_losses(40)
+
+
+def progress(run: Recording) -> RunProgress:
+    found = RunProgress(run.run, run.spec)
+    found.update()
+    return found
+
+
+def evaluate(run: Recording, split: str, compiled: bool, accuracy: float | None) -> None:
+    run.log.append("evaluation", epoch=0, step=20, split=split, compiled=compiled, loss=0.5,
+                   accuracy=accuracy, num_samples=10, seconds=0.1)  # fmt: skip
+    run.log.flush()
+
+
+def test_the_first_split_that_is_evaluated_counts_and_the_weights_without_a_compiler(
+    tmp_path: Path,
+) -> None:
+    spec = experiment_spec(evaluation=EvaluationSpec(splits=("train", "validation")))
+    run = Recording(tmp_path, "inductor", spec)
+    for split, compiled, accuracy in (
+        ("train", False, 0.75), ("train", True, 0.25), ("validation", False, 0.5)
+    ):  # fmt: skip
+        evaluate(run, split, compiled, accuracy)
+    assert progress(run).held_out == ("accuracy", 0.75)
+
+
+def test_a_task_without_accuracy_shows_its_loss(tmp_path: Path) -> None:
+    run = Recording(tmp_path, "inductor")
+    evaluate(run, "validation", False, None)
+    assert progress(run).held_out == ("loss", 0.5)
+
+
+def test_evaluations_of_journals_without_splits_count_as_validation(tmp_path: Path) -> None:
+    run = Recording(tmp_path, "inductor").evaluation(0.8)
+    assert progress(run).held_out == ("accuracy", 0.8)
+
+
+def test_a_resumed_run_counts_its_steps_from_the_checkpoint(tmp_path: Path) -> None:
+    run = Recording(tmp_path, "inductor").blocks([0.1] * 2, LOSSES[:20]).checkpoint()
+    run.block([0.1] * 5, LOSSES[20:25])
+    run.log.append("error", error="X", message="gone", traceback="", out_of_memory=False)
+    run.resume(20)
+    found = progress(run)
+    assert (found.steps_done, found.checkpoint_step, found.error) == (20, 20, "")
+
+
+def test_the_terminal_says_why_training_stopped_early(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = DataDir(tmp_path)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label).claim().start().blocks([0.1] * 2, LOSSES[:20])
+        run.stop("loss is not finite").end()
+    watch(find_experiment(data_dir, EXPERIMENT_ID))
+    assert capsys.readouterr().out.count("stopped after step 20: loss is not finite") == 3
+
+
+def test_resume_says_which_runs_go_on_from_which_step_and_starts_a_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[DataDir] = []
+    monkeypatch.setattr(cli, "ensure_supervisor", started.append)  # what it does: test_resume
+    data_dir = DataDir(tmp_path)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label).claim().start().blocks([0.1] * 2, LOSSES[:20])
+        run.checkpoint()
+        if label != "control":
+            run.run.checkpoints.mkdir(parents=True)
+            (run.run.checkpoints / "step-00000020.pt").touch()
+        run.end(RunState.CANCELLED)
+    assert cli.main(["resume", EXPERIMENT_ID, f"--data-folder={tmp_path}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "baseline goes on from step 20",
+        "inductor goes on from step 20",
+    ]
+    assert [one.path for one in started] == [tmp_path]
+
+
+def test_resume_refuses_where_no_run_left_a_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("baseline", "control", "inductor"):
+        Recording(DataDir(tmp_path).runs, label).claim().end(RunState.LOST)
+    assert cli.main(["resume", EXPERIMENT_ID, f"--data-folder={tmp_path}"]) == cli.BAD_INPUT
+    assert "checkpoint" in capsys.readouterr().err
+
+
+def test_a_check_of_correctness_has_done_its_iterations_when_it_is_recorded(tmp_path: Path) -> None:
+    run = Recording(tmp_path, "inductor", experiment_spec(scenario="accuracy"))
+    assert (progress(run).steps_done, progress(run).num_steps) == (0, 2)
+    run.log.append("accuracy_status", part="training", status="pass", iterations=2)
+    run.log.flush()
+    assert progress(run).steps_done == 2

@@ -1,0 +1,196 @@
+"""Runs that were killed go on where their checkpoints end, as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.errors import RunnerError
+from runner.folders.events import read_events
+from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, resume, submit
+from runner.folders.run_dir import DataDir, Exit, RunDir, RunState
+from runner.specs.experiment import (
+    CheckpointSpec,
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    TrainingSpec,
+)
+from tests.helpers.loop import of_kind
+from tests.helpers.waiting import wait_until
+
+NUM_STEPS, NUM_KILLS = 120, 20
+KILLER = """
+import os, signal
+from pathlib import Path
+
+PLAN = Path(__file__).with_name("kills.txt")
+
+class Killer:
+    '''Kills its process at the next planned step, in the middle of it or at its end.'''
+
+    def __init__(self):
+        lines = PLAN.read_text().splitlines() if PLAN.exists() else []
+        step, self.hook = lines[0].split() if lines else (-1, "")
+        self.step = int(step)
+        self.rest = lines[1:]
+
+    def strike(self, state, hook):
+        if (state.step, hook) == (self.step, self.hook):
+            PLAN.write_text("\\n".join(self.rest))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def after_backward(self, state): self.strike(state, "after_backward")
+    def after_optimizer_step(self, state): self.strike(state, "after_optimizer_step")
+    def batch_end(self, state): self.strike(state, "batch_end")
+"""
+
+
+def experiment(**changes: Any) -> ExperimentSpec:
+    return ExperimentSpec(
+        **{
+            "name": "trial",
+            "backends": (),
+            "controls": 0,
+            "data": DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
+            "training": TrainingSpec(
+                batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, scheduler="cosine", seed=3
+            ),
+            "evaluation": EvaluationSpec(when="end"),
+            "checkpoints": CheckpointSpec(every=7, unit="steps"),
+            "block_steps": 5,
+            "cpu_threads": 1,
+            **changes,
+        }
+    )
+
+
+def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
+    (run,) = find_experiment(data_dir, submit(data_dir, spec)).runs
+    return run
+
+
+def work(run: RunDir, code: Path) -> int:
+    """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
+    environment = {**os.environ, CODE_VARIABLE: str(code)}
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, timeout=120).returncode
+
+
+def curve(run: RunDir) -> dict[int, tuple[float, float]]:
+    steps = of_kind(read_events(run.events_file)[0], "step")
+    return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
+
+
+def test_runs_killed_at_20_random_steps_have_the_losses_of_one_that_was_not(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    """Two runs, side by side, are killed at ten steps each."""
+    # Not before the first checkpoint: nothing could go on from there.
+    steps = random.Random(20).sample(range(7, NUM_STEPS), NUM_KILLS)
+    plans = [sorted(steps[:10]), sorted(steps[10:]), []]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
+    *killed, undisturbed = runs
+    for run, plan in zip(killed, plans, strict=False):
+        resumed = of_kind(read_events(run.events_file)[0], "resumed")
+        assert [event["attempt"] for event in resumed] == list(range(2, len(plan) + 2))
+        # It went on from the last checkpoint before it was killed.
+        assert [event["step"] for event in resumed] == [step // 7 * 7 for step in plan]
+        assert curve(run) == curve(undisturbed) and len(curve(run)) == NUM_STEPS
+        ends = [
+            of_kind(read_events(one.events_file)[0], "evaluation") for one in (run, undisturbed)
+        ]
+        assert ends[0][-1]["loss"] == ends[1][-1]["loss"]
+
+
+def killed_at(steps: list[int], data_dir: DataDir, folder: Path) -> RunDir:
+    """A run that was killed at these steps, each time in another place, and came to its end."""
+    code = Path(tempfile.mkdtemp(dir=folder))
+    (code / "killer.py").write_text(KILLER)
+    draw, hooks = random.Random(sum(steps)), ("after_backward", "after_optimizer_step", "batch_end")
+    (code / "kills.txt").write_text("\n".join(f"{step} {draw.choice(hooks)}" for step in steps))
+    run = only_run(data_dir, experiment(callbacks=(f"{code / 'killer.py'}:Killer",)))
+    for _ in steps:
+        assert work(run, code) == -signal.SIGKILL
+        run.reopen()
+    assert work(run, code) == 0
+    return run
+
+
+def test_a_supervisor_that_starts_again_has_a_lost_run_go_on(data_dir: DataDir) -> None:
+    run = only_run(data_dir, experiment(checkpoints=CheckpointSpec(every=5, unit="steps")))
+    supervisor = ensure_supervisor(data_dir)
+    assert supervisor is not None
+    wait_until(lambda: run.has_checkpoint)
+    claim = run.read_claim()
+    assert claim is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    os.kill(claim.process.pid, signal.SIGKILL)
+    supervisor.wait()
+    wait_until(lambda: run.state is RunState.LOST)
+    ensure_supervisor(data_dir)
+    wait_until(lambda: run.state is RunState.FINISHED)
+    events, _ = read_events(run.events_file)
+    (resumed,) = of_kind(events, "resumed")
+    assert resumed["step"] >= 5 and set(curve(run)) == set(range(NUM_STEPS))
+    blocks = of_kind(events, "block")
+    before = [block["round"] for block in blocks if block["seq"] < resumed["seq"]]
+    after = [block["round"] for block in blocks if block["seq"] > resumed["seq"]]
+    assert max(before) < min(after), "rounds of both attempts can be told apart"
+    assert (run.attempts / "1" / "claim.json").exists() and run.attempt == 2
+
+
+def test_a_lost_run_without_a_checkpoint_stays_lost_and_cannot_be_resumed(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment())
+    found = find_experiment(data_dir, experiment_id)
+    found.runs[0].write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
+    with pytest.raises(RunnerError, match="due after 7 steps"):
+        resume(found)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "states", "words"),
+    [
+        (CheckpointSpec(), [RunState.LOST], "Ask for checkpoints when you launch"),
+        # 8 samples in batches of 4 are 2 steps an epoch, so 3 epochs are 6 steps.
+        (CheckpointSpec(every=3), [RunState.CANCELLED], "first checkpoint .* due after 6 steps"),
+        (CheckpointSpec(every=5, unit="steps"), [RunState.FAILED], "due after 5 steps"),
+        (CheckpointSpec(every=5, unit="steps"), [RunState.FINISHED], "all of them have finished"),
+        (CheckpointSpec(every=5, unit="steps"), [], "none of them has ended early"),
+    ],
+)
+def test_why_nothing_can_go_on_is_said_as_it_is(
+    data_dir: DataDir, checkpoints: CheckpointSpec, states: list[RunState], words: str
+) -> None:
+    spec = ExperimentSpec(
+        name="trial", backends=(), controls=0, checkpoints=checkpoints,
+        data=DataSpec(num_train_samples=8), training=TrainingSpec(batch_size=4, epochs=4),
+        block_steps=1,
+    )  # fmt: skip
+    found = find_experiment(data_dir, submit(data_dir, spec))
+    for run, state in zip(found.runs, states, strict=False):
+        run.write_exit(Exit.now(state, "as the test says", 1))
+    with pytest.raises(RunnerError, match=words):
+        resume(found)
+
+
+def test_a_cancelled_run_with_a_checkpoint_waits_in_the_queue_again(data_dir: DataDir) -> None:
+    found = find_experiment(data_dir, submit(data_dir, experiment()))
+    (run,) = found.runs
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "step-00000007.pt").touch()
+    run.request_cancel()
+    run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
+    assert resume(found) == ["baseline"]
+    assert run.state is RunState.QUEUED and not run.cancel_requested

@@ -1,0 +1,130 @@
+"""Every number that can be asked for has a range with a reason, and no number breaks a reader."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from runner.commands.options import spec_options
+from runner.errors import InvalidSpec
+from runner.specs.bounds import FLOAT32_MAX, Bounds, bounds_of
+from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, SpeedSpec, TrainingSpec
+from runner.specs.validation import Spec
+from runner.specs.variants import Variant
+
+
+def specifications(kind: type = Spec) -> Iterator[type]:
+    """Every specification of the runner, whatever module it is in."""
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("runner."):
+            yield child
+            yield from specifications(child)
+
+
+NUMERIC = [
+    (kind, name)
+    for kind in specifications()
+    for name, hint in get_type_hints(kind).items()
+    if {int, float} & {hint, *get_args(hint)}
+]
+
+
+def test_all_numbers_that_can_be_asked_for_are_looked_at_here() -> None:
+    asked = {option.path for option in spec_options() if option.kind in (int, float)}
+    of_variants = {name for kind, name in NUMERIC if kind is Variant}
+    found = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
+    assert found == asked | of_variants and len(NUMERIC) == len(found) > 30
+    assert set(specifications()) >= {ExperimentSpec, RunSpec, Variant}
+
+
+@pytest.mark.parametrize(("kind", "name"), NUMERIC)
+def test_every_number_has_a_range_with_a_reason_around_its_default(kind: type, name: str) -> None:
+    bounds = bounds_of(kind)[name]
+    assert -math.inf < bounds.least < bounds.most < math.inf and len(bounds.why) > 10
+    bounds.check(name, next(one.default for one in fields(kind) if one.name == name))
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    content = json.loads(json.dumps(asdict(ExperimentSpec(name="x"))))
+    section, _, name = path.rpartition(".")
+    (content[section] if section else content)[name] = value
+    return content
+
+
+HUGE: list[Any] = [10**19, 10**400, -(10**400), 1e300, -1e300, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("value", HUGE, ids=lambda value: str(value)[:6])
+@pytest.mark.parametrize(
+    "path", [option.path for option in spec_options() if option.kind in (int, float)]
+)
+def test_numbers_of_any_size_in_json_are_refused_with_words(path: str, value: Any) -> None:
+    text = json.dumps(changed(path, value))
+    with pytest.raises(InvalidSpec) as caught:
+        ExperimentSpec.from_json(text)
+    assert caught.value.field == path
+    assert "must be" in caught.value.rule and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"name": "x", "block_steps": ' + "9" * 5000 + "}", "is not JSON"),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"name": "\\ud800"}', "halves of characters"),
+        ('{"name": "a\\u0000b"}', "without NUL"),
+        ('{"name": "x", "\\ud800": 1}', "is not a field"),
+        ('{"name": "x", "model": {"source": "' + "a" * 10**6 + '"}}', "at most 4,096 characters"),
+        ('{"name": "x", "training": {"optimizer_options": {"eps": NaN}}}', "a finite number"),
+        ('{"name": "x", "training": {"optimizer_options": {"eps": ' + "9" * 400 + "}}}", "at most"),
+        ('{"name": "x", "training": {"optimizer_options": {"b": [0.1, Infinity]}}}', "a finite"),
+        ('{"name": "x", "backends": ["inductor:a=' + "9" * 400 + '"]}', "at most 9,223,372"),
+    ],
+)
+def test_json_of_a_stranger_is_refused_with_words(content: str, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said) as caught:
+        ExperimentSpec.from_json(content)
+    assert str(caught.value).encode() and len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: DataSpec(num_train_samples=10**12), "at most 100,000,000: every run holds all"),
+        (lambda: TrainingSpec(max_steps=10**20), "at most 9,223,372,036,854,775,807"),
+        (lambda: TrainingSpec(max_steps=10**9), "at most 100,000,000: every step is a line"),
+        (lambda: TrainingSpec(clip_norm=1e39), r"at most 3.4e\+38: float32 holds no larger"),
+        (lambda: TrainingSpec(losses=("1e300*model",)), "a number that float32 holds"),
+        (lambda: TrainingSpec(parameter_groups=("*:lr=1e9",)), "and at most 10,000"),
+        (lambda: SpeedSpec(target_width=1.5), "at most 1: an interval as wide as the speedup"),
+        (lambda: ExperimentSpec(name="x", cpu_threads=10**6), "at most 4,096: no machine has more"),
+        (
+            lambda: ExperimentSpec(name="x", training=TrainingSpec(epochs=10**7)),
+            "makes 1,250,000,000 steps and must make at most 100,000,000",
+        ),  # 1,000 samples in batches of 8 are 125 steps
+        (
+            lambda: ExperimentSpec(name="x", backends=tuple(f"b{i}" for i in range(65))),
+            "at most 64: each is a process",
+        ),
+        (
+            lambda: ExperimentSpec(name="x", backends=("inductor:a=" + "b" * 200,)),
+            "at most 150 bytes: it names the run's folder",
+        ),
+    ],
+)
+def test_what_is_too_much_is_refused_with_the_reason(make: Any, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        make()
+
+
+def test_the_ends_of_a_range_belong_to_it_unless_it_begins_above() -> None:
+    Bounds(1, 9, "x").check("field", 1)
+    Bounds(1, 9, "x").check("field", 9)
+    Bounds(1, 9, "x").check("field", None)
+    with pytest.raises(InvalidSpec, match="field = 0: must be above 0"):
+        Bounds(0, FLOAT32_MAX, "x", above=True).check("field", 0)
+    with pytest.raises(InvalidSpec, match="field = 10: must be at most 9: x"):
+        Bounds(1, 9, "x").check("field", 10)

@@ -1,0 +1,278 @@
+import json
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from runner.errors import InvalidSpec
+from runner.specs.experiment import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    StoppingSpec,
+    TrainingSpec,
+)
+from runner.specs.variants import Variant
+
+
+def experiment(**changes: Any) -> ExperimentSpec:
+    return replace(ExperimentSpec(name="trial", backends=("eager", "inductor")), **changes)
+
+
+def test_an_experiment_survives_the_way_through_json() -> None:
+    spec = experiment(data=DataSpec(source="some/file.csv", num_train_samples=77))
+    assert ExperimentSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_run_survives_the_way_through_json() -> None:
+    spec = experiment()
+    for variant in spec.variants:
+        run = RunSpec(experiment_id="x-1", experiment=spec, variant=variant)
+        assert RunSpec.from_json(run.to_json()) == run
+
+
+def test_a_specification_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        experiment().name = "other"  # type: ignore[misc]
+
+
+def test_an_unknown_field_is_refused_by_name() -> None:
+    content = json.loads(experiment().to_json())
+    content["training"]["learning_rat"] = 0.1
+    with pytest.raises(InvalidSpec, match=r"training\.learning_rat = 0\.1: is not a field"):
+        ExperimentSpec.from_dict(content)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(InvalidSpec, match="name = None: is required"):
+        ExperimentSpec.from_dict({})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("name", "", "must not be empty"),
+        ("name", 3, "must be text"),
+        ("backends", ("inductor", "inductor"), "must not name a backend twice"),
+        ("backends", ("in ductor",), "must be the name of a Dynamo backend"),
+        ("devices", ("cuda",), "must name exactly one device"),
+        ("devices", ("cpu", "cuda:0"), "must name exactly one device"),
+        ("schedule", "parallel", "must be one of 'turns', 'sequential'"),
+        ("controls", 21, "must be at most 20: each is a whole training more"),
+        ("block_steps", 0, "must be at least 1"),
+        ("block_steps", True, "must be a whole number"),
+        ("time_limit_seconds", float("inf"), "must be a finite number"),
+        ("cpu_threads", 0, "must be at least 1"),
+        ("task", "translation", "must be one of causal_lm, custom"),
+        ("callbacks", ("hooks.py",), "must read path.py:Class"),
+    ],
+)
+def test_a_bad_field_is_refused_with_its_value_and_rule(field: str, value: Any, rule: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        experiment(**{field: value})
+    assert caught.value.field == field
+    offender = value[0] if value in (("in ductor",), ("hooks.py",)) else value
+    assert repr(offender) in str(caught.value)
+    assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda: TrainingSpec(batch_size=0), "at least 1"),
+        (lambda: TrainingSpec(learning_rate=0.0), "above 0"),
+        (lambda: TrainingSpec(learning_rate=float("nan")), "finite"),
+        (lambda: TrainingSpec(optimizer="torch.optim.Adam"), "name of a class in torch.optim"),
+        (lambda: TrainingSpec(precision="int8"), "one of"),  # type: ignore[arg-type]
+        (lambda: DataSpec(num_eval_samples=0), "at least 1"),
+        (lambda: DataSpec(source="builtin:novels"), "builtin:reviews"),
+        (lambda: DataSpec(num_test_samples=-1), "at least 0"),
+        (lambda: DataSpec(sequence_length=3), "at least 4"),
+        (lambda: ModelSpec(source="builtin:gpt"), "builtin:bert-tiny"),
+        (lambda: Variant(label="a/b", role="backend", backend="eager"), "letters, digits"),
+        (lambda: Variant(label="a", role="baseline", backend="eager"), "only for a backend"),
+    ],
+)
+def test_a_bad_part_is_refused(make: Any, rule: str) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        make()
+
+
+def test_a_batch_larger_than_the_data_is_refused() -> None:
+    data, training = DataSpec(num_train_samples=7), TrainingSpec(batch_size=8)
+    with pytest.raises(InvalidSpec, match=r"training\.batch_size = 8: .*not one batch"):
+        experiment(data=data, training=training)
+
+
+def test_precisions_of_the_gpu_are_refused_on_the_cpu() -> None:
+    with pytest.raises(InvalidSpec, match="needs a CUDA device"):
+        experiment(training=TrainingSpec(precision="tf32"))
+
+
+def test_a_run_must_be_one_of_its_experiments_variants() -> None:
+    stranger = Variant(label="tvm", role="backend", backend="tvm")
+    with pytest.raises(InvalidSpec, match="one of the experiment's own variants"):
+        RunSpec(experiment_id="x", experiment=experiment(), variant=stranger)
+
+
+def test_the_variants_are_baseline_control_and_one_for_each_backend() -> None:
+    variants = experiment().variants
+    assert [variant.label for variant in variants] == ["baseline", "control", "eager", "inductor"]
+    assert [variant.backend for variant in variants] == [None, None, "eager", "inductor"]
+    assert [variant.perturbation for variant in variants] == [0, 1e-5, 0, 0]
+
+
+def test_each_of_several_controls_changes_the_weights_in_its_own_way() -> None:
+    controls = experiment(controls=3, backends=()).variants[1:]
+    assert [variant.label for variant in controls] == ["control", "control-2", "control-3"]
+    assert [variant.perturbation for variant in controls] == [1e-5] * 3
+    assert len({variant.perturbation_seed for variant in controls}) == 3
+
+
+def test_a_backend_never_takes_the_label_of_a_control() -> None:
+    assert [variant.label for variant in experiment(backends=("control-2",)).variants] == [
+        "baseline", "control", "backend-control-2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "controls"), [(True, 1), (False, 0)])
+def test_a_specification_of_version_0_1_says_whether_there_is_a_control(
+    written: bool, controls: int
+) -> None:
+    content = json.loads(experiment().to_json())
+    del content["controls"]
+    assert ExperimentSpec.from_dict({**content, "control": written}).controls == controls
+
+
+def test_dropout_goes_where_a_backend_draws_its_own_random_numbers() -> None:
+    assert experiment().has_dropout
+    assert not experiment(backends=("cudagraphs",)).has_dropout
+    assert experiment(backends=("cudagraphs",), model=ModelSpec(dropout="keep")).has_dropout
+    assert not experiment(model=ModelSpec(dropout="off")).has_dropout
+
+
+def test_settings_of_every_kind_survive_the_way_through_json() -> None:
+    training = TrainingSpec(
+        losses=("model", "0.5*CrossEntropyLoss:weight=(1, 2)"),
+        optimizer_options={"betas": (0.9, 0.95), "amsgrad": True, "eps": 1e-6},
+        scheduler="multistep",
+        scheduler_options={"milestones": (10, 20)},
+    )
+    spec = experiment(training=training, callbacks=("hooks.py:Mine",))
+    again = ExperimentSpec.from_json(spec.to_json())
+    assert again == spec
+    assert again.training.optimizer_options["betas"] == (0.9, 0.95)
+
+
+def test_a_bad_field_of_a_part_is_named_with_its_place() -> None:
+    content = json.loads(experiment().to_json())
+    content["stopping"]["patience"] = "soon"
+    with pytest.raises(InvalidSpec) as caught:
+        ExperimentSpec.from_dict(content)
+    assert caught.value.field == "stopping.patience"
+
+
+# Steps
+
+
+def test_steps_count_full_batches_only() -> None:
+    # 100 samples make 12 full batches of 8 (4 samples are left out); 3 epochs make 36 steps.
+    spec = experiment(
+        data=DataSpec(num_train_samples=100), training=TrainingSpec(batch_size=8, epochs=3)
+    )
+    assert (spec.steps_per_epoch, spec.num_steps) == (12, 36)
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        # 30 samples in batches of 8: three full ones and 6 samples left.
+        ({}, 3),
+        ({"last_batch": "pad"}, 4),
+        ({"last_batch": "dynamic"}, 4),
+        ({"gradient_accumulation": 2}, 2),  # of two batches and of one
+        ({"gradient_accumulation": 2, "last_batch": "pad"}, 2),
+        ({"gradient_accumulation": 5, "last_batch": "pad"}, 1),
+    ],
+)
+def test_the_last_batch_and_the_last_window_make_a_step_or_not(
+    training: dict[str, Any], steps: int
+) -> None:
+    spec = experiment(
+        data=DataSpec(num_train_samples=30), training=TrainingSpec(batch_size=8, **training)
+    )
+    assert spec.steps_per_epoch == steps
+
+
+def test_a_number_of_steps_replaces_the_epochs() -> None:
+    training = TrainingSpec(batch_size=8, epochs=3, max_steps=5)
+    assert experiment(data=DataSpec(num_train_samples=16), training=training).num_steps == 5
+
+
+# Parts that must fit one another
+
+
+NEVER = EvaluationSpec(when="never")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"evaluation": NEVER, "training": TrainingSpec(scheduler="plateau")}, "evaluation.when"),
+        ({"evaluation": NEVER, "stopping": StoppingSpec(patience=2)}, "evaluation.when"),
+        ({"evaluation": NEVER, "stopping": StoppingSpec(threshold=0.9)}, "evaluation.when"),
+        ({"evaluation": EvaluationSpec(splits=("test",))}, "evaluation.splits"),
+        ({"evaluation": EvaluationSpec(predictions=("test",))}, "evaluation.predictions"),
+    ],
+)
+def test_what_follows_the_evaluation_needs_one(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        experiment(**changes)
+    assert caught.value.field == field
+
+
+def test_test_samples_are_evaluated_where_there_are_some() -> None:
+    evaluation = EvaluationSpec(splits=("validation", "test"), predictions=("test",))
+    experiment(evaluation=evaluation, data=DataSpec(num_test_samples=5))
+
+
+# What a source is
+
+
+@pytest.mark.parametrize(
+    ("source", "is_file", "is_user_code"),
+    [
+        ("builtin:reviews", False, False),
+        ("yelp_review_full", False, False),
+        ("somebody/reviews", False, False),
+        ("reviews.csv", True, False),
+        ("/data/reviews", True, False),
+        ("./photos", True, False),
+        ("~/reviews.parquet", True, False),
+        ("/data/mine.py:load", False, True),
+        ("mine.py:load", False, True),
+        ("mine.py:load now", False, False),
+    ],
+)
+def test_a_data_source_says_by_its_form_what_it_is(
+    source: str, is_file: bool, is_user_code: bool
+) -> None:
+    data = DataSpec(source=source)
+    assert (data.is_file, data.is_user_code) == (is_file, is_user_code)
+
+
+def test_a_function_may_be_a_model() -> None:
+    assert ModelSpec(source="mine.py:net").is_user_code
+    assert not ModelSpec(source="builtin:bert-tiny").is_user_code
+
+
+def test_all_code_of_ones_own_is_listed_in_one_place() -> None:
+    spec = experiment(
+        model=ModelSpec(source="mine.py:net"),
+        data=DataSpec(source="mine.py:samples"),
+        callbacks=("hooks.py:Mine",),
+    )
+    assert spec.user_code == ("mine.py:net", "mine.py:samples", "hooks.py:Mine")
+    assert experiment().user_code == ()

@@ -1,0 +1,73 @@
+import pytest
+
+from runner.errors import InvalidSpec
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.variants import Variant, parse_backend
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "settings"),
+    [
+        ("inductor", "inductor", {}),
+        ("inductor:mode=max-autotune", "inductor-max-autotune", {"mode": "max-autotune"}),
+        (
+            "eager:scope=forward+fullgraph=true",
+            "eager-forward-fullgraph_true",
+            {"scope": "forward", "fullgraph": True},
+        ),
+        ("aot_eager:dynamic=false", "aot_eager-dynamic_false", {"dynamic": False}),
+        (
+            "inductor:epilogue_fusion=false+max_fusion_size=8",
+            "inductor-epilogue_fusion_false-max_fusion_size_8",
+            {"options": {"epilogue_fusion": False, "max_fusion_size": 8}},
+        ),
+    ],
+)
+def test_a_backend_is_written_with_its_settings(
+    text: str, label: str, settings: dict[str, object]
+) -> None:
+    expected = Variant(label=label, role="backend", backend=text.partition(":")[0], **settings)  # type: ignore[arg-type]
+    assert parse_backend(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("in ductor", "name of a Dynamo backend"),
+        ("inductor:mode", "must read name=value"),
+        ("inductor:mode=fast", "must be one of 'default'"),
+        ("inductor:scope=all", "must be one of 'iteration'"),
+        ("eager:mode=max-autotune", "is for inductor only"),
+        ("eager:epilogue_fusion=false", "is for inductor only"),
+        ("inductor:mode=default+epilogue_fusion=false", "takes one of them"),
+        ("inductor:fullgraph=true", "loss.backward.. breaks the iteration"),
+        ("inductor:dynamic=maybe", "true or false"),
+        ("inductor:fullgraph=1", "fullgraph must be true or false"),
+        ("inductor:max_fusion_size=(8", "a parenthesis without its other half"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule: str) -> None:
+    with pytest.raises(InvalidSpec, match=rule) as caught:
+        parse_backend(text)
+    assert caught.value.field == "backends"
+
+
+def test_several_variants_of_one_backend_stand_in_one_experiment() -> None:
+    backends = ("inductor", "inductor:scope=forward", "inductor:dynamic=true")
+    spec = ExperimentSpec(name="trial", backends=backends, controls=0)
+    labels = [variant.label for variant in spec.variants]
+    assert labels == ["baseline", "inductor", "inductor-forward", "inductor-dynamic_true"]
+    assert ExperimentSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_backend_that_is_called_like_the_baseline_gets_another_label() -> None:
+    assert parse_backend("baseline").label == "backend-baseline"
+
+
+def test_modes_with_cuda_graphs_switch_dropout_off() -> None:
+    def has_dropout(backend: str) -> bool:
+        return ExperimentSpec(name="trial", backends=(backend,)).has_dropout
+
+    assert not has_dropout("inductor:mode=reduce-overhead")
+    assert not has_dropout("inductor:mode=max-autotune")
+    assert has_dropout("inductor:mode=max-autotune-no-cudagraphs")

@@ -1,0 +1,209 @@
+"""Suites: which cells there are, in the harness's sizes, and queueing only what is missing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from runner.commands import cli
+from runner.commands.suite import read_cells
+from runner.errors import InvalidSpec
+from runner.folders.queue import experiments, submit
+from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.validation import Spec
+from runner.suites import SUITES
+
+NAMED = "BertForMaskedLM,GPT2ForSequenceClassification"
+
+
+def cells(*arguments: str, suite: str = "huggingface", run: str = "r") -> list[ExperimentSpec]:
+    options = cli.parser().parse_args(["suite", suite, f"--run={run}", *arguments])
+    return read_cells(options)[1]
+
+
+def size(name: str) -> tuple[int, int | None]:
+    (model,) = SUITES["huggingface"].choose([name])
+    return model.batch_size, model.sequence_length
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "sequence_length"),
+    [
+        ("BertForMaskedLM", 16, 512),  # 32 / 2
+        ("DistilBertForMaskedLM", 128, 128),  # 256 / 2; no rule has its name
+        ("GPT2ForSequenceClassification", 4, 1024),  # 8 / 2
+        ("BlenderbotForCausalLM", 4, 128),  # 32 / 8
+        ("OPTForCausalLM", 2, 2048),  # 4 / 2
+        ("MT5ForConditionalGeneration", 16, 128),  # begins with MT5, not T5
+        ("T5Small", 4, 1024),
+        ("MBartForConditionalGeneration", 4, 1024),  # undivided
+        ("TrOCRForCausalLM", 32, 256),
+        ("MegatronBertForCausalLM", 4, 512),
+        ("AllenaiLongformerBase", 4, 1024),
+    ],
+)
+def test_models_have_the_sizes_of_the_harness(
+    name: str, batch_size: int, sequence_length: int
+) -> None:
+    assert size(name) == (batch_size, sequence_length)
+
+
+def test_every_combination_is_an_experiment_of_its_own_that_names_every_backend() -> None:
+    found = cells(f"--models={NAMED}", "--precision=float32,bf16", "--backends=eager,inductor")
+    assert len(found) == len({cell.name for cell in found}) == 2 * 2 * 2 * 2
+    combinations = {
+        (
+            cell.model.source,
+            cell.training.precision,
+            cell.speed.part if cell.scenario == "speed" else cell.accuracy.parts[0],
+            cell.scenario,
+        )
+        for cell in found
+    }
+    assert len(combinations) == 16
+    assert {cell.backends for cell in found} == {("eager", "inductor")}
+    assert {cell.suite_run for cell in found} == {"r"}
+
+
+def test_speed_takes_the_whole_batch_and_accuracy_one_sample_at_the_harness_tolerance() -> None:
+    found = {(cell.scenario, cell.trains): cell for cell in cells("--models=BertForMaskedLM")}
+    speed, accuracy = found["speed", True], found["accuracy", True]
+    assert (speed.training.batch_size, speed.data.sequence_length) == (16, 512)
+    assert speed.data.num_train_samples == 16 * speed.speed.batches
+    assert (accuracy.training.batch_size, accuracy.data.num_train_samples) == (1, 1)
+    assert accuracy.accuracy.tolerance == 2e-2
+    assert found["accuracy", False].accuracy.tolerance is None
+
+
+def test_a_tolerance_may_hold_on_one_device_only() -> None:
+    asked = ("--models=GPT2ForSequenceClassification", "--scenarios=accuracy", "--parts=inference")
+    assert [cell.accuracy.tolerance for cell in cells(*asked)] == [5e-3]
+    assert [cell.accuracy.tolerance for cell in cells(*asked, "--device=cuda:0")] == [4e-3]
+
+
+def test_what_is_asked_for_replaces_the_sizes_of_all_cells() -> None:
+    small = ("--shrink=16", "--batch-size=2", "--sequence-length=32", "--speed-batches=3")
+    for cell in cells(f"--models={NAMED}", *small):
+        assert cell.training.batch_size == 2
+        assert cell.model.source.endswith("/16") and "/16, float32" in cell.name
+        assert cell.data.sequence_length == 32
+        assert cell.data.num_train_samples == (6 if cell.scenario == "speed" else 2)
+
+
+def test_without_names_all_models_take_part_that_the_harness_runs() -> None:
+    asked = ("--scenarios=accuracy", "--parts=training")
+    sources = {cell.model.source for cell in cells(*asked)}
+    assert len(sources) == 48 - 5
+    assert "huggingface:GPTJForCausalLM" not in sources
+    assert len(cells(*asked, "--models=GPTJForCausalLM")) == 1
+
+
+def test_cachebench_times_compiling_cold_and_warm() -> None:
+    found = cells(suite="cachebench")
+    assert {cell.scenario for cell in found} == {"cache"}
+    assert {cell.steps_per_epoch for cell in found} == {10}, "no turn is cut short by an epoch"
+    names: dict[str, list[str]] = {"training": [], "inference": []}
+    for cell in found:
+        names[cell.cache.part].append(cell.model.source.partition(":")[2])
+    assert names["inference"] == [
+        "nanogpt", "BERT_pytorch", "resnet50", "moco", "llama",
+        "AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification",
+    ]  # fmt: skip
+    assert set(names["inference"]) - set(names["training"]) == {"llama"}, "made for inference only"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--models=BertForMasked"], r"is not in the suite huggingface: its models are Albert"),
+        (["--models=openai/gpt-oss-20b"], r"weights of the hub"),
+        (["--precision=fp8"], r"precision = \('fp8',\): must name at least one of float32"),
+        (["--parts=training,training"], "none of them twice"),
+        (["--scenarios=train"], "must name at least one of accuracy, speed, cache"),
+        (["--run=a b"], "must be letters"),
+        (["--shrink=0"], "shrink = 0: must be at least 1"),
+        (["--shrink=10000"], "must be at most 9,999: no model has more layers"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_name(arguments: Sequence[str], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        cells(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"task": "suite"}, "must be a model of a benchmark suite"),
+        ({"model": {"source": "timm:resnet18"}}, "and only then"),
+        ({"data": {"source": "builtin:random"}}, "and only then"),
+        (
+            {"task": "suite", "model": {"source": "timm:resnet18/2"}},
+            "must read such as timm:resnet18",
+        ),
+        (
+            {"task": "suite", "model": {"source": "huggingface:a b"}},
+            "must read such as huggingface:Bert",
+        ),
+    ],
+)
+def test_a_suite_model_stands_with_its_task_and_random_samples(
+    changes: dict[str, Spec], said: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        ExperimentSpec.from_dict({"name": "x", **changes})
+
+
+def command(data_dir: DataDir, *arguments: str) -> int:
+    return cli.main(
+        ["suite", "huggingface", f"--data-folder={data_dir.path}", "--run=nightly",
+         "--backends=eager", "--scenarios=speed", "--parts=training", *arguments]
+    )  # fmt: skip
+
+
+def end_all(data_dir: DataDir, experiment_id: str, state: RunState) -> None:
+    (experiment,) = [e for e in experiments(data_dir) if e.experiment_id == experiment_id]
+    for run in experiment.runs:
+        run.write_exit(Exit.now(state, "as the test says", 0))
+
+
+def test_asking_again_queues_only_what_is_missing_or_failed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(data_dir, f"--models={NAMED}") == 0
+    bert, gpt = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
+    assert command(data_dir, f"--models={NAMED}") == 0
+    assert capsys.readouterr().out == "suite run nightly: 0 of 2 experiments queued\n"
+
+    end_all(data_dir, bert, RunState.FINISHED)
+    end_all(data_dir, gpt, RunState.FAILED)
+    command(data_dir, f"--models={NAMED},DistilBertForMaskedLM")
+    *queued, last = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in queued] == [
+        "GPT2ForSequenceClassification, float32, training, speed",
+        "DistilBertForMaskedLM, float32, training, speed",
+    ]
+    assert last == "suite run nightly: 2 of 3 experiments queued"
+
+
+def test_a_cell_that_was_repeated_run_by_run_is_not_queued_again(data_dir: DataDir) -> None:
+    asked = ("--scenarios=speed", "--parts=training", "--models=BertForMaskedLM")
+    (cell,) = cells(*asked, "--backends=eager", run="nightly")
+    first = submit(data_dir, cell)
+    end_all(data_dir, first, RunState.CANCELLED)
+    repeat = submit(data_dir, replace(cell, schedule="sequential", fallback_of=first))
+    end_all(data_dir, repeat, RunState.FINISHED)
+    assert command(data_dir, "--models=BertForMaskedLM") == 0
+    assert len(list(experiments(data_dir))) == 2
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed here")
+def test_nothing_is_queued_whose_package_is_not_installed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"--data-folder={data_dir.path}"
+    assert cli.main(["suite", "timm", folder, "--backends=eager"]) == cli.BAD_INPUT
+    said = capsys.readouterr().err
+    assert "needs the package timm, which is not installed here: pip install timm" in said
+    assert list(experiments(data_dir)) == []

@@ -1,0 +1,392 @@
+"""The supervisor and its races, with real processes that speak the protocol without torch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import runner.supervision.run_process
+import runner.supervision.supervisor
+from runner.folders.events import read_events
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
+from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.machine.cpus import CpuAllowance
+from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
+from runner.supervision.supervisor import supervise
+
+FAKE_WORKER = (sys.executable, "-m", "tests.helpers.fake_worker")
+SUPERVISE = """
+import sys
+from runner.folders.run_dir import DataDir
+from runner.supervision.supervisor import supervise
+supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+
+
+@pytest.fixture
+def supervisor(data_dir: DataDir) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts a supervisor as a process of its own; kills what is left of it afterwards."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", SUPERVISE, str(data_dir.path)]
+        started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def experiment(*backends: str, steps: int = 30, **changes: Any) -> ExperimentSpec:
+    """One sample a step, blocks of 10 steps: 3 rounds unless told otherwise."""
+    spec = ExperimentSpec(
+        name="trial",
+        backends=backends,
+        data=DataSpec(num_train_samples=steps),
+        training=TrainingSpec(batch_size=1),
+    )
+    return replace(spec, **changes)
+
+
+def run_dirs(data_dir: DataDir, experiment_id: str) -> dict[str, RunDir]:
+    runs = find_experiment(data_dir, experiment_id).runs
+    return {run.run_id.partition(".")[2]: run for run in runs}
+
+
+def states(data_dir: DataDir, experiment_id: str) -> dict[str, str]:
+    return {label: run.state for label, run in run_dirs(data_dir, experiment_id).items()}
+
+
+def events(run: RunDir, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_events(run.events_file)[0] if event["kind"] == kind]
+
+
+def wait_until(condition: Callable[[], bool], patience_seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    return ProcessIdentity.of(pid).started != ""
+
+
+def test_all_runs_of_an_experiment_finish(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("eager", "inductor"))
+    assert supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}
+    for run in run_dirs(data_dir, experiment_id).values():
+        assert [event["step"] for event in events(run, "step")] == list(range(30))
+
+
+def test_only_one_run_works_at_a_time_and_every_round_gives_each_one_turn(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("a", "b", steps=100))
+    supervise(data_dir, FAKE_WORKER)
+    blocks = [
+        (block["round"], block["position"], block["began"], block["time"])
+        for run in run_dirs(data_dir, experiment_id).values()
+        for block in events(run, "block")
+    ]
+    blocks.sort()
+    assert [(number, place) for number, place, _, _ in blocks] == [
+        (number, place) for number in range(10) for place in range(4)
+    ]
+    for (_, _, _, ended), (_, _, began, _) in pairwise(blocks):
+        assert ended <= began
+
+
+def test_the_order_of_turns_is_drawn_anew_each_round_and_fixed_by_the_seed(
+    data_dir: DataDir,
+) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        training = TrainingSpec(batch_size=1, seed=seed)
+        experiment_id = submit(data_dir, experiment("a", "b", steps=100, training=training))
+        supervise(data_dir, FAKE_WORKER)
+        runs = run_dirs(data_dir, experiment_id)
+        orders.append(
+            {label: [b["position"] for b in events(run, "block")] for label, run in runs.items()}
+        )
+    assert orders[0] == orders[1] != orders[2]
+    assert len(set(orders[0]["baseline"])) > 1
+
+
+def test_in_the_first_round_those_that_compile_least_go_first(data_dir: DataDir) -> None:
+    backends = ("inductor:mode=max-autotune-no-cudagraphs", "inductor", "own", "eager")
+    later = set()
+    for seed in range(3):
+        training = TrainingSpec(batch_size=1, seed=seed)
+        experiment_id = submit(data_dir, experiment(*backends, steps=40, training=training))
+        supervise(data_dir, FAKE_WORKER)
+        rounds = [
+            [block["position"] for block in events(run, "block")]
+            for run in run_dirs(data_dir, experiment_id).values()
+        ]
+        first = [positions[0] for positions in rounds]
+        assert set(first[:2]) == {0, 1}, "baseline and control"
+        assert first[5] == 2, "eager"
+        assert {first[3], first[4]} == {3, 4}, "inductor and one that nobody knows"
+        assert first[2] == 5, "the one that tries every kernel"
+        later |= {tuple(positions[1] for positions in rounds)}
+    assert len(later) == 3, "the rounds that count are drawn at random"
+
+
+def test_what_compiles_nothing_has_its_first_turn_while_others_load_and_what_compiles_waits(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("eager", "late"))
+    supervise(data_dir, FAKE_WORKER)
+    runs = run_dirs(data_dir, experiment_id)
+    (loaded,) = (event["time"] for event in events(runs["late"], "phase")[:1])
+    first = {label: events(run, "block")[0] for label, run in runs.items()}
+    assert max(first["baseline"]["time"], first["control"]["time"]) < loaded
+    assert min(first["eager"]["began"], first["late"]["began"]) > loaded
+
+
+def test_no_more_runs_load_at_once_than_there_are_cpus(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(runner.supervision.race, "cpu_allowance", lambda: one)
+    experiment_id = submit(data_dir, experiment("late", "eager"))
+    supervise(data_dir, FAKE_WORKER)
+    loads = sorted(
+        (claim.time, events(run, "phase")[0]["time"])
+        for run in run_dirs(data_dir, experiment_id).values()
+        if (claim := run.read_claim())
+    )
+    assert len(loads) == 4
+    assert all(ready <= start for (_, ready), (start, _) in pairwise(loads))
+
+
+def test_a_run_stopped_before_its_process_was_started_never_starts(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(runner.supervision.race, "cpu_allowance", lambda: one)
+    experiment_id = submit(data_dir, experiment("late", "eager"))
+    run_dirs(data_dir, experiment_id)["eager"].request_cancel()
+    supervise(data_dir, FAKE_WORKER)
+    stopped = run_dirs(data_dir, experiment_id)["eager"]
+    assert stopped.state is RunState.CANCELLED and stopped.read_claim() is None
+    assert states(data_dir, experiment_id)["late"] is RunState.FINISHED
+
+
+def test_experiments_are_worked_off_in_the_order_of_submission(data_dir: DataDir) -> None:
+    first, second = (submit(data_dir, experiment(controls=0)) for _ in range(2))
+    supervise(data_dir, FAKE_WORKER)
+    (ended,) = (run.read_exit() for run in run_dirs(data_dir, first).values())
+    (claimed,) = (run.read_claim() for run in run_dirs(data_dir, second).values())
+    assert ended is not None and claimed is not None
+    assert ended.time <= claimed.time
+
+
+def test_a_run_that_crashes_gives_its_turn_back(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("crash", "eager"))
+    supervise(data_dir, FAKE_WORKER)
+    runs = run_dirs(data_dir, experiment_id)
+    assert runs["crash"].state == RunState.FAILED
+    ended = runs["crash"].read_exit()
+    assert ended is not None and "SIGSEGV" in ended.reason
+    assert {runs[label].state for label in ("baseline", "control", "eager")} == {RunState.FINISHED}
+
+
+def test_a_run_that_works_too_long_is_stopped_and_the_others_go_on(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("hang", "eager", time_limit_seconds=1.5))
+    supervise(data_dir, FAKE_WORKER)
+    found = states(data_dir, experiment_id)
+    assert found.pop("hang") == RunState.TIMEOUT
+    assert set(found.values()) == {RunState.FINISHED}
+
+
+def test_waiting_for_a_turn_does_not_count_as_work(data_dir: DataDir) -> None:
+    # `slow` takes 0.1 s a step: its first block keeps the baseline waiting for 3 s, one second
+    # longer than a run may work, and is itself stopped for it.
+    spec = experiment("slow", steps=60, block_steps=30, time_limit_seconds=2.0, controls=0)
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    found = states(data_dir, experiment_id)
+    assert found == {"baseline": RunState.FINISHED, "slow": RunState.TIMEOUT}
+
+
+def test_a_run_that_ignores_sigterm_is_killed(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("stubborn", time_limit_seconds=1.0))
+    supervise(data_dir, FAKE_WORKER)
+    ended = run_dirs(data_dir, experiment_id)["stubborn"].read_exit()
+    assert ended is not None
+    assert (ended.state, ended.returncode) == (RunState.TIMEOUT, -signal.SIGKILL)
+
+
+def test_cancelling_stops_a_running_experiment_with_all_its_processes(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("child", "hang"))
+    runs = run_dirs(data_dir, experiment_id)
+    child_file = runs["child"].artifacts / "child"
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: child_file.exists() and child_file.read_text() != "")
+    cancel(find_experiment(data_dir, experiment_id))
+    supervising.join()
+    assert runs["child"].state.is_final
+    assert runs["hang"].state == RunState.CANCELLED
+    wait_until(lambda: not is_alive(int(child_file.read_text())))
+
+
+def test_a_queued_experiment_can_be_cancelled(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment())
+    cancel(find_experiment(data_dir, experiment_id))
+    supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, experiment_id).values()) == {RunState.CANCELLED}
+
+
+def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("greedy"))
+    supervise(data_dir, FAKE_WORKER)
+    first, repeat = experiments(data_dir)
+    assert first.experiment_id == experiment_id
+    assert states(data_dir, experiment_id)["greedy"] == RunState.OUT_OF_MEMORY
+    assert (repeat.spec.fallback_of, repeat.spec.schedule) == (experiment_id, "sequential")
+    assert {run.state for run in repeat.runs} == {RunState.FINISHED}
+    exits = [run.read_exit() for run in repeat.runs]
+    claims = [run.read_claim() for run in repeat.runs]
+    for ended, claimed in zip(exits, claims[1:], strict=False):
+        assert ended is not None and claimed is not None and ended.time <= claimed.time
+
+
+def test_a_specification_edited_into_nonsense_fails_alone(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("eager"))
+    runs = run_dirs(data_dir, experiment_id)
+    content = json.loads(runs["eager"].spec_file.read_text())
+    content["experiment"]["training"]["batch_size"] = -1
+    runs["eager"].spec_file.write_text(json.dumps(content))
+    supervise(data_dir, FAKE_WORKER)
+    assert runs["baseline"].state == runs["control"].state == RunState.FINISHED
+    ended = runs["eager"].read_exit()
+    assert ended is not None and ended.state == RunState.FAILED
+    assert "batch_size" in ended.reason and "-1" in ended.reason
+
+
+def test_a_second_supervisor_leaves_at_once(
+    data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    submit(data_dir, experiment("hang"))
+    supervisor()
+    wait_until(lambda: any(run.claim_file.exists() for run in data_dir.run_dirs()))
+    assert not supervise(data_dir, FAKE_WORKER)
+
+
+def test_sigkill_of_the_supervisor_leaves_no_process_and_the_next_start_tells_the_truth(
+    data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    experiment_id = submit(data_dir, experiment("slow", "child", steps=100))
+    process = supervisor()
+    runs = run_dirs(data_dir, experiment_id)
+    child_file = runs["child"].artifacts / "child"
+    wait_until(lambda: child_file.exists() and len(events(runs["slow"], "step")) >= 10)
+    written = {label: len(events(run, "step")) for label, run in runs.items()}
+    claims = [run.read_claim() for run in runs.values()]
+    process.kill()
+    process.wait()
+    pids = [claim.process.pid for claim in claims if claim] + [int(child_file.read_text())]
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    assert {run.state for run in runs.values()} == {RunState.LOST}
+    supervise(data_dir, FAKE_WORKER)
+    for label, run in runs.items():
+        ended = run.read_exit()
+        assert ended is not None and ended.state == RunState.LOST
+        assert len(events(run, "step")) >= written[label]
+
+
+def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
+    data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    experiment_id = submit(data_dir, experiment("slow", "eager", steps=100))
+    supervisor()
+    runs = run_dirs(data_dir, experiment_id)
+    wait_until(lambda: len(events(runs["slow"], "step")) >= 10)
+    claim = runs["slow"].read_claim()
+    assert claim is not None
+    written = len(events(runs["slow"], "step"))
+    os.kill(claim.process.pid, signal.SIGKILL)
+    wait_until(lambda: all(run.state.is_final for run in runs.values()))
+    ended = runs["slow"].read_exit()
+    assert ended is not None and (ended.state, ended.returncode) == (RunState.FAILED, -9)
+    assert "SIGKILL" in ended.reason
+    assert len(events(runs["slow"], "step")) >= written
+    assert runs["eager"].state == runs["baseline"].state == RunState.FINISHED
+
+
+def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment(controls=0))
+    (run,) = run_dirs(data_dir, experiment_id).values()
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        claim = {
+            "host": os.uname().nodename,
+            "process": {"pid": stranger.pid, "started": "another-boot/1"},
+            "supervisor": {"pid": stranger.pid, "started": "another-boot/2"},
+            "time": time.time(),
+        }
+        run.claim_file.write_text(json.dumps(claim))
+        assert run.state == RunState.LOST
+        supervise(data_dir, FAKE_WORKER)
+        assert stranger.poll() is None, "a stranger's process was killed"
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment(controls=0))
+    (run,) = run_dirs(data_dir, experiment_id).values()
+    process = {"pid": 1, "started": "x"}
+    claim = {"host": "another", "process": process, "supervisor": process, "time": time.time()}
+    run.claim_file.write_text(json.dumps(claim))
+    supervise(data_dir, FAKE_WORKER)
+    assert run.state == RunState.ELSEWHERE
+    assert not Path(run.exit_file).exists()
+
+
+def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=2, steps=2))
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    runs = run_dirs(data_dir, experiment_id)
+    found = {
+        label: event["found_in_cache"]
+        for label, run in runs.items()
+        for event in read_events(run.events_file)[0]
+        if event.get("phase") == "waiting"
+    }
+    assert found == {
+        "baseline": [],
+        "eager-cold-1": [],
+        "eager-warm-1": ["eager-cold-1"],
+        "eager-cold-2": [],
+        "eager-warm-2": ["eager-cold-2"],
+    }
+    assert not any(run.compile_cache.exists() for run in runs.values())

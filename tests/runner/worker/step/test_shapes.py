@@ -1,0 +1,74 @@
+"""The last, smaller batch of an epoch costs no compilation, and compilations anew are recorded."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.specs.experiment import EvaluationSpec, ModelSpec
+from runner.specs.training import LastBatch
+from runner.specs.variants import parse_backend
+from tests.helpers.loop import experiment, of_kind, run
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def train(
+    journal: Path, last_batch: LastBatch, backend: str | None = "eager", **changes: Any
+) -> list[dict[str, Any]]:
+    """Two epochs of 26 samples in batches of 4: 6 full ones, and one of 2."""
+    spec = experiment(
+        backends=(backend,) if backend else (),
+        evaluation=EvaluationSpec(when="end", compiled=False),
+        **changes,
+    )
+    spec = replace(spec, training=replace(spec.training, last_batch=last_batch))
+    label = parse_backend(backend).label if backend else "baseline"
+    return run(spec, journal, label)
+
+
+def losses(events: list[dict[str, Any]]) -> list[float]:
+    return [step["loss"] for step in of_kind(events, "step")]
+
+
+@pytest.mark.parametrize("last_batch", ["pad", "dynamic"])
+def test_the_last_batch_is_trained_on_and_compiles_nothing_anew(
+    tmp_path: Path, last_batch: LastBatch
+) -> None:
+    events = train(tmp_path / "compiled", last_batch)
+    assert len(losses(events)) == 14  # 7 a epoch instead of 6
+    compiled = [step["step"] for step in of_kind(events, "step") if step["compiled"]]
+    # The optimizer's state comes into being in the first step and may cost one compilation more.
+    assert max(compiled) <= 1
+    assert not any(e["recompile_reason"] for e in of_kind(events, "compile_metrics"))
+    baseline = losses(train(tmp_path / "baseline", last_batch, backend=None))
+    assert losses(events) == pytest.approx(baseline, abs=1e-4)
+
+
+def test_filled_up_and_smaller_batches_have_the_same_loss(tmp_path: Path) -> None:
+    # Without dropout, whose numbers depend on how many samples there are.
+    model = ModelSpec(dropout="off")
+    padded = losses(train(tmp_path / "pad", "pad", backend=None, model=model))
+    smaller = losses(train(tmp_path / "dynamic", "dynamic", backend=None, model=model))
+    assert padded == pytest.approx(smaller, rel=1e-4)
+
+
+def test_a_compilation_anew_is_recorded_with_its_step_and_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    freeze = tmp_path / "freeze.py"
+    freeze.write_text(
+        "class Freeze:\n"
+        "    def batch_begin(self, state):\n"
+        "        if state.step == 6:\n"
+        "            state.model.classifier.bias.requires_grad_(False)\n"
+    )
+    events = train(tmp_path / "e.jsonl", "drop", callbacks=(f"{freeze}:Freeze",))
+    anew = [e for e in of_kind(events, "compile_metrics") if e["recompile_reason"]]
+    assert {event["step"] for event in anew} == {6}
+    assert any("requires_grad" in event["recompile_reason"] for event in anew)
+    steps = of_kind(events, "step")
+    assert steps[6]["compiled"] and not steps[5]["compiled"]

@@ -1,0 +1,322 @@
+"""Accumulation, clipping and schedules, against what a person would write by hand."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
+from runner.errors import InvalidSpec, WorkloadError
+from runner.specs.experiment import TrainingSpec
+from runner.worker.callbacks import Hooks, TrainingState
+from runner.worker.compiler.compiling import Compile
+from runner.worker.data.batches import MicroBatch
+from runner.worker.data.splits import Dataset, make_split
+from runner.worker.model.losses import Objective
+from runner.worker.model.workload import Workload
+from runner.worker.step.optimizers import make_optimizers
+from runner.worker.step.schedules import LearningRate
+from runner.worker.step.stepping import MixedPrecision, Step, StepMaker, StepResult
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+class Answer:
+    """What a transformers model returns, as far as a step looks at it."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        self.loss = loss
+
+
+class Line(nn.Module):
+    """Mean squared error of a line through the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> Answer:
+        return Answer((inputs @ self.slope - labels).square().mean())
+
+
+def batches(count: int, size: int = 4) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        {
+            "inputs": torch.randn(size, 3, generator=generator),
+            "labels": torch.randn(size, generator=generator),
+        }
+        for _ in range(count)
+    ]
+
+
+def plain(function: Any) -> Any:
+    return function
+
+
+def windows(given: list[dict[str, torch.Tensor]]) -> list[MicroBatch]:
+    """One window of micro-batches of equal size."""
+    return [MicroBatch(batch, torch.tensor(1 / len(given))) for batch in given]
+
+
+def make_step(
+    spec: TrainingSpec,
+    model: Line,
+    optimizers: list[torch.optim.Optimizer],
+    compile: Compile = plain,
+) -> Step:
+    split = make_split({"inputs": torch.zeros(2, 3)}, torch.zeros(2))
+    data = Dataset(train=split, validation=split, labels=(), vocabulary_size=None)
+    workload = Workload(model=model, data=data, metrics=("mse",), align=lambda *pair: pair)
+    hooks = Hooks([], TrainingState(model=model, optimizers=optimizers))
+    objective, precision = Objective(spec, workload), MixedPrecision(spec, CPU)
+    maker = StepMaker(model, objective, optimizers, precision, spec, hooks)
+    return maker.make("iteration", compile)
+
+
+def build(
+    compile: Compile = plain, **training: Any
+) -> tuple[Line, Callable[..., StepResult], torch.optim.Optimizer]:
+    """A model, its step as a function of the batches of a window, and its optimizer."""
+    spec = TrainingSpec(**{"optimizer": "SGD", "learning_rate": 0.1, **training})
+    model = Line()
+    optimizers = make_optimizers(spec, model, CPU)
+    step = make_step(spec, model, optimizers, compile)
+    return model, lambda given: step(windows(given)), optimizers[0]
+
+
+def gradient_of_all(given: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+    model = Line()
+    joined = {name: torch.cat([batch[name] for batch in given]) for name in given[0]}
+    model(**joined).loss.backward()
+    assert model.slope.grad is not None
+    return model.slope.grad
+
+
+@pytest.mark.parametrize("size_of_window", [3, 2])
+def test_a_window_steps_like_one_large_batch_the_last_smaller_one_too(size_of_window: int) -> None:
+    given = batches(size_of_window)
+    model, step, _ = build(gradient_accumulation=3)
+    before = model.slope.detach().clone()
+    result = step(given)
+    torch.testing.assert_close(model.slope.detach(), before - 0.1 * gradient_of_all(given))
+    losses = [Line()(**batch).loss.item() for batch in given]
+    assert result.loss.item() == pytest.approx(sum(losses) / size_of_window)
+
+
+def test_clipping_by_norm_scales_the_gradient_and_records_its_norm() -> None:
+    given = batches(1)
+    gradient = gradient_of_all(given)
+    model, step, _ = build(clip_norm=0.25)
+    before = model.slope.detach().clone()
+    result = step(given)
+    assert result.gradient_norm is not None
+    assert result.gradient_norm.item() == pytest.approx(gradient.norm().item())
+    assert gradient.norm() > 0.25
+    moved = (before - model.slope.detach()) / 0.1
+    assert moved.norm().item() == pytest.approx(0.25, rel=1e-4)
+    torch.testing.assert_close(moved / moved.norm(), gradient / gradient.norm())
+
+
+def test_clipping_by_value_cuts_each_element() -> None:
+    given = batches(1)
+    model, step, _ = build(clip_value=0.05)
+    before = model.slope.detach().clone()
+    assert step(given).gradient_norm is None
+    moved = (before - model.slope.detach()) / 0.1
+    torch.testing.assert_close(moved, gradient_of_all(given).clamp(-0.05, 0.05))
+
+
+def test_the_norm_can_be_recorded_without_clipping() -> None:
+    given = batches(1)
+    _, step, _ = build(record_gradient_norm=True)
+    norm = step(given).gradient_norm
+    assert norm is not None and norm.item() == pytest.approx(gradient_of_all(given).norm().item())
+
+
+def test_the_options_of_an_optimizer_reach_it_and_wrong_ones_are_named() -> None:
+    _, _, optimizer = build(optimizer_options={"momentum": 0.9, "nesterov": True})
+    assert optimizer.defaults["momentum"] == 0.9 and optimizer.defaults["nesterov"] is True
+    with pytest.raises(WorkloadError, match=r"optimizer_options = \{'beta': 1\} do not fit.*SGD"):
+        build(optimizer_options={"beta": 1})
+
+
+class TwoLayers(nn.Module):
+    """Two parameters with names to pick them by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+
+def test_parameters_picked_by_name_have_an_optimizer_of_their_own() -> None:
+    model = TwoLayers()
+    spec = TrainingSpec(
+        optimizer="AdamW",
+        optimizer_options={"weight_decay": 0.5},
+        learning_rate=0.1,
+        parameter_groups=("head.*:optimizer=SGD+lr=0.01+momentum=0.9",),
+    )
+    rest, head = make_optimizers(spec, model, CPU)
+    assert isinstance(rest, torch.optim.AdamW) and isinstance(head, torch.optim.SGD)
+    assert rest.param_groups[0]["params"] == [model.body.weight]
+    assert head.param_groups[0]["params"] == [model.head.weight]
+    assert (rest.defaults["lr"], rest.defaults["weight_decay"]) == (0.1, 0.5)
+    assert (head.defaults["lr"], head.defaults["momentum"]) == (0.01, 0.9)
+    assert head.defaults["weight_decay"] == 0
+
+
+def test_a_schedule_changes_all_rates_in_proportion() -> None:
+    spec = TrainingSpec(
+        optimizer="SGD", learning_rate=1.0, scheduler="linear", parameter_groups=("head.*:lr=0.1",)
+    )
+    optimizers = make_optimizers(spec, TwoLayers(), CPU)
+    rate = LearningRate(spec, 4, optimizers)
+    rate.step_done()
+    rates_now = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
+    assert rates_now == pytest.approx([0.75, 0.075])
+
+
+def test_a_pattern_that_matches_no_parameter_is_refused() -> None:
+    spec = TrainingSpec(parameter_groups=("head.*:lr=0.1", "head.weight:lr=0.2"))
+    with pytest.raises(WorkloadError, match=r"'head.weight:lr=0.2' matches no parameter.*body"):
+        make_optimizers(spec, TwoLayers(), CPU)
+
+
+def rates(num_steps: int, **training: Any) -> list[float]:
+    spec = TrainingSpec(**{"learning_rate": 1.0, "optimizer": "SGD", **training})
+    (optimizer,) = optimizers = make_optimizers(spec, Line(), CPU)
+    rate = LearningRate(spec, num_steps, optimizers)
+    found = []
+    for _ in range(num_steps):
+        found.append(rate.current)
+        assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(rate.current)
+        rate.step_done()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({}, [1, 1, 1, 1]),
+        ({"warmup_steps": 2}, [0, 0.5, 1, 1]),
+        ({"scheduler": "linear"}, [1, 0.75, 0.5, 0.25]),
+        ({"scheduler": "linear", "warmup_steps": 2}, [0, 0.5, 1, 0.5]),
+        # (1 + cos(pi t / 4)) / 2 at t = 0, 1, 2, 3
+        ({"scheduler": "cosine"}, [1, 0.853553, 0.5, 0.146447]),
+        # Two cosines of two steps each: (1 + cos(pi t / 2)) / 2 at t = 0, 1, 0, 1
+        (
+            {"scheduler": "cosine_with_restarts", "scheduler_options": {"num_cycles": 2}},
+            [1, 0.5, 1, 0.5],
+        ),
+        ({"scheduler": "step", "scheduler_options": {"step_size": 2}}, [1, 1, 0.1, 0.1]),
+        (
+            {"scheduler": "multistep", "scheduler_options": {"milestones": (1, 3), "gamma": 0.5}},
+            [1, 0.5, 0.5, 0.25],
+        ),
+    ],
+)
+def test_schedules_give_the_rates_of_their_formulas(
+    training: dict[str, Any], expected: list[float]
+) -> None:
+    assert rates(4, **training) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_plateau_lowers_the_rate_when_the_held_out_loss_stops_falling() -> None:
+    options = {"patience": 0, "factor": 0.5}
+    spec = TrainingSpec(learning_rate=1.0, scheduler="plateau", scheduler_options=options)
+    rate = LearningRate(spec, 10, make_optimizers(spec, Line(), CPU))
+    for loss, expected in ((2.0, 1.0), (1.0, 1.0), (1.5, 0.5), (1.5, 0.25)):
+        rate.evaluated(loss)
+        assert rate.current == expected
+
+
+def test_wrong_options_of_a_schedule_are_named() -> None:
+    with pytest.raises(WorkloadError, match=r"scheduler_options = \{'stride': 2\} do not fit"):
+        rates(4, scheduler="step", scheduler_options={"stride": 2})
+
+
+@pytest.mark.parametrize(
+    ("training", "rule"),
+    [
+        ({"scheduler": "step", "warmup_steps": 3}, "has no warm-up"),
+        ({"scaler_options": {"growth_interval": 5}}, "for precision 'fp16' only"),
+        ({"optimizer_options": {"betas": [0.9, 0.99]}}, "named values"),
+        ({"clip_norm": 0.0}, "above 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    training: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        TrainingSpec(**training)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_another_learning_rate_does_not_recompile(optimizer: str) -> None:
+    counter = CompileCounter()
+    spec = TrainingSpec(optimizer=optimizer, learning_rate=0.1, scheduler="cosine", warmup_steps=2)
+    model = Line()
+    made = make_optimizers(spec, model, CPU)
+    rate = LearningRate(spec, 20, made)
+    step = make_step(spec, model, made, partial(torch.compile, backend=counter))
+    frames, seen = [], set()
+    for batch in batches(12):
+        step(windows([batch]))
+        seen.add(round(rate.current, 6))
+        rate.step_done()
+        frames.append(counter.frame_count)
+    assert len(seen) > 8
+    # The optimizer's state comes into being in the first step and may cost one compilation more.
+    assert frames[2] == frames[-1]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_warm_up_from_zero_leaves_weights_without_gradient_alone(compiled: bool) -> None:
+    spec = TrainingSpec(learning_rate=0.1, scheduler="cosine", warmup_steps=2)
+    model = Line()
+    optimizers = make_optimizers(spec, model, CPU)
+    rate = LearningRate(spec, 20, optimizers)
+    compile = partial(torch.compile, backend="eager") if compiled else plain
+    step = make_step(spec, model, optimizers, compile)
+    (batch,) = batches(1)
+    batch["inputs"][:, 1] = 0  # so the second weight has no gradient
+    before = model.slope.detach().clone()
+    for expected_moves in (False, True):
+        step(windows([batch]))
+        rate.step_done()
+        moved = model.slope.detach() - before
+        assert bool((moved[[0, 2]].abs() > 1e-3).all()) is expected_moves
+        assert moved[1] == 0
+
+
+def test_a_smaller_last_window_does_not_recompile() -> None:
+    counter = CompileCounter()
+    _, step, _ = build(partial(torch.compile, backend=counter), gradient_accumulation=3)
+    for _ in range(2):
+        step(batches(3))
+    before = counter.frame_count
+    step(batches(2))
+    assert counter.frame_count == before
+
+
+def test_options_travel_as_json_lists_and_come_back_as_they_were() -> None:
+    spec = TrainingSpec(
+        scheduler="multistep",
+        scheduler_options={"milestones": (1, 3), "gamma": 0.5},
+        optimizer_options={"betas": (0.9, 0.99), "weight_decay": 0.1},
+    )
+    assert TrainingSpec.from_json(spec.to_json()) == spec
+    assert json.loads(spec.to_json())["scheduler_options"]["milestones"] == [1, 3]
+
+
+def test_an_old_specification_without_the_new_fields_is_still_read() -> None:
+    example = next(Path(__file__).parents[4].glob("examples/*/*.baseline/spec.json"))
+    training = json.loads(example.read_text())["experiment"]["training"]
+    assert TrainingSpec.from_dict(training).gradient_accumulation == 1

@@ -1,0 +1,193 @@
+"""What the compiler did, at which step and in whose line, as the journal has it."""
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import FrameSummary
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo import callback
+from torch._dynamo import utils as dynamo_utils
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.events import read_events
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import DataSpec, ModelSpec, RunSpec, TrainingSpec
+from runner.worker.compiler.caches import CompileCaches
+from runner.worker.compiler.compiling import CompileObserver
+from runner.worker.compiler.source_lines import PACKAGES, TORCH, innermost_line, users_line
+from runner.worker.event_log import EventLog
+from tests.helpers.loop import experiment, of_kind, run
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+MINE = FrameSummary("/home/me/model.py", 12, "forward")
+LIBRARY = FrameSummary(f"{PACKAGES}transformers/modeling.py", 30, "forward")
+TORCHS = FrameSummary(f"{TORCH}nn/functional.py", 7, "linear")
+RUNNERS = FrameSummary(f"{PROJECT_ROOT}/runner/worker/step/stepping.py", 90, "iterate")
+PYTHONS = FrameSummary(f"{sysconfig.get_path('stdlib')}/json/encoder.py", 5, "encode")
+
+
+@pytest.mark.parametrize(
+    ("stack", "line"),
+    [
+        ([RUNNERS, MINE, LIBRARY, TORCHS], "/home/me/model.py:12"),
+        ([RUNNERS, MINE, FrameSummary("/home/me/layer.py", 3, "f"), TORCHS], "/home/me/layer.py:3"),
+        ([RUNNERS, LIBRARY, TORCHS], "transformers/modeling.py:30"),
+        ([MINE, PYTHONS], "/home/me/model.py:12"),
+        ([RUNNERS], "runner/worker/step/stepping.py:90"),
+        ([TORCHS], "torch/nn/functional.py:7"),
+    ],
+)
+def test_a_line_is_the_persons_own_where_they_have_one_else_the_librarys(
+    stack: list[FrameSummary], line: str
+) -> None:
+    assert users_line(stack) == line
+
+
+def test_the_innermost_line_is_known_beside_it_and_nothing_is_said_of_an_empty_stack() -> None:
+    assert innermost_line([MINE, TORCHS]) == "torch/nn/functional.py:7"
+    assert users_line([]) is None and innermost_line([]) is None
+
+
+@pytest.fixture
+def observed(
+    tmp_path: Path,
+) -> Iterator[tuple[CompileObserver, Callable[[], list[dict[str, Any]]]]]:
+    """An observer, and what reads the events that it reported."""
+    log = EventLog(tmp_path / "events.jsonl")
+    observer = CompileObserver(log)
+
+    def events() -> list[dict[str, Any]]:
+        observer.report()
+        log.flush()
+        return read_events(tmp_path / "events.jsonl")[0]
+
+    yield observer, events
+    callback.callback_handler.remove_start_callback(observer._on_start)
+    callback.callback_handler.remove_end_callback(observer._on_end)
+    log.close()
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    doubled = x * 2
+    print("a line that Dynamo cannot trace")  # noqa: T201
+    return doubled + 1
+
+
+def test_a_graph_break_carries_its_step_though_it_is_reported_later(observed: Any) -> None:
+    observer, events = observed
+    compiled = torch.compile(noisy, backend="eager", dynamic=False)
+    for step, size in enumerate((2, 2, 3)):
+        observer.step = step
+        compiled(torch.zeros(size))
+    breaks = of_kind(events(), "graph_break")
+    line = noisy.__code__.co_firstlineno + 2
+    assert {event["location"] for event in breaks} == {f"tests/{Path(__file__).name}:{line}"}
+    assert [event["step"] for event in breaks] == [0, 2], "the third step recompiles"
+    assert all("print" in event["reason"] for event in breaks)
+
+
+def test_a_recompilation_names_the_guard_that_failed_and_its_step(observed: Any) -> None:
+    observer, events = observed
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    for step, size in enumerate((2, 2, 3)):
+        observer.step = step
+        compiled(torch.zeros(size))
+    first, again = of_kind(events(), "compile_metrics")
+    assert (first["step"], first["recompile_reason"]) == (0, None)
+    assert again["step"] == 2
+    assert "size mismatch at index 0. expected 2, actual 3" in again["recompile_reason"]
+    assert first["guards"] > 0
+
+
+def test_only_layers_of_the_cache_of_which_something_was_counted_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that was there before is no miss; one that came with its graph is a hit."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    leave_kernel(tmp_path, "earlier")
+    caches = CompileCaches()
+    dynamo_utils.counters.clear()
+    assert caches.counts() == {}
+    dynamo_utils.counters["inductor"]["fxgraph_cache_miss"] = 1
+    assert caches.counts() == {"fx_graph": {"hit": 0, "miss": 1, "bypass": 0}}
+    dynamo_utils.counters["inductor"]["triton_bundler_load_static_autotuner"] = 2
+    for name in ("one", "another", "third"):
+        leave_kernel(tmp_path, name)
+    assert caches.counts()["triton"] == {"hit": 2, "miss": 3, "bypass": 0}
+
+
+def leave_kernel(folder: Path, name: str) -> None:
+    """What Triton keeps of a kernel: its binary and stages on the way to it."""
+    (folder / f"HASH{name}").mkdir()
+    for ending in ("cubin", "ptx", "ttir", "json"):
+        (folder / f"HASH{name}" / f"triton_poi_{name}.{ending}").touch()
+
+
+def test_no_frame_of_a_block_is_lost_however_many_were_compiled(observed: Any) -> None:
+    _, events = observed
+    names: dict[str, Any] = {}
+    for number in range(70):  # torch keeps 64 unless told otherwise
+        exec(f"def f{number}(x): return x + {number}", names)
+        torch.compile(names[f"f{number}"], backend="eager")(torch.zeros(1))
+    assert len(of_kind(events(), "compile_metrics")) == 70
+
+
+def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(tmp_path: Path) -> None:
+    """In a process of its own, because it used to wait for ever."""
+    spec = experiment(backends=("aot_eager",), block_steps=2)
+    (variant,) = (one for one in spec.variants if one.role == "backend")
+    run = RunDir(tmp_path / "x.aot_eager")
+    run.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=120)
+    ends = of_kind(read_events(run.events_file)[0], "compile_ended")
+    assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x, labels=None):
+        logits = self.linear(x)
+        torch.save(logits, "/dev/null")
+        return logits * 2
+
+def net(): return Net()
+
+def data():
+    part = {"x": torch.randn(16, 4), "labels": torch.arange(16) % 3}
+    return {"train": part, "validation": part}
+"""
+
+
+def test_a_graph_break_of_a_model_of_ones_own_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own" / "own.py"
+    file.parent.mkdir()
+    file.write_text(OWN)
+    monkeypatch.setenv(CODE_VARIABLE, str(file.parent))
+    spec = experiment(
+        task="custom",
+        model=ModelSpec(source=f"{file}:net"),
+        data=DataSpec(source=f"{file}:data", num_train_samples=16, num_eval_samples=4),
+        training=TrainingSpec(batch_size=4, losses=("CrossEntropyLoss",)),
+        backends=("eager:scope=forward",),
+    )
+    events = run(spec, tmp_path / "events.jsonl", "eager-forward")
+    breaks = [one for one in of_kind(events, "graph_break") if one["phase"] == "training"]
+    line = OWN.splitlines().index('        torch.save(logits, "/dev/null")') + 1
+    assert breaks and {one["location"] for one in breaks} == {f"{file}:{line}"}
+    assert {one["step"] for one in breaks} == {0}

@@ -1,0 +1,477 @@
+"""How a run watches its device: CPU time, quotas, threads, strangers, and NVML."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir, RunDir
+from runner.machine.cgroups import cpu_groups, cpu_quota, throttled_periods
+from runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
+from runner.specs.experiment import RunSpec
+from runner.worker.device import monitor as device_monitor
+from runner.worker.device import nvidia, processes
+from runner.worker.device.cpu import CpuMonitor, cpu_frequency, machine_time
+from runner.worker.device.monitor import Watch
+from runner.worker.device.nvidia import NvidiaDevice, Unavailable, named_reasons
+from runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.waiting import wait_until
+
+needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
+BUSY = "import time; end = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+"""Ends by itself, should a test fail to end it."""
+
+
+@contextmanager
+def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_cpu_time_is_read_of_the_cpus_that_a_run_may_use(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  9 9 9 9 9 9 9 9 9 9\n"
+        "cpu0 100 20 30 5000 7 4 6 50 90 0\n"
+        "cpu1 1000 0 0 5000 0 0 0 0 0 0\n"
+        "cpu2 40 0 0 5000 0 0 0 0 0 0\n"
+        "intr 1 2 3\n"
+    )
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    time_of = machine_time({0, 2}, stat)
+    assert time_of is not None
+    # 100 + 20 + 30 + 4 + 6 and 40: not idle, not waiting for disks, guests are in the first.
+    assert time_of.busy == pytest.approx(200 * tick)
+    assert time_of.stolen == pytest.approx(50 * tick)
+    assert machine_time({0, 7}, stat) is None
+    assert machine_time({0}, tmp_path / "missing") is None
+
+
+@needs_proc
+def test_own_work_is_not_that_of_others() -> None:
+    """What this process burns shows up as busy and as its own."""
+    monitor = CpuMonitor(cpu_allowance(), threads=1)
+    monitor.begin()
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    fields = monitor.end()
+    assert 0.5 <= fields["own_cpu_seconds"] < 0.7
+    assert fields["busy_cpu_seconds"] >= 0.4  # counted in hundredths, at the system's leisure
+    assert fields["busy_cpu_seconds"] <= fields["wall_seconds"] * fields["cpus"] + 0.1
+
+
+def test_where_the_system_tells_nothing_the_rest_is_measured() -> None:
+    """As of CPUs that no file of /proc mentions."""
+    nowhere = CpuAllowance(in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
+    fields = CpuMonitor(nowhere, threads=1).end()
+    assert fields["wall_seconds"] > 0 and fields["cpus"] == 2
+    assert not {"busy_cpu_seconds", "stolen_cpu_seconds"} & fields.keys()
+    assert fields["cpu_frequency_mhz"] is None
+
+
+@needs_proc
+def test_a_frequency_is_plausible_where_the_system_tells_one() -> None:
+    frequency = cpu_frequency(cpu_allowance().cpus, threads=1)
+    assert frequency is None or 100 < frequency < 10_000
+    monitor = CpuMonitor(cpu_allowance(), threads=1)
+    assert "cpu_frequency_mhz" in monitor.end()
+    assert "cpu_frequency_mhz" not in monitor.end(), "asking again within a second costs time"
+
+
+def test_a_quota_is_the_strictest_of_all_groups_around_the_process(tmp_path: Path) -> None:
+    membership = tmp_path / "membership"
+    membership.write_text("0::/outer/inner\n")
+    mount = tmp_path / "cgroup"
+    inner = mount / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for folder, limit, throttled in ((inner, "max", 3), (inner.parent, "150000", 40)):
+        (folder / "cpu.max").write_text(f"{limit} 100000\n")
+        (folder / "cpu.stat").write_text(f"usage_usec 5\nnr_periods 9\nnr_throttled {throttled}\n")
+    groups = cpu_groups(mount, membership)
+    assert groups == (inner, inner.parent)
+    assert cpu_quota(groups) == 1.5
+    assert throttled_periods(groups) == 43
+
+
+def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None:
+    """In a container the path is the host's, and only its own group is mounted."""
+    membership = tmp_path / "membership"
+    membership.write_text("9:name=systemd:/x\n4:cpu,cpuacct:/docker/abc\n3:cpuset:/docker/abc\n")
+    group = tmp_path / "cgroup" / "cpu"
+    group.mkdir(parents=True)
+    (group / "cpu.stat").write_text("nr_periods 2\nnr_throttled 1\nthrottled_time 7\n")
+    (group / "cpu.cfs_period_us").write_text("100000\n")
+    (group / "cpu.cfs_quota_us").write_text("200000\n")
+    groups = cpu_groups(tmp_path / "cgroup", membership)
+    assert groups == (group,)
+    assert cpu_quota(groups) == 2.0
+    (group / "cpu.cfs_quota_us").write_text("-1\n")
+    assert cpu_quota(groups) is None
+    assert throttled_periods(groups) == 1
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
+    groups = cpu_groups(tmp_path, tmp_path / "missing")
+    assert (groups, cpu_quota(groups), throttled_periods(groups)) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("in_machine", "affinity", "quota", "usable", "threads"),
+    [
+        (64, 64, None, 64, 32),
+        (64, 2, None, 2, 1),  # a container pinned to 2 of 64 CPUs
+        (64, 64, 4.0, 4, 2),  # one that may use the time of 4 anywhere
+        (64, 64, 0.5, 1, 1),
+        (1, 1, None, 1, 1),
+    ],
+)
+def test_a_run_gets_half_of_the_cpus_that_it_may_use(
+    in_machine: int, affinity: int, quota: float | None, usable: int, threads: int
+) -> None:
+    cpus = frozenset(range(affinity))
+    allowance = CpuAllowance(in_machine=in_machine, cpus=cpus, quota=quota)
+    assert (allowance.usable, allowance.default_threads) == (usable, threads)
+
+
+def test_why_there_are_so_many_threads_is_said() -> None:
+    allowance = CpuAllowance(in_machine=64, cpus=frozenset(range(8)), quota=2.5)
+    assert explain_threads(None, allowance) == (
+        "half of the CPUs that the run may use, at least 1: 2 "
+        "(64 in the machine, 8 by affinity, a quota of 2.5)"
+    )
+    assert explain_threads(3, allowance) == "cpu_threads = 3 in the specification"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_a_process_that_is_pinned_to_one_cpu_counts_one() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from runner.machine.cpus import cpu_allowance; a = cpu_allowance(); "
+        "print(a.usable, a.default_threads)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == ["1", "1"]
+
+
+@needs_proc
+def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
+    starts_child = (
+        "import subprocess, sys, time; "
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
+        "flush=True); time.sleep(60)"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", starts_child, "runner.worker", "/data/runs/e-1.inductor"],
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout is not None
+    child = int(worker.stdout.readline())
+    try:
+        assert Family("e-1").includes(worker.pid)
+        assert Family("e-1").includes(child)
+        assert Family("e-1").includes(os.getpid())
+        # That both descend from this process makes them its family; ask about the run alone.
+        arguments = processes._arguments(worker.pid)
+        assert Family("e-1")._is_mine(arguments)
+        assert not Family("e-2")._is_mine(arguments)
+        assert not Family("e-1").includes(os.getppid())
+    finally:
+        os.kill(child, 9)
+        worker.kill()
+        worker.wait()
+
+
+def test_reasons_to_throttle_are_told_from_harmless_ones() -> None:
+    idle, application_clocks, power_cap, thermal = 0x1, 0x2, 0x4, 0x20
+    assert named_reasons(idle | application_clocks) == []
+    assert named_reasons(idle | power_cap | thermal) == ["power cap", "thermal slowdown"]
+
+
+def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda:0")
+    if nvidia.pynvml is not None and not torch.cuda.is_available():
+        with pytest.raises(Unavailable, match="were not recorded: NVML answers"):
+            NvidiaDevice(device, Family("x"))
+    monkeypatch.setattr(nvidia, "pynvml", None)
+    with pytest.raises(Unavailable, match="were not recorded: nvidia-ml-py is not installed"):
+        NvidiaDevice(device, Family("x"))
+
+
+def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1000)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    places = [(block["round"], block["first_step"]) for block in of_kind(events, "block")]
+    samples = of_kind(events, "device")
+    assert [(sample["round"], sample["first_step"]) for sample in samples] == places
+    assert all(sample["wall_seconds"] > 0 for sample in samples)
+    (environment,) = of_kind(events, "environment")
+    assert environment["usable_cpus"] == cpu_allowance().usable
+    assert environment["cpu_threads_reason"].startswith("half of the CPUs")
+    assert environment["interop_threads"] >= 1
+
+
+class Question:
+    """Takes its time to answer, by a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def begin(self) -> None: ...
+
+    def end(self) -> dict[str, Any]:
+        self.now += self._seconds
+        return {"answer": 42}
+
+
+def test_a_watch_is_free_ten_times_and_then_takes_its_share_of_the_blocks_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0.5 ms of each second: a question of 1.2 ms waits until all before it are paid for."""
+    question = Question(0.0012)
+    monkeypatch.setattr(device_monitor, "time", question)
+    watch = Watch(question.begin, question.end)
+
+    def is_watched(block_seconds: float) -> bool:
+        watch.begin()
+        return watch.end(block_seconds) == {"answer": 42}
+
+    assert all(is_watched(0.0) for _ in range(10))
+    # Allowed before each block: 0, 0.5, 1, 1.5 ms and so on; spent: 0, 1.2, 2.4, 3.6.
+    watched = [is_watched(1.0) for _ in range(9)]
+    assert watched == [False, True, False, True, False, True, False, False, True]
+
+
+def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is watched before anybody knows what that takes."""
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.0)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    (sample,) = of_kind(events, "device")
+    first, *others = of_kind(events, "block")
+    assert others and sample["first_step"] == first["first_step"]
+
+
+class QuickDevice:
+    """Stands for a GPU, which this machine may not have."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> dict[str, Any]:
+        return {"sm_clock_mhz": 1980}
+
+    def strangers(self) -> list[Stranger]:
+        return []
+
+
+def slow_end(self: CpuMonitor) -> dict[str, Any]:
+    time.sleep(0.2)
+    return {"wall_seconds": 0.1, "cpus": 2}
+
+
+def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_rest_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: QuickDevice())
+    monkeypatch.setattr(CpuMonitor, "end", slow_end)
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    before, *samples = of_kind(events, "device")
+    assert "round" not in before
+    assert len(samples) == len(of_kind(events, "block")) > 3
+    assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
+    assert all(sample["wall_seconds"] > 0 for sample in samples)
+    first, second, *others = samples
+    assert {"processes", "cpus"} <= first.keys() and "cpus" in second
+    assert not any({"processes", "cpus"} & sample.keys() for sample in others)
+
+
+def test_there_is_no_sample_of_a_device_without_its_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is too slow to be asked twice; a look around would be quick enough."""
+
+    class SlowDevice(QuickDevice):
+        def end(self) -> dict[str, Any]:
+            time.sleep(0.2)
+            return super().end()
+
+    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: SlowDevice())
+    monkeypatch.setattr(CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2})
+    monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
+    monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
+    events = run(experiment(), tmp_path / "e.jsonl")
+    _, *samples = of_kind(events, "device")
+    assert 1 <= len(samples) < len(of_kind(events, "block"))
+    assert {sample["sm_clock_mhz"] for sample in samples} == {1980}
+
+
+@needs_proc
+def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) -> None:
+    """As many of them as half the CPUs: they take about half of the time, far above a tenth."""
+    data_dir = DataDir(tmp_path / "data")
+    spec = experiment(backends=(), controls=0)
+    spec = replace(spec, training=replace(spec.training, epochs=6))
+    (variant,) = spec.variants
+    folder = RunDir(data_dir.runs / "x.baseline")
+    folder.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
+    usable = len(cpu_allowance().cpus)
+    others = [
+        subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)
+        for _ in range((usable + 1) // 2)
+    ]
+    try:
+        run(spec, folder.events_file)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, "x")
+    said = "Other processes took CPU time while steady blocks ran: baseline "
+    assert any(warning.startswith(said) for warning in comparison.warnings), comparison.warnings
+    (baseline,) = comparison.results
+    assert any(doubt.startswith("Other processes") for doubt in baseline.device_doubts)
+
+
+@needs_proc
+def test_busy_processes_are_named_and_the_familys_are_not() -> None:
+    # A grandchild of nobody here: a process of this one would be family.
+    orphan = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\n{BUSY}\n"
+    marked = ["a-stranger", str(os.getpid())]
+    subprocess.run([sys.executable, "-c", orphan, *marked], check=True)
+    wait_until(lambda: _process_with(marked) is not None)
+    pid = _process_with(marked)
+    assert pid is not None
+    try:
+        with process(BUSY) as child:
+            wait_until(lambda: pid in _busy_pids())
+            assert child.pid not in _busy_pids()
+    finally:
+        os.kill(pid, 9)
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("arguments", "is_own"),
+    [
+        (["/usr/bin/streamlit", "run", "dashboard.py", "--server.port", "8501"], True),
+        (["streamlit", "run", str(PROJECT_ROOT / "dashboard.py")], True),
+        (["-m", "runner", "supervise"], True),
+        (["-m", "storage", "compare", "x"], True),
+        (["streamlit", "run", "/elsewhere/dashboard.py"], False),
+        (["streamlit", "run", "other.py"], False),
+        (["-m", "runners"], False),
+        # Another experiment's training does disturb, whoever started it.
+        (["-m", "runner.worker", "/data/runs/other.baseline"], False),
+    ],
+)
+def test_breakevens_own_processes_and_their_children_are_no_strangers(
+    arguments: list[str], is_own: bool
+) -> None:
+    """A busy child of a busy process that is started like these, neither of them our child."""
+    burn = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\nos.fork()\n{BUSY}\n"
+    mark = f"mark-{os.getpid()}"
+    command = [sys.executable, "-c", burn, *arguments, mark]
+    subprocess.run(command, check=True, cwd=PROJECT_ROOT)
+    wait_until(lambda: len(_all_with(mark)) == 2)
+    pids = _all_with(mark)
+    try:
+        wait_until(lambda: all(pid in _running() for pid in pids))
+        strangers = {one["pid"] for one in busy_strangers(Family("x"))}
+        assert strangers.isdisjoint(pids) if is_own else strangers & pids
+        # Both are named alike on the command line, so both of them are found.
+        assert pids <= set(processes.tools()) if is_own else pids.isdisjoint(processes.tools())
+    finally:
+        for pid in pids:
+            os.kill(pid, 9)
+
+
+@needs_proc
+def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
+    arguments = ["streamlit", "run", "dashboard.py"]
+    page = subprocess.Popen([sys.executable, "-c", BUSY, *arguments], cwd=PROJECT_ROOT)
+    try:
+        monitor = CpuMonitor(cpu_allowance(), 1)
+        wait_until(lambda: page.pid in processes.tools())
+        for tools, is_own in (([], False), (processes.tools(), True)):
+            monitor.tools = tools
+            monitor.begin()
+            before = cpu_seconds([page.pid])[page.pid]
+            wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.5)
+            found = monitor.end()
+            spent = cpu_seconds([page.pid])[page.pid] - before
+            assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own
+    finally:
+        page.kill()
+        page.wait()
+
+
+def _running() -> set[int]:
+    return set(processes._running())
+
+
+def _all_with(argument: str) -> set[int]:
+    return {
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if argument.encode() in processes._arguments(int(entry.name))
+    }
+
+
+def test_the_kernels_own_threads_are_nobody_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lines of /proc, shortened, with the flags that Linux gave to a kworker and to `cat`."""
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    lines = {
+        41: "41 (kworker/u8:1-ext4-rsv) R 2 0 0 0 -1 69238880 0 0 0 0 0 7 0 0 20 0 1 0 25 0 0",
+        42: "42 (cat) R 40 40 38 0 -1 4194304 127 0 0 0 0 0 0 0 20 0 1 0 25 0 0",
+    }
+    for pid, line in lines.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(line)
+        (tmp_path / str(pid) / "comm").write_text(line.split()[1][1:-1])
+    assert [stranger["name"] for stranger in busy_strangers(Family("x"))] == ["cat"]
+
+
+def _busy_pids() -> list[int]:
+    return [stranger["pid"] for stranger in busy_strangers(Family("x"))]
+
+
+def _process_with(arguments: list[str]) -> int | None:
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if words[-3:-1] == arguments:
+            return int(entry.name)
+    return None

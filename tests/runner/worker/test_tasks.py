@@ -1,0 +1,168 @@
+"""What the tasks make of built-in models and data."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.folders.queue import PROJECT_ROOT
+from runner.specs.experiment import ModelSpec, TrainingSpec
+from runner.specs.tasks import Task
+from runner.specs.training import EvaluationSpec, Metric
+from runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
+from runner.worker.model.losses import Objective
+from runner.worker.model.models import perturb, weights_sha256
+from runner.worker.model.workload import load_workload
+from runner.worker.probe import tasks
+from tests.helpers.workloads import BUILTIN, load, spec
+
+CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "metrics"),
+    [
+        ("text_classification", "BertForSequenceClassification", CLASS_METRICS),
+        ("image_classification", "ViTForImageClassification", CLASS_METRICS),
+        ("causal_lm", "GPT2LMHeadModel", ("accuracy", "perplexity")),
+        ("masked_lm", "BertForMaskedLM", ("accuracy", "perplexity")),
+    ],
+)
+def test_a_builtin_workload_trains_in_one_graph(
+    task: str, kind: str, metrics: tuple[Metric, ...]
+) -> None:
+    loaded = load(task)
+    assert type(loaded.model).__name__ == kind and loaded.metrics == metrics
+    assert [len(split) for split in loaded.data.splits.values()] == [60, 20, 10]
+    batch = loaded.data.train.batch(torch.arange(4))
+    own = Objective(TrainingSpec(), loaded)
+    named = Objective(TrainingSpec(losses=("CrossEntropyLoss",)), loaded)
+    model = loaded.model.eval()
+
+    def losses() -> tuple[torch.Tensor, torch.Tensor]:
+        output = model(**batch)
+        return own(output, batch["labels"])[0], named(output, batch["labels"])[0]
+
+    # The model's own loss is the criterion on its aligned logits.
+    torch._dynamo.reset()
+    ours, criterion = torch.compile(losses, backend="eager", fullgraph=True)()
+    assert ours.item() == pytest.approx(criterion.item(), rel=1e-5)
+    assert ours.item() == losses()[0].item()
+    ours.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("task", BUILTIN)
+def test_a_task_takes_the_builtin_sources_that_it_names_and_no_others(task: str) -> None:
+    fits = tasks()[task]
+    for model, data in product(BUILTIN_MODELS, {*BUILTIN_DATA} - {RANDOM_DATA}):
+        chosen = spec(task, model, data)
+        if model in fits.models and data in fits.data:
+            assert load_workload(chosen).metrics == fits.metrics
+        else:
+            with pytest.raises(WorkloadError, match="does not fit"):
+                load_workload(chosen)
+
+
+def test_every_builtin_source_fits_some_task_and_every_task_names_existing_ones() -> None:
+    every = tasks().values()
+    models = {model for task in every for model in task.models}
+    assert {model for model in models if ModelSpec(source=model).is_builtin} == {*BUILTIN_MODELS}
+    assert {data for task in every for data in task.data} == {*BUILTIN_DATA}
+
+
+NEW_TASK = '''
+"""The better of two texts."""
+
+from runner.specs.tasks import Task
+from runner.worker.tasks import text_classification
+
+TASK = Task(learns="the better text", samples="texts", models=("builtin:bert-tiny",))
+
+
+def load(experiment):
+    return text_classification.load(experiment)
+'''
+USE_NEW_TASK = """
+import json
+from dataclasses import asdict
+from runner.commands.options import CHOICES
+from runner.specs.experiment import ExperimentSpec
+from runner.worker.probe import tasks
+from runner.worker.model.workload import load_workload
+
+assert "better" in CHOICES["task"]
+load_workload(ExperimentSpec(name="x", task="better"))
+print(json.dumps(asdict(tasks()["better"])))
+"""
+
+
+def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT_ROOT / "runner", tmp_path / "runner")
+    (tmp_path / "runner" / "worker" / "tasks" / "better.py").write_text(NEW_TASK)
+    done = subprocess.run(
+        [sys.executable, "-c", USE_NEW_TASK],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = Task.from_dict(json.loads(done.stdout.splitlines()[-1]))
+    assert (told.learns, told.models) == ("the better text", ("builtin:bert-tiny",))
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "data", "message"),
+    [
+        ("text_classification", "builtin:vit-small", None, r"ViT.*does not fit task = 'text_class"),
+        (
+            "text_classification",
+            None,
+            "builtin:digits",
+            r"data.source = 'builtin:digits': .*takes b",
+        ),
+        ("causal_lm", "builtin:bert-tiny", None, "takes builtin:gpt2-tiny, local files"),
+        ("masked_lm", "builtin:gpt2-tiny", None, "takes builtin:bert-tiny, builtin:bert-base"),
+        ("image_classification", "mine.py:make", None, r"for the task 'custom'\) does not fit"),
+        ("image_classification", None, "photos.parquet", "do not fit each other"),
+        ("custom", "builtin:bert-tiny", "mine.py:data", "which takes functions in Python files"),
+        ("custom", "mine.py:make", "builtin:digits", "data.source = 'builtin:digits' does not"),
+    ],
+)
+def test_a_model_or_data_of_another_task_is_refused_with_what_fits(
+    task: str, model: str | None, data: str | None, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        load(task, model, data)
+
+
+def test_a_metric_that_the_task_does_not_have_is_refused_with_those_it_has() -> None:
+    experiment = replace(spec("causal_lm"), evaluation=EvaluationSpec(metric="f1"))
+    with pytest.raises(WorkloadError, match=r"'f1': the task 'causal_lm'.*loss, accuracy, perpl"):
+        load_workload(experiment)
+
+
+@pytest.mark.parametrize("task", BUILTIN)
+def test_dropout_off_leaves_none_in_the_model(task: str) -> None:
+    def largest(dropout: str) -> float:
+        modules = load(task, dropout=dropout).model.modules()
+        return max(module.p for module in modules if isinstance(module, nn.Dropout))
+
+    assert largest("off") == 0
+    # transformers' ViT comes without dropout.
+    assert largest("keep") == (0 if task == "image_classification" else 0.1)
+
+
+def test_weights_that_are_no_numbers_are_hashed_but_not_perturbed() -> None:
+    model = nn.BatchNorm1d(4)  # counts its batches in a whole number without dimensions
+    model.register_parameter("table", nn.Parameter(torch.arange(3), requires_grad=False))
+    before = weights_sha256(model)
+    perturb(model, 1e-3, seed=0)
+    assert model.table.tolist() == [0, 1, 2]
+    assert weights_sha256(model) != before

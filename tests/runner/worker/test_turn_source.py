@@ -1,0 +1,63 @@
+"""The journal says whose turn it is, before the block and after it."""
+
+from runner.folders.events import read_events
+from runner.folders.run_dir import DataDir
+from runner.supervision.turns import Turn
+from runner.worker.event_log import EventLog
+from runner.worker.turn_source import AnnouncedTurns
+from storage import queries
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording
+from views.shared import words
+
+
+class TwoTurns:
+    """Two turns, then a request to stop."""
+
+    stop_requested = False
+
+    def __init__(self) -> None:
+        self.left = [Turn(round=0, position=0), Turn(round=1, position=0)]
+        self.finished: list[bool] = []
+
+    def ready(self) -> None:
+        pass
+
+    def wait(self) -> Turn | None:
+        return self.left.pop(0) if self.left else None
+
+    def done(self, *, finished: bool) -> None:
+        self.finished.append(finished)
+
+
+def phases(run: Recording) -> list[str]:
+    events, _ = read_events(run.run.events_file, 0)
+    return [event["phase"] for event in events if event["kind"] == "phase"]
+
+
+def test_a_turn_is_written_down_while_it_lasts_and_so_is_its_end(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "baseline")
+    inner = TwoTurns()
+    turns = AnnouncedTurns(inner, run.log)
+    assert turns.wait() == Turn(round=0, position=0)
+    assert phases(run) == ["training"], "on the disk before the block begins"
+    turns.done(finished=False)
+    assert phases(run) == ["training", "waiting"]
+    turns.wait()
+    turns.done(finished=True)
+    assert turns.wait() is None
+    assert phases(run) == ["training", "waiting", "training"], "that it is done, the run says"
+    assert inner.finished == [False, True]
+
+
+def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> None:
+    runs = [Recording(data_dir.runs, label).claim() for label in ("baseline", "control")]
+    for run in runs:
+        run.log.append("phase", phase="waiting")
+    log = EventLog(runs[1].run.events_file)
+    AnnouncedTurns(TwoTurns(), log).wait()
+    log.close()
+    runs[0].log.flush()
+    with Store.in_memory(data_dir) as store:
+        found = queries.list_runs(store, EXPERIMENT_ID).assign(state="running")
+    assert [words.has_turn(run) for run in found.itertuples()] == [False, True]

@@ -1,0 +1,149 @@
+"""Evaluation of splits, with and without a compiler, and what is predicted of each sample."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch._dynamo import register_backend
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
+from runner.specs.variants import Variant
+from runner.worker.model.losses import Objective
+from runner.worker.model.workload import load_workload
+from runner.worker.step.inference import Inference
+from runner.worker.step.stepping import MixedPrecision
+from runner.worker.training.evaluation import evaluate
+from tests.faults.planted_faults import negated_inference
+from tests.helpers.loop import experiment, folder_of, of_kind, run
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+BASELINE = Variant(label="baseline", role="baseline")
+
+
+def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() -> None:
+    spec = experiment()
+    workload = load_workload(spec)
+    objective = Objective(spec.training, workload)
+    precision = MixedPrecision(spec.training, torch.device("cpu"))
+    split = workload.data.validation
+
+    def scores(batch_size: int) -> dict[str, Any]:
+        inference = Inference(workload.model, precision, BASELINE, batch_size, own_loss=True)
+        return evaluate(inference, workload, objective, "validation", split, compiled=False)
+
+    # 10 samples in batches of 4, the last one filled up, must give what all at once do.
+    parts, whole = scores(4), scores(10)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
+    assert parts["metrics"] == pytest.approx(whole["metrics"])
+    workload.model.eval()
+    with torch.no_grad():
+        logits = workload.model(**split.inputs).logits
+    right = (logits.argmax(-1) == split.labels).sum().item()
+    assert whole["accuracy"] == whole["metrics"]["accuracy"] == right / 10
+    by_hand = torch.nn.functional.cross_entropy(logits, split.labels).item()
+    assert whole["loss"] == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_every_split_asked_for_is_evaluated_and_no_other(tmp_path: Path) -> None:
+    data = replace(experiment().data, num_test_samples=6)
+    asked = EvaluationSpec(splits=("validation", "train", "test"), when="end")
+    events = run(experiment(data=data, evaluation=asked), tmp_path / "e.jsonl")
+    found = [(e["split"], e["compiled"], e["num_samples"]) for e in of_kind(events, "evaluation")]
+    assert found == [("validation", False, 10), ("train", False, 26), ("test", False, 6)]
+    again = run(experiment(data=data), tmp_path / "f.jsonl")
+    assert {e["split"] for e in of_kind(again, "evaluation")} == {"validation"}
+
+
+def test_a_backend_is_judged_with_and_without_its_compiled_model(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl", "eager")
+    by_form = {
+        compiled: [e["loss"] for e in of_kind(events, "evaluation") if e["compiled"] is compiled]
+        for compiled in (False, True)
+    }
+    assert len(by_form[True]) == 2 and by_form[True] == pytest.approx(by_form[False], abs=1e-5)
+    compiles = {e["phase"] for e in of_kind(events, "compile_metrics")}
+    assert compiles == {"training", "evaluating"}, "evaluation compiled a graph of its own"
+    # What evaluation compiles is charged to no step.
+    compiled_steps = [step["step"] for step in of_kind(events, "step") if step["compiled"]]
+    assert max(compiled_steps) < 6
+
+
+def test_evaluation_without_the_compiled_model_compiles_nothing(tmp_path: Path) -> None:
+    spec = experiment(evaluation=EvaluationSpec(compiled=False))
+    events = run(spec, tmp_path / "e.jsonl", "eager")
+    assert {e["phase"] for e in of_kind(events, "compile_metrics")} == {"training"}
+    assert not any(e["compiled"] for e in of_kind(events, "evaluation"))
+
+
+def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
+    register_backend(negated_inference)
+    baseline = run(experiment(), tmp_path / "baseline")
+    events = run(
+        experiment(backends=("negated_inference",)), tmp_path / "e.jsonl", "negated_inference"
+    )
+    losses = [[step["loss"] for step in of_kind(e, "step")] for e in (baseline, events)]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4), "training is not touched by it"
+    plain, wrong = (
+        [e["loss"] for e in of_kind(events, "evaluation") if e["compiled"] is compiled]
+        for compiled in (False, True)
+    )
+    assert all(abs(w - p) > 0.01 for w, p in zip(wrong, plain, strict=True))
+
+
+def test_predictions_are_those_of_the_final_weights_sample_by_sample(tmp_path: Path) -> None:
+    asked = EvaluationSpec(predictions=("validation",))
+    events = run(experiment(evaluation=asked), tmp_path / "e.jsonl", "eager")
+    (written,) = of_kind(events, "prediction")
+    assert (written["split"], written["num_samples"]) == ("validation", 10)
+    table = pd.read_parquet(folder_of(tmp_path / "e.jsonl").path / written["file"])
+    labels = load_workload(experiment()).data.validation.labels
+    assert table["label"].tolist() == labels.tolist()
+    assert all(len(logits) == 5 for logits in table["logits"])
+    assert table["prediction"].tolist() == [int(logits.argmax()) for logits in table["logits"]]
+    assert table["compiled_prediction"].tolist() == table["prediction"].tolist()
+    # The last evaluation judged the same weights.
+    last = [e for e in of_kind(events, "evaluation") if not e["compiled"]][-1]
+    assert (table["label"] == table["prediction"]).mean() == last["accuracy"]
+
+
+def test_a_run_without_a_backend_predicts_without_one(tmp_path: Path) -> None:
+    asked = EvaluationSpec(predictions=("train",), when="never")
+    run(experiment(evaluation=asked), tmp_path / "e.jsonl")
+    file = folder_of(tmp_path / "e.jsonl").artifacts / "predictions-train.parquet"
+    assert list(pd.read_parquet(file).columns) == ["label", "prediction", "logits"]
+
+
+def test_predictions_of_every_token_are_refused(tmp_path: Path) -> None:
+    spec = experiment(
+        task="causal_lm",
+        model=ModelSpec(source="builtin:gpt2-tiny"),
+        evaluation=EvaluationSpec(predictions=("validation",)),
+    )
+    with pytest.raises(WorkloadError, match="'causal_lm' has an answer for every token"):
+        run(spec, tmp_path / "e.jsonl")
+
+
+def test_the_operations_of_a_step_are_counted(tmp_path: Path) -> None:
+    """By hand, for one sample of the small ViT: 8 x 8 pixels in patches of 2, hence 17 tokens.
+
+    One matrix product of (a, b) and (b, c) takes 2abc operations forward and twice that backward.
+    """
+    spec = experiment(
+        task="image_classification",
+        model=ModelSpec(source="builtin:vit-small"),
+        data=DataSpec(source="builtin:digits", num_train_samples=40, num_eval_samples=10),
+        training=TrainingSpec(batch_size=4, max_steps=1),
+    )
+    (workload,) = of_kind(run(spec, tmp_path / "e.jsonl"), "workload")
+    tokens, width, inner, heads = 17, 128, 512, 4
+    layer = 4 * tokens * width * width + 2 * tokens * width * inner  # projections, then the MLP
+    layer += 2 * heads * tokens * tokens * (width // heads)  # scores, and what they weigh
+    head = width * 10
+    patches = 16 * 4 * width
+    # Nobody asks for the gradient of the pixels: of the patches' backward, one product is left.
+    flops = 2 * (3 * (4 * layer + head) + 2 * patches)
+    assert workload["flops_per_step"] == 4 * flops

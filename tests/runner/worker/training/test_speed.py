@@ -1,0 +1,172 @@
+"""The scenario `speed` in a run: fixed batches, warm-up apart, training and inference."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runner.specs.experiment import ExperimentSpec, RunSpec, SpeedSpec
+from runner.supervision.turns import Turn
+from runner.worker.data.batches import FixedBatches
+from runner.worker.description import describe_workload
+from runner.worker.model.workload import load_workload
+from runner.worker.training import forward_passes
+from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+SMALL = {"batches": 3, "warm_up_blocks": 1, "min_rounds": 6, "max_rounds": 6}
+
+
+def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
+    """7 blocks of 4 steps at most, over 3 batches of 4."""
+    fields = {"part": part, **SMALL, **changes}
+    return experiment(scenario="speed", speed=SpeedSpec(**fields), cpu_threads=1)
+
+
+class LastTurn(TurnsOnPaper):
+    """Says at a turn, counted from 1, that none will follow."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self._last = last
+
+    def wait(self) -> Turn | None:
+        turn = super().wait()
+        assert turn is not None
+        reason = "enough is known" if turn.round + 1 == self._last else None
+        return replace(turn, last=reason)
+
+
+def test_training_steps_go_over_the_same_few_batches(tmp_path: Path) -> None:
+    # At a learning rate of almost nothing the loss of a step tells which batch it was.
+    spec = speed()
+    spec = replace(
+        spec,
+        training=replace(spec.training, learning_rate=1e-12),
+        model=replace(spec.model, dropout="off"),
+    )
+    steps = of_kind(run(spec, tmp_path / "journal"), "step")
+    losses = [round(step["loss"], 5) for step in steps]
+    assert len(steps) == 28
+    assert len(set(losses)) == 3
+    assert losses == (losses[:3] * 10)[:28]
+
+
+def test_fixed_batches_are_the_first_full_windows_whatever_the_last_batch_is() -> None:
+    spec = experiment(scenario="speed", speed=SpeedSpec(batches=6))
+    split = load_workload(spec).data.train
+    whole = FixedBatches(split, spec)
+    padded = replace(spec, training=replace(spec.training, last_batch="pad"))
+    again = FixedBatches(split, padded)
+    for index in range(6):
+        (batch,), (same,), (later,) = (
+            whole.window(index), again.window(index), whole.window(index + 6),
+        )  # fmt: skip
+        assert len(batch.inputs["labels"]) == 4
+        assert torch.equal(batch.inputs["input_ids"], same.inputs["input_ids"])
+        assert later is batch
+
+
+def test_fixed_batches_hold_no_other_samples_in_memory() -> None:
+    """Of 24 samples of 16 tokens a fixed batch takes 4."""
+    spec = experiment(scenario="speed", speed=SpeedSpec(batches=2))
+    ((batch,), _) = map(FixedBatches(load_workload(spec).data.train, spec).window, range(2))
+    tokens = batch.inputs["input_ids"]
+    assert tokens.shape == (4, 16)
+    assert tokens.untyped_storage().nbytes() == 4 * 16 * 8
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_the_first_blocks_are_a_warm_up_and_the_compile_step_is_among_them(
+    part: str, tmp_path: Path
+) -> None:
+    spec = speed(part, warm_up_blocks=2)
+    events = run(spec, tmp_path / "journal", "eager")
+    blocks = of_kind(events, "block")
+    assert [block["warm_up"] for block in blocks] == [True, True, *[False] * 6]
+    compiled = {block["round"] for block in blocks if block["compiled"]}
+    assert 0 in compiled and compiled <= {0, 1}
+    assert {step["step"] for step in of_kind(events, "step") if step["compiled"]} <= set(range(8))
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_nothing_is_evaluated(part: str, tmp_path: Path) -> None:
+    assert not of_kind(run(speed(part), tmp_path / "journal"), "evaluation")
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_a_run_ends_with_the_turn_that_is_the_last_and_says_why(part: str, tmp_path: Path) -> None:
+    turns = LastTurn(3)
+    events = run(speed(part), tmp_path / "journal", turns=turns)
+    assert turns.said == ["ready", "done", "done", "finished"]
+    assert len(of_kind(events, "block")) == 3
+    (stopped,) = of_kind(events, "stopped")
+    assert (stopped["step"], stopped["reason"]) == (12, "enough is known")
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_without_such_a_turn_a_run_ends_after_its_rounds(part: str, tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(speed(part), tmp_path / "journal", turns=turns)
+    assert turns.said == ["ready", *["done"] * 6, "finished"]
+    assert not of_kind(events, "stopped")
+
+
+def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Watched(forward_passes.Inference):
+        def __init__(self, model: torch.nn.Module, *arguments: Any, **named: Any) -> None:
+            super().__init__(model, *arguments, **named)
+            self.model = model
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+            output = super().forward(batch)
+            seen.append((self.model.training, output.logits.requires_grad, output.logits))
+            return output
+
+    monkeypatch.setattr(forward_passes, "Inference", Watched)
+    events = run(speed("inference"), tmp_path / "journal")
+    assert len(seen) == 28
+    assert not any(training or grad for training, grad, _ in seen)
+    # The fourth pass is over the first batch again, with dropout in the model and the same answer.
+    assert torch.equal(seen[0][2], seen[3][2]) and not torch.equal(seen[0][2], seen[1][2])
+    assert {step["loss"] for step in of_kind(events, "step")} == {None}
+
+
+def test_forward_passes_cost_a_third_of_the_operations_of_a_step(tmp_path: Path) -> None:
+    (trained,) = of_kind(run(speed(), tmp_path / "training"), "workload")
+    (answered,) = of_kind(run(speed("inference"), tmp_path / "inference"), "workload")
+    # Backward takes the products of forward twice, but for what needs no gradient.
+    share = answered["flops_per_step"] / trained["flops_per_step"]
+    assert 0.30 < share < 0.40
+    assert "A step is a forward pass, without gradients; steps go over the same 3 batches again " \
+           "and again." in answered["notes"]  # fmt: skip
+
+
+def test_repeats_of_one_backend_share_the_note_about_its_memory() -> None:
+    spec = replace(speed("inference", repeats=3), backends=("cudagraphs",))
+    workload = load_workload(spec)
+    told = [
+        describe_workload(
+            RunSpec(experiment_id="x", experiment=spec, variant=variant),
+            workload,
+            torch.device("cpu"),
+        )["notes"]
+        for variant in spec.variants
+        if variant.backend
+    ]
+    assert len(told) == 3 and told[0] == told[1] == told[2]
+    assert sum(note.startswith("cudagraphs: peak memory leaves out") for note in told[0]) == 1
+
+
+def test_an_accumulated_step_takes_several_batches_and_a_forward_pass_one(tmp_path: Path) -> None:
+    for part, samples in (("training", 8), ("inference", 4)):
+        spec = speed(part)
+        spec = replace(spec, training=replace(spec.training, gradient_accumulation=2))
+        (workload,) = of_kind(run(spec, tmp_path / part), "workload")
+        assert workload["samples_per_step"] == samples

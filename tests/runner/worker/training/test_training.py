@@ -1,0 +1,253 @@
+"""The training loop in this process, against what a person would write by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+import torch
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
+from runner.worker.data.batches import EpochBatches
+from runner.worker.device import measuring
+from runner.worker.device.measuring import CpuClock, PeakMemory
+from runner.worker.model.models import perturb, weights_sha256
+from runner.worker.model.workload import load_workload
+from runner.worker.step.optimizers import make_optimizers
+from runner.worker.training import training
+from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def test_every_step_of_every_epoch_is_recorded(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(), tmp_path / "events.jsonl", turns=turns)
+    steps = of_kind(events, "step")
+    assert [step["step"] for step in steps] == list(range(12))
+    # Blocks of 4 do not straddle epochs of 6: 4 + 2, twice.
+    assert [step["round"] for step in steps] == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 2
+    assert [step["epoch"] for step in steps] == [0] * 6 + [1] * 6
+    assert [block["num_steps"] for block in of_kind(events, "block")] == [4, 2, 4, 2]
+    assert [(e["epoch"], e["step"]) for e in of_kind(events, "evaluation")] == [(0, 6), (1, 12)]
+    assert turns.said == ["ready", "done", "done", "done", "finished"]
+
+
+def test_a_block_lasts_as_long_as_its_steps(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "events.jsonl")
+    for block in of_kind(events, "block"):
+        steps = [s for s in of_kind(events, "step") if s["round"] == block["round"]]
+        assert block["seconds"] == pytest.approx(sum(step["seconds"] for step in steps))
+
+
+def test_the_losses_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+    spec = experiment()
+    recorded = [step["loss"] for step in of_kind(run(spec, tmp_path / "e.jsonl"), "step")]
+
+    workload = load_workload(spec)
+    data, model = workload.data, workload.model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    torch.manual_seed(7)
+    by_hand = []
+    for epoch in range(2):
+        generator = torch.Generator().manual_seed(7 * 1_000_003 + epoch)
+        order = torch.randperm(26, generator=generator)
+        for start in range(0, 24, 4):
+            indices = order[start : start + 4]
+            inputs = {name: tensor[indices] for name, tensor in data.train.inputs.items()}
+            loss = model(**inputs, labels=data.train.labels[indices]).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            by_hand.append(loss.item())
+    assert recorded == by_hand
+
+
+def test_dynamo_alone_trains_like_no_compiler(tmp_path: Path) -> None:
+    losses = {
+        label: [
+            step["loss"] for step in of_kind(run(experiment(), tmp_path / label, label), "step")
+        ]
+        for label in ("baseline", "eager")
+    }
+    assert losses["baseline"] == pytest.approx(losses["eager"], abs=1e-4)
+
+
+def test_the_control_starts_beside_the_baseline_and_draws_the_same_numbers(tmp_path: Path) -> None:
+    baseline = of_kind(run(experiment(), tmp_path / "baseline"), "step")
+    control = of_kind(run(experiment(), tmp_path / "control", "control"), "step")
+    first = abs(baseline[0]["loss"] - control[0]["loss"])
+    assert 0 < first < 1e-3  # another dropout mask would move the loss by about 1e-2
+
+
+def test_a_stopped_run_keeps_what_it_measured(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl", turns=TurnsOnPaper(num_turns=2))
+    assert len(of_kind(events, "step")) == 6
+    assert "done" not in [phase["phase"] for phase in of_kind(events, "phase")]
+
+
+def test_the_record_names_the_workload_and_the_environment(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl")
+    (workload,) = of_kind(events, "workload")
+    assert (workload["num_steps"], workload["samples_per_step"]) == (12, 4)
+    assert workload["tokens_per_step"] == 64  # 4 texts of 16 tokens
+    assert "Each epoch leaves out 2 samples that do not fill a batch." in workload["notes"]
+    (environment,) = of_kind(events, "environment")
+    assert environment["versions"]["torch"] == torch.__version__
+    assert environment["cpu_threads"] == 1
+
+
+def test_a_step_of_several_micro_batches_counts_all_their_samples(tmp_path: Path) -> None:
+    training = replace(experiment().training, gradient_accumulation=3)
+    events = run(experiment(training=training), tmp_path / "e.jsonl")
+    (workload,) = of_kind(events, "workload")
+    # 6 batches of 4 in windows of 3 make 2 steps an epoch, of 12 samples each.
+    assert (workload["num_steps"], workload["samples_per_step"]) == (4, 12)
+
+
+def test_the_learning_rate_of_every_step_is_recorded(tmp_path: Path) -> None:
+    training = replace(experiment().training, scheduler="linear", clip_norm=1.0)
+    steps = of_kind(run(experiment(training=training), tmp_path / "e.jsonl"), "step")
+    # From 1e-3 in 12 equal steps to 0.
+    expected = [1e-3 * (12 - step) / 12 for step in range(12)]
+    assert [step["learning_rate"] for step in steps] == pytest.approx(expected)
+    assert all(step["gradient_norm"] > 0 for step in steps)
+
+
+def test_compile_events_carry_step_time_and_reason(tmp_path: Path) -> None:
+    events = run(experiment(), tmp_path / "e.jsonl", "eager")
+    started, ended = of_kind(events, "compile_started"), of_kind(events, "compile_ended")
+    assert len(started) == len(ended) > 0
+    assert {event["step"] for event in started if event["phase"] == "training"} == {0}
+    whole_step = of_kind(events, "compile_metrics")[0]
+    assert whole_step["function"] == "iterate" and whole_step["total_seconds"] > 0
+    breaks = [event for event in of_kind(events, "graph_break") if event["phase"] == "training"]
+    (backward,) = (event for event in breaks if "backward" in event["reason"])
+    assert backward["location"].startswith("runner/worker/step/stepping.py:")
+    assert backward["count"] == 1 and whole_step["file"] == "runner/worker/step/stepping.py"
+
+
+def test_all_runs_start_from_the_same_weights_and_the_seed_changes_them() -> None:
+    other = replace(experiment(), training=TrainingSpec(seed=8))
+    hashes = [
+        weights_sha256(load_workload(spec).model) for spec in (experiment(), experiment(), other)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_perturbation_is_relative_and_of_the_asked_size() -> None:
+    model = torch.nn.Linear(100, 100)
+    torch.nn.init.constant_(model.weight, 2.0)
+    perturb(model, 1e-5, seed=0)
+    # 10,000 draws: their standard deviation is known to about 1 %.
+    deviation = (model.weight / 2.0 - 1).std().item()
+    assert deviation == pytest.approx(1e-5, rel=0.05)
+
+
+def test_dropout_off_leaves_no_dropout_in_the_model() -> None:
+    for dropout, expected in (("off", {0.0}), ("keep", {0.1})):
+        spec = experiment(model=ModelSpec(dropout=dropout))
+        modules = load_workload(spec).model.modules()
+        assert {m.p for m in modules if isinstance(m, torch.nn.Dropout)} == expected
+
+
+def test_a_vision_transformer_learns_digits(tmp_path: Path) -> None:
+    spec = experiment(
+        task="image_classification",
+        model=ModelSpec(source="builtin:vit-small"),
+        data=DataSpec(source="builtin:digits", num_train_samples=960, num_eval_samples=200),
+        training=TrainingSpec(batch_size=32, epochs=4, learning_rate=1e-3, optimizer="AdamW"),
+        block_steps=30,
+    )
+    *_, last = of_kind(run(spec, tmp_path / "e.jsonl"), "evaluation")
+    assert last["accuracy"] > 0.5  # chance is 0.1
+
+
+def test_a_local_folder_is_a_model(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    folder = tmp_path / "model"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", "it"]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, num_labels=2,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    spec = experiment(model=ModelSpec(source=str(folder)))
+    steps = of_kind(run(spec, tmp_path / "e.jsonl"), "step")
+    # Its head had 2 labels; the data has 5, so a new head starts near ln 5 = 1.609.
+    assert len(steps) == 12 and steps[0]["loss"] == pytest.approx(1.609, abs=0.3)
+
+
+def test_autocast_trains_in_bfloat16(tmp_path: Path) -> None:
+    training = replace(experiment().training, precision="bf16")
+    plain = of_kind(run(experiment(), tmp_path / "a"), "step")
+    mixed = of_kind(run(experiment(training=training), tmp_path / "b"), "step")
+    difference = abs(plain[0]["loss"] - mixed[0]["loss"])
+    assert 0 < difference < 0.05
+
+
+def test_any_optimizer_of_torch_is_found_by_name_and_others_are_refused() -> None:
+    model = torch.nn.Linear(2, 2)
+    for name in ("SGD", "RMSprop", "NAdam"):
+        (made,) = make_optimizers(TrainingSpec(optimizer=name, learning_rate=0.5), model, CPU)
+        assert type(made) is getattr(torch.optim, name) and made.defaults["lr"] == 0.5
+    for name in ("Adamm", "lr_scheduler"):
+        with pytest.raises(WorkloadError, match=f"'{name}': torch.optim has no such optimizer"):
+            make_optimizers(TrainingSpec(optimizer=name), model, CPU)
+
+
+def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.5, 12.0, 12.25])
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(times))
+    clock = CpuClock()
+    clock.start()
+    for _ in range(3):
+        clock.mark()
+    assert clock.read() == [0.5, 1.5, 0.25]
+
+
+def test_peak_memory_is_that_of_the_block_alone() -> None:
+    memory = PeakMemory(CPU)
+    memory.reset()
+    before = memory.read().peak_bytes
+    if before is None:
+        pytest.skip("this system does not let a process reset its peak")
+    block = torch.ones(50_000_000)  # 200 MB
+    high = memory.read().peak_bytes
+    del block
+    memory.reset()
+    low = memory.read().peak_bytes
+    assert high is not None and low is not None
+    assert high - before > 190e6 and high - low > 190e6
+
+
+def test_the_samples_of_an_epoch_are_gone_before_the_next_are_put_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a data set would need its memory three times over."""
+    epochs: WeakSet[EpochBatches] = WeakSet()
+    others_alive = []
+
+    class Watched(EpochBatches):
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            others_alive.append(len(epochs))
+            epochs.add(self)
+            super().__init__(*arguments, **keywords)
+
+    monkeypatch.setattr(training, "EpochBatches", Watched)
+    run(experiment(), tmp_path / "e.jsonl")
+    assert others_alive == [0, 0]
+
+
+def test_a_journal_of_a_run_is_plain_json(tmp_path: Path) -> None:
+    run(experiment(), tmp_path / "e.jsonl")
+    for line in (tmp_path / "e.jsonl").read_text().splitlines():
+        assert json.loads(line)["v"] == 1

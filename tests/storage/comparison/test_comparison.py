@@ -1,0 +1,444 @@
+"""The comparison, from run folders to verdicts, against numbers worked out by hand."""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.specs.experiment import ExperimentSpec, ModelSpec
+from storage.__main__ import main
+from storage.comparison.comparison import compare
+from storage.comparison.results import Comparison, Result
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from storage.terminal.report import report
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+ROOT = Path(__file__).parents[3]
+SPEC = experiment_spec(num_steps=80, block_steps=10)
+LOSSES = falling_losses(80)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+def result(comparison: Comparison, label: str) -> Result:
+    return next(one for one in comparison.results if one.label == label)
+
+
+def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC) -> Recording:
+    return Recording(data_dir.runs, label, spec).claim().start()
+
+
+def test_a_finished_comparison_by_hand(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    comparison = compared(data_dir)
+    assert [one.label for one in comparison.results] == ["baseline", "control", "inductor"]
+    assert comparison.baseline == "baseline"
+    assert comparison.noise_floor == 0.0
+    assert comparison.warnings == ()
+
+    baseline = result(comparison, "baseline")
+    assert baseline.step_seconds == pytest.approx(0.2)
+    assert baseline.samples_per_second == pytest.approx(40)  # 8 / 0.2
+    assert baseline.tokens_per_second == pytest.approx(5120)  # 8 x 128 / 0.2
+    assert (baseline.speedup, baseline.speed_verdict, baseline.parity) == (None, None, None)
+    assert (baseline.compile_seconds, baseline.break_even, baseline.graph_breaks) == (None,) * 3
+    # The last 8 of 80 steps: 2 - s / 79 for s = 72 ... 79, mean 2 - 75.5 / 79.
+    assert baseline.final_loss == pytest.approx(2 - 75.5 / 79)
+    assert (baseline.accuracy, baseline.eval_loss) == (0.8, 1.0)
+
+    inductor = result(comparison, "inductor")
+    assert inductor.speedup is not None
+    assert inductor.speedup.median == pytest.approx(2.0)
+    assert inductor.speedup.n == 7  # of 8 blocks the first one is not steady
+    assert inductor.p_holm == pytest.approx(2 / 2**7)
+    assert inductor.speed_verdict == "faster"
+    assert inductor.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
+    assert inductor.break_even is not None
+    assert inductor.break_even.steps == pytest.approx(30)  # 3 / (0.2 - 0.1)
+    assert inductor.break_even.seconds == pytest.approx(6)  # 3 + 30 x 0.1
+    assert inductor.break_even.epochs == pytest.approx(0.375)  # 30 / 80
+    assert inductor.parity is not None
+    assert inductor.parity.verdict == "holds"
+
+
+def test_the_control_counts_neither_as_backend_nor_in_the_correction(data_dir: DataDir) -> None:
+    record_experiment(
+        data_dir.runs, experiment_spec(80, backends=("inductor", "eager", "aot_eager"))
+    )
+    comparison = compared(data_dir)
+    control = result(comparison, "control")
+    assert control.speedup is not None
+    assert (control.p_holm, control.speed_verdict, control.parity) == (None, None, None)
+    # Three backends with p = 2/2^7 each: 3 x 2/2^7.
+    assert result(comparison, "eager").p_holm == pytest.approx(3 * 2 / 2**7)
+
+
+def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> None:
+    baseline = record(data_dir, "baseline")
+    inductor = record(data_dir, "inductor")
+    for _ in range(8):
+        baseline.block([0.2] * 10, [1.0] * 10)
+    # Round 0 is the first, 3 compiles again, 5 was cut short: left are 1, 2, 4, 6, 7.
+    for number in range(8):
+        size = 4 if number == 5 else 10
+        seconds = [0.1] * size
+        seconds[0] += 2.0 if number in (0, 3) else 0.0
+        inductor.block(seconds, [1.0] * size, compiled=[0] if number in (0, 3) else ())
+    found = result(compared(data_dir), "inductor")
+    assert found.speedup is not None
+    assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
+    assert found.speed_verdict == "unsure"
+    assert found.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
+
+
+def test_memory_while_compiling_is_kept_apart(data_dir: DataDir) -> None:
+    recording = record(data_dir, "inductor")
+    recording.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
+    recording.block([0.1], [1.0], peak_memory_bytes=500)
+    recording.block([0.1], [1.0], peak_memory_bytes=600)
+    found = result(compared(data_dir), "inductor")
+    assert (found.peak_memory_bytes, found.compile_peak_memory_bytes) == (600, 900)
+
+
+def test_reserved_memory_is_the_most_after_any_steady_block(data_dir: DataDir) -> None:
+    recording = record(data_dir, "inductor")
+    for peak, reserved in ((900, 2000), (500, 1100), (600, 1500)):
+        recording.block(
+            [0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved
+        )  # of these the first one is not steady
+    comparison = compared(data_dir)
+    assert result(comparison, "inductor").reserved_memory_bytes == 1500
+    assert comparison.table()["reserved_memory_bytes"].tolist() == [1500]
+
+
+def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
+    recording = record(data_dir, "inductor")
+    recording.block([3.0], [1.0], compiled=[0])
+    for reason, guards in ((None, 7), ("tensor size changed", 5), (None, None)):
+        recording.log.append("compile_metrics", step=0, compile_id="0/0", recompile_reason=reason,
+                             guards=guards)  # fmt: skip
+    for step, reason, location, count in (
+        (0, "print", "a.py:1", 2), (0, "other", "a.py:9", 1), (1, "print", "a.py:1", 1)
+    ):  # fmt: skip
+        recording.log.append("graph_break", step=step, reason=reason, location=location,
+                             count=count)  # fmt: skip
+    recording.log.flush()
+    found = result(compared(data_dir), "inductor")
+    assert (found.graph_breaks, found.recompiles) == (4, 1)
+    assert (found.distinct_graph_breaks, found.guards) == (2, 12)
+
+
+def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
+    # The control differs by 1e-5, so the band is 1e-4; it ends ten steps before the control does.
+    record_experiment(data_dir.runs, SPEC, backend_offset=2e-4)
+    comparison = compared(data_dir)
+    parity = result(comparison, "inductor").parity
+    assert parity is not None
+    assert (parity.verdict, parity.first_step_outside) == ("broken", 0)
+    assert parity.max_ratio_to_band == pytest.approx(2.0, rel=1e-3)
+    band = comparison.loss_band
+    assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 70, rel=1e-3)
+
+
+def test_runs_with_other_weights_are_not_judged_for_parity(data_dir: DataDir) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES)
+    record(data_dir, "control").blocks([0.2] * 8, LOSSES)
+    Recording(data_dir.runs, "inductor", SPEC).start(weights_sha256="cc").blocks([0.1] * 8, LOSSES)
+    comparison = compared(data_dir)
+    parity = result(comparison, "inductor").parity
+    assert parity is not None
+    assert parity.verdict == "unknown"
+    text = "The runs differ in initial weights: aa (baseline, control), cc (inductor)."
+    assert text in comparison.warnings
+
+
+def test_without_control_parity_and_noise_are_unknown(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, experiment_spec(80, controls=0))
+    comparison = compared(data_dir)
+    parity = result(comparison, "inductor").parity
+    assert parity is not None
+    assert (parity.verdict, comparison.noise_floor) == ("unknown", None)
+    warning = "There is no control: neither this machine's noise nor parity can be judged."
+    assert warning in comparison.warnings
+    assert comparison.loss_band.empty
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (RunState.OUT_OF_MEMORY, "The control recorded no step (out of memory)"),
+        (None, "The control has recorded no step yet (queued)"),
+    ],
+)
+def test_a_control_without_a_step_is_said_to_have_none_and_why(
+    data_dir: DataDir, state: RunState | None, why: str
+) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    control = Recording(data_dir.runs, "control", SPEC)
+    if state is not None:
+        control.claim().start().end(state, "too big")
+    warning = f"{why}: neither this machine's noise nor parity can be judged."
+    assert warning in compared(data_dir).warnings
+
+
+def test_a_control_whose_folder_is_gone_is_not_said_to_be_left_out(data_dir: DataDir) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    warnings = compared(data_dir).warnings
+    assert any("control's run folder is missing" in warning for warning in warnings)
+
+
+def test_a_backend_that_never_made_a_step_gets_no_speed_verdict(data_dir: DataDir) -> None:
+    record(data_dir, "baseline").blocks([0.2] * 8, LOSSES).end()
+    record(data_dir, "inductor").end(RunState.FAILED, "exit status 1")
+    comparison = compared(data_dir)
+    assert result(comparison, "inductor").speed_verdict is None
+    line = next(one for one in report(comparison).splitlines() if one.startswith("inductor"))
+    assert line.split() == ["inductor", "failed", *["\N{EN DASH}"] * 9, "unknown"]
+
+
+def test_a_baseline_that_learned_nothing_proves_nothing(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        record(data_dir, label).blocks([0.2] * 8, [1.386] * 80).evaluation(0.21).end()
+    parity = result(compared(data_dir), "inductor").parity
+    assert parity is not None
+    assert parity.verdict == "nothing learned"
+
+
+def test_a_noisy_machine_is_said_to_be_noisy(data_dir: DataDir) -> None:
+    noisy = [0.2] + [0.16, 0.24] * 5
+    spec = experiment_spec(num_steps=110)
+    record(data_dir, "baseline", spec).blocks([0.2] * 11, falling_losses(110)).end()
+    record(data_dir, "control", spec).blocks(noisy, falling_losses(110)).end()
+    record(data_dir, "inductor", spec).blocks([0.19] * 11, falling_losses(110)).end()
+    comparison = compared(data_dir)
+    # Ratios 0.2/0.16 = 1.25 and 0.2/0.24 = 0.83, five of each: the interval spans both.
+    assert comparison.noise_floor == pytest.approx(0.25)
+    assert any("noisy" in warning for warning in comparison.warnings)
+    # 0.2/0.19 = 1.05 lies within the noise, which is too much to call anything the same.
+    assert result(comparison, "inductor").speed_verdict == "unsure"
+
+
+def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
+    spec = experiment_spec(
+        num_steps=40, backends=("inductor", "eager"), schedule="sequential", fallback_of="earlier"
+    )
+    for label, losses in (("baseline", falling_losses(40)), ("control", [math.nan] * 40)):
+        recording = Recording(data_dir.runs, label, spec).start(notes=["Dropout is off."])
+        recording.blocks([0.2] * 4, losses).end()
+    other = {"versions": {"torch": "2.11.0"}, "variables": {"TORCH_LOGS": "+dynamo"}}
+    inductor = Recording(data_dir.runs, "inductor", spec)
+    inductor.start(environment=other, notes=["Dropout is off.", "inductor: memory is more."])
+    inductor.end(RunState.FAILED, "exit status 1")
+    Recording(data_dir.runs, "eager", spec)
+    comparison = compared(data_dir)
+    assert comparison.notes == ("Dropout is off.",)
+    assert comparison.warnings == (
+        "control has a loss that is not finite, first at step 0.",
+        "inductor did not finish: failed, exit status 1 (0 of 40 steps).",
+        "The numbers of runs that are not over are preliminary: eager (queued, 0 of 40 steps).",
+        "The runs differ in TORCH_LOGS: not set (baseline, control), +dynamo (inductor).",
+        "The runs differ in version of torch: 2.13.0 (baseline, control), 2.11.0 (inductor).",
+        "The runs differ in version of transformers: 5.23.0 (baseline, control), not set "
+        "(inductor).",
+        "This repeats experiment earlier one run at a time, because the device could not hold all "
+        "runs at once.",
+        "The runs took place one after another, so that drift of clocks, heat and neighbours is "
+        "part of the speedups.",
+        "Fewer than 6 rounds can be paired with the baseline, so no interval is claimed: "
+        "control (3). Train for more steps.",
+        "inductor: memory is more.",
+    )
+    printed = report(comparison).splitlines()
+    assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
+
+
+def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        Recording(data_dir.runs, label, SPEC)
+    comparison = compared(data_dir)
+    inductor = result(comparison, "inductor")
+    assert (inductor.step_seconds, inductor.speedup, inductor.break_even) == (None, None, None)
+    assert inductor.speed_verdict is None
+    assert inductor.parity is not None
+    assert inductor.parity.verdict == "unknown"
+
+
+def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> None:
+    record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
+    comparison = compared(data_dir)
+    assert result(comparison, "inductor").parity is not None
+    assert "baseline's run folder is missing" in comparison.warnings[0]
+
+
+def test_an_experiment_nobody_knows_is_refused(data_dir: DataDir) -> None:
+    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match="'nothing'"):
+        compare(store, "nothing")
+
+
+def test_the_table_names_its_columns_as_the_metrics(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    table = compared(data_dir).table()
+    measured = [name for name in table.columns if name not in ("label", "role", "backend", "state")]
+    assert set(measured) <= set(METRICS)
+    assert table["speedup"].tolist() == [None, 1.0, pytest.approx(2.0)]
+    assert table["effect_size"].tolist() == [None, 0.0, 1.0]  # faster in each of the rounds
+    # All rounds agree, so that any change would show.
+    assert table["detectable_effect"].tolist() == [None, 0.0, pytest.approx(0.0)]
+    written = [METRICS["break_even_steps"].format(steps) for steps in table["break_even_steps"]]
+    assert written == ["\N{EN DASH}", "\N{EN DASH}", "30"]
+
+
+def test_a_backend_that_saves_nothing_never_breaks_even(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
+    record(data_dir, "inductor").blocks([0.2] * 8, LOSSES, compile_seconds=3.0).end()
+    comparison = compared(data_dir)
+    assert result(comparison, "inductor").speed_verdict == "slower"
+    row = comparison.table().iloc[2]
+    assert row["break_even_steps"] == math.inf
+    assert METRICS["break_even_steps"].format(row["break_even_steps"]) == "never"
+
+
+def test_a_break_even_is_a_number_only_of_a_backend_that_is_faster(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
+    record(data_dir, "inductor").blocks([0.099] * 8, LOSSES, compile_seconds=3.0).end()
+    comparison = compared(data_dir)
+    inductor = result(comparison, "inductor")
+    # 0.1 / 0.099 = 1.01 is within the margin of 2 %; 3 s / 0.001 s = 3,000 steps.
+    assert (inductor.speed_verdict, inductor.break_even_verdict) == ("same", "unsure")
+    assert inductor.break_even is not None
+    assert inductor.break_even.steps == pytest.approx(3000)
+    printed = report(comparison)
+    assert re.search(r"same +3\.00 s +unsure", printed)
+    assert (
+        "break-even of inductor: unsure, the saving is too small to tell from noise; if it is "
+        "real, 3,000 steps, 5 min 0 s or " in printed  # 3 s + 3,000 x 0.099 s
+    )
+
+
+def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) -> None:
+    other = "20261122-000000-000000-aaaa"
+    record_experiment(data_dir.runs, SPEC)
+    with Store.in_memory(data_dir) as store:
+        first = compare(store, EXPERIMENT_ID)
+        record_experiment(data_dir.runs, SPEC, experiment_id=other)
+        store.ingest_all()
+        assert compare(store, EXPERIMENT_ID) is first, "another experiment does not touch it"
+
+        control = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
+        journal = control.events_file.read_bytes()
+        control.events_file.write_bytes(journal.replace(b'"accuracy":0.8', b'"accuracy":0.7'))
+        assert control.events_file.stat().st_size == len(journal)
+        store.rebuild()
+        again = compare(store, EXPERIMENT_ID)
+        assert result(again, "control").accuracy == 0.7, "of equal length, yet another content"
+
+        shutil.rmtree(control.path)
+        store.ingest()
+        assert [one.label for one in compare(store, EXPERIMENT_ID).results] == [
+            "baseline",
+            "inductor",
+        ]
+
+
+def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
+    baseline = record(data_dir, "baseline").block([0.2] * 10, [1.0] * 10)
+    with Store.in_memory(data_dir) as store:
+        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 10
+        baseline.block([0.2] * 10, [1.0] * 10)
+        store.ingest()
+        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 20
+
+
+def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
+    return main(["compare", experiment, "--data-folder", str(data_dir.path)])
+
+
+def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    command = [sys.executable, "-m", "storage", "compare", EXPERIMENT_ID, "--data-folder"]
+    with Store.open(data_dir):  # as the dashboard would; the command reads beside it
+        done = subprocess.run(
+            [*command, str(data_dir.path)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "test: builtin:bert-tiny on builtin:reviews, float32, cpu, 80 steps"
+    header, _, _, _, inductor = lines[2:7]
+    assert header.split()[:3] == ["run", "state", "step"]
+    assert "2.00x (2.00 to 2.00)  faster" in inductor
+    assert "3.00 s    30 steps" in inductor
+    assert inductor.endswith("holds")
+    assert len({len(line) for line in lines[2:7]}) == 1  # aligned
+    assert "break-even of inductor: 30 steps, 6.00 s or 0.4 epochs" in lines
+
+
+def test_exit_status_1_when_a_run_did_not_finish(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
+        Exit.now(RunState.TIMEOUT, "too slow", None)
+    )
+    assert run_main(data_dir) == 1
+    assert "warning: control did not finish: timeout, too slow" in capsys.readouterr().out
+
+
+def test_exit_status_2_for_an_unknown_experiment_or_folder(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(data_dir) == 2
+    assert "no such folder" in capsys.readouterr().err
+    record_experiment(data_dir.runs, SPEC)
+    assert run_main(data_dir, "nothing") == 2
+    assert "no experiment 'nothing'" in capsys.readouterr().err
+
+
+def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC, backend_offset=1.0)
+    data_dir.run_dir(f"{EXPERIMENT_ID}.control").write_exit(
+        Exit.now(RunState.TIMEOUT, "too slow", None)
+    )
+    assert run_main(data_dir) == 3  # which outranks the control's time limit
+
+
+@pytest.mark.parametrize(("dropout", "is_doubted"), [("keep", True), ("off", False)])
+def test_a_broken_parity_is_doubted_where_dropout_may_be_why(
+    data_dir: DataDir, dropout: Literal["keep", "off"], is_doubted: bool
+) -> None:
+    spec = experiment_spec(80, model=ModelSpec(dropout=dropout))
+    record_experiment(data_dir.runs, spec, backend_offset=1.0)
+    parity = result(compared(data_dir), "inductor").parity
+    assert parity is not None and parity.verdict == "broken"
+    assert ("model.dropout = off" in parity.reason) is is_doubted
+
+
+@pytest.mark.parametrize(
+    "spec", [experiment_spec(80, controls=0), experiment_spec(80, backends=())]
+)
+def test_exit_status_4_when_parity_proves_nothing(data_dir: DataDir, spec: ExperimentSpec) -> None:
+    record_experiment(data_dir.runs, spec)
+    assert run_main(data_dir) == 4

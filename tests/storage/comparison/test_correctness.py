@@ -1,0 +1,210 @@
+"""Statuses of the scenario `accuracy`: from journals to the terminal and the page."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import AccuracySpec, ExperimentSpec
+from storage import queries
+from storage.__main__ import main
+from storage.comparison.correctness import Check, checks
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.views.test_pages import folder, opened, text  # noqa: F401
+
+SPEC = experiment_spec(scenario="accuracy", backends=("eager", "inductor"))
+
+
+def tensor(name: str, *, passed: bool = True, **fields: Any) -> dict[str, Any]:
+    """A gradient whose error may be 3 x 0.001 + 2 x 0.01 / 10 = 0.005."""
+    return {
+        "quantity": "gradient", "tensor": name, "num_elements": 10, "max_difference": 0.5,
+        "rmse": 0.0025, "baseline_rmse": 0.001, "multiplier": 3.0, "tolerance": 0.01, "scale": 2.0,
+        "passed": passed, **fields,
+    }  # fmt: skip
+
+
+def record(
+    data_dir: DataDir,
+    label: str,
+    parts: dict[str, tuple[str, list[dict[str, Any]]]],
+    end: RunState = RunState.FINISHED,
+    spec: ExperimentSpec = SPEC,
+    **status: Any,
+) -> None:
+    recording = Recording(data_dir.runs, label, spec).claim().start()
+    for part, (word, tensors) in parts.items():
+        for fields in tensors:
+            recording.log.append("accuracy", part=part, **fields)
+        fields = {"message": None, "tolerance": 0.01, "iterations": 2, "notes": [], **status}
+        recording.log.append("accuracy_status", part=part, status=word, **fields)
+    recording.end(end, reason="what the supervisor saw")
+
+
+def passing(*parts: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
+    return {
+        part: ("pass", [tensor("a"), tensor("b")]) for part in parts or ("training", "inference")
+    }
+
+
+@pytest.fixture
+def store(data_dir: DataDir) -> Iterator[Store]:
+    with Store.open(data_dir) as store:
+        yield store
+
+
+def found(store: Store, spec: ExperimentSpec = SPEC) -> dict[tuple[str, str], Check]:
+    store.ingest_all()
+    return {(one.label, one.part): one for one in checks(store, EXPERIMENT_ID, spec)}
+
+
+def test_every_part_of_every_run_has_the_status_it_recorded(
+    data_dir: DataDir, store: Store
+) -> None:
+    record(data_dir, "baseline", passing())
+    record(data_dir, "eager", passing())
+    record(data_dir, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
+                                  **passing("inference")})  # fmt: skip
+    assert {key: check.status for key, check in found(store).items()} == {
+        ("baseline", "training"): "pass",
+        ("baseline", "inference"): "pass",
+        ("eager", "training"): "pass",
+        ("eager", "inference"): "pass",
+        ("inductor", "training"): "fail_accuracy",
+        ("inductor", "inference"): "pass",
+    }
+
+
+def test_the_worst_tensors_are_named_with_how_far_they_are_past_the_limit(
+    data_dir: DataDir, store: Store
+) -> None:
+    tensors = [
+        tensor("fine", rmse=100.0),  # close to the baseline's, so nobody asks the reference
+        tensor("third", passed=False, rmse=0.01),
+        tensor("first", passed=False, rmse="NaN"),
+        tensor("fourth", passed=False, rmse=0.0075),
+        tensor("second", passed=False, rmse=0.5),
+    ]
+    record(data_dir, "inductor", {"training": ("fail_accuracy", tensors)})
+    check = found(store)["inductor", "training"]
+    assert (check.num_tensors, check.num_failed) == (5, 4)
+    assert check.worst == (
+        "gradient of first, not comparable",
+        "gradient of second, 100 x the limit",
+        "gradient of third, 2 x the limit",
+    )
+
+
+def test_without_a_reference_the_difference_to_the_baseline_is_what_counts(
+    data_dir: DataDir, store: Store
+) -> None:
+    alone = tensor("a", passed=False, rmse=None, baseline_rmse=None, max_difference=0.08)
+    record(data_dir, "eager", {"training": ("fail_accuracy", [alone])})
+    store.ingest_all()
+    ratios = queries.accuracy_tensors(store, EXPERIMENT_ID)["error_ratio"]
+    assert list(ratios) == pytest.approx([0.08 / (2 * 0.01)])
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (RunState.TIMEOUT, "timeout"),
+        (RunState.OUT_OF_MEMORY, "OOM"),
+        (RunState.LOST, "fail_to_run"),
+        (RunState.FAILED, "fail_to_run"),
+        (RunState.CANCELLED, None),
+    ],
+)
+def test_a_run_that_ended_in_the_middle_has_the_status_of_its_end(
+    data_dir: DataDir, store: Store, state: RunState, status: str | None
+) -> None:
+    record(data_dir, "eager", passing("training"), state)
+    known = found(store)
+    assert known["eager", "training"].status == "pass"
+    assert known["eager", "inference"].status == status
+    assert known["eager", "inference"].message == "what the supervisor saw"
+
+
+def test_a_run_that_failed_before_it_had_a_model_failed_to_load_it(
+    data_dir: DataDir, store: Store
+) -> None:
+    Recording(data_dir.runs, "eager", SPEC).claim().end(RunState.FAILED, "no such model")
+    assert found(store)["eager", "training"].status == "model_fail_to_load"
+
+
+def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Store) -> None:
+    spec = experiment_spec(
+        scenario="accuracy", backends=("eager",), accuracy=AccuracySpec(parts=("inference",))
+    )
+    record(data_dir, "eager", passing("inference"), spec=spec)
+    assert list(found(store, spec)) == [("eager", "inference")]
+
+
+def compared(data_dir: DataDir) -> int:
+    return main(["compare", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
+
+
+def test_the_terminal_shows_every_check_and_what_failed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir, "baseline", passing())
+    record(data_dir, "eager", passing(), notes=["The model is small."])
+    record(data_dir, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
+                                  "inference": ("pass", [tensor("b")])})  # fmt: skip
+    assert compared(data_dir) == 3
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines[4:10]]
+    assert rows == [
+        ["baseline", "training", "pass", "2", "0", "0.01"],
+        ["baseline", "inference", "pass", "2", "0", "0.01"],
+        ["eager", "training", "pass", "2", "0", "0.01"],
+        ["eager", "inference", "pass", "2", "0", "0.01"],
+        ["inductor", "training", "fail_accuracy", "1", "1", "0.01"],
+        ["inductor", "inference", "pass", "1", "0", "0.01"],
+    ]
+    # 0.0025 of 3 x 0.001 + 2 x 0.01 / 10.
+    assert "inductor, training: fail_accuracy; gradient of a, 0.5 x the limit" in lines
+    assert lines.count("note: The model is small.") == 1
+
+
+@pytest.mark.parametrize(
+    ("last", "end", "status"),
+    [
+        (passing(), RunState.FINISHED, 0),
+        (passing("training"), RunState.CANCELLED, 1),
+        ({"training": ("fail_to_run", [])}, RunState.CANCELLED, 3),
+        (passing("training"), RunState.TIMEOUT, 3),
+    ],
+)
+def test_the_exit_status_says_what_the_checks_come_to(
+    data_dir: DataDir, last: Any, end: RunState, status: int
+) -> None:
+    record(data_dir, "baseline", passing())
+    record(data_dir, "eager", passing())
+    record(data_dir, "inductor", last, end)
+    assert compared(data_dir) == status
+
+
+def test_a_rebuilt_index_holds_each_tensor_once(data_dir: DataDir, store: Store) -> None:
+    record(data_dir, "eager", passing())
+    store.ingest_all()
+    before = queries.accuracy_tensors(store, EXPERIMENT_ID)
+    store.rebuild()
+    pd.testing.assert_frame_equal(queries.accuracy_tensors(store, EXPERIMENT_ID), before)
+    assert len(before) == 4
+
+
+def test_compare_shows_checks_instead_of_speeds(folder: DataDir) -> None:  # noqa: F811
+    record(folder, "baseline", passing())
+    record(folder, "eager", passing())
+    record(folder, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
+                                  **passing("inference")})  # fmt: skip
+    app = opened("compare", experiment=EXPERIMENT_ID)
+    assert "Not what the model says: **inductor**" in text(app)
+    assert "Noise floor" not in text(app)
+    shown, failed = (frame.value for frame in app.dataframe)
+    assert list(shown["Status"]).count("pass") == 5
+    assert list(failed["Tensor"]) == ["a"]

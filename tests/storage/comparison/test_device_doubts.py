@@ -1,0 +1,289 @@
+"""What befell the device, from journals to the sentences beside the numbers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.comparison.results import Comparison
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+SPEC = replace(experiment_spec(num_steps=110, block_steps=10, controls=0))
+CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
+CPU = {"cpu_threads": 1, "usable_cpus": 2}
+CALM_GPU = {
+    "sm_clock_mhz": 1980,
+    "temperature_celsius": 50,
+    "power_watts": 400.0,
+    "throttle_reasons": [],
+    "throttled_seconds": {"power cap": 0.0},
+    "device_memory_used_bytes": 2**30,
+    "processes": [],
+    "wall_seconds": 1.0,
+}
+# In a block of one second on two CPUs the run itself uses one.
+CALM_CPU = {
+    "wall_seconds": 1.0,
+    "cpus": 2,
+    "own_cpu_seconds": 1.0,
+    "busy_cpu_seconds": 1.02,
+    "stolen_cpu_seconds": 0.0,
+    "throttled_periods": 0,
+    "cpu_frequency_mhz": 3000.0,
+    "processes": [],
+}
+Sample = Callable[[int], dict[str, Any]]
+"""Number of the block to the fields of its sample."""
+
+
+def record(
+    folder: Path,
+    environment: dict[str, Any],
+    samples: dict[str, Sample],
+    before: dict[str, Any] | None = None,
+    spec: ExperimentSpec = SPEC,
+) -> DataDir:
+    """Baseline and inductor, eleven blocks each: ten steady ones after the first."""
+    data_dir = DataDir(folder / "data")
+    losses = falling_losses(spec.num_steps)
+    for label in ("baseline", "inductor"):
+        recording = Recording(data_dir.runs, label, spec).claim().start(environment=environment)
+        if before is not None:
+            recording.device(**before)
+        for block in range(11):
+            recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10])
+            recording.device(**samples[label](block))
+        recording.end()
+    return data_dir
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+def found(comparison: Comparison, beginning: str) -> list[str]:
+    return [warning for warning in comparison.warnings if warning.startswith(beginning)]
+
+
+def always(**fields: Any) -> Sample:
+    return lambda block: fields
+
+
+def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
+    for folder, environment, calm in (("gpu", CUDA, CALM_GPU), ("cpu", CPU, CALM_CPU)):
+        samples = dict.fromkeys(("baseline", "inductor"), always(**calm))
+        comparison = compared(record(tmp_path / folder, environment, samples))
+        assert len(comparison.warnings) == 1 and "no control" in comparison.warnings[0]
+        assert comparison.notes == ()
+        assert all(result.device_doubts == () for result in comparison.results)
+
+
+def test_throttling_is_told_from_what_holds_at_the_end_and_from_what_held_meanwhile(
+    tmp_path: Path,
+) -> None:
+    def throttling(block: int) -> dict[str, Any]:
+        if block == 3:
+            return CALM_GPU | {"throttle_reasons": ["power cap"]}
+        # For 0.2 of 1.0 seconds in block 4, for 0.05 in all others: too short to count.
+        return CALM_GPU | {"throttled_seconds": {"thermal slowdown": 0.2 if block == 4 else 0.05}}
+
+    samples = {"baseline": always(**CALM_GPU), "inductor": throttling}
+    comparison = compared(record(tmp_path, CUDA, samples))
+    seen = (
+        "The device held its clocks back: inductor in 2 of 10 steady blocks (power cap, "
+        "thermal slowdown)."
+    )
+    assert found(comparison, seen)
+    baseline, inductor = comparison.results
+    assert baseline.device_doubts == ()
+    assert inductor.device_doubts == (seen.replace("inductor in", "in"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "throttled_by"),
+    [
+        ({"throttle_reasons": None, "throttled_seconds": None}, None),
+        ({"throttle_reasons": [], "throttled_seconds": None}, []),
+        ({"throttle_reasons": None, "throttled_seconds": {"power cap": 0.5}}, ["power cap"]),
+        (
+            {"throttle_reasons": ["power cap"], "throttled_seconds": {"power cap": 0.5}},
+            ["power cap"],
+        ),
+    ],
+)
+def test_a_device_may_tell_only_some_of_why_it_throttles(
+    tmp_path: Path, fields: dict[str, Any], throttled_by: list[str] | None
+) -> None:
+    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | fields))
+    with Store.in_memory(record(tmp_path, CUDA, samples)) as store:
+        found = queries.device_samples(store, EXPERIMENT_ID)["throttled_by"]
+    assert list(found) == [throttled_by] * 22
+
+
+def test_throttling_of_the_first_block_alone_is_not_mentioned(tmp_path: Path) -> None:
+    """It is not steady, so no number rests on it."""
+    throttled = CALM_GPU | {"throttle_reasons": ["power cap"]}
+    samples = {
+        "baseline": always(**CALM_GPU),
+        "inductor": lambda block: throttled if block == 0 else CALM_GPU,
+    }
+    assert not found(compared(record(tmp_path, CUDA, samples)), "The device held")
+
+
+def test_processes_of_others_are_named_with_what_they_hold(tmp_path: Path) -> None:
+    other = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
+    shared = CALM_GPU | {"processes": [other]}
+    samples = {
+        "baseline": always(**CALM_GPU),
+        "inductor": lambda block: shared if block < 5 else CALM_GPU,
+    }
+    comparison = compared(record(tmp_path, CUDA, samples, before=shared))
+    # Eleven blocks and the sample before them.
+    assert found(
+        comparison,
+        "Other processes were on the device: baseline in 1 of 12 samples, before the first block "
+        "already, inductor in 6 of 12 samples, before the first block already; seen: python "
+        "(pid 4711, 2.00 GiB). End them",
+    )
+
+
+def test_only_samples_that_looked_for_processes_and_quotas_count(tmp_path: Path) -> None:
+    """Every other block had no time for that."""
+    other = {"pid": 4711, "name": "python", "memory_bytes": 2 * 2**30}
+    clocks_alone = CALM_GPU | {"processes": None, "throttled_periods": None}
+    looked = CALM_GPU | {"processes": [other], "throttled_periods": 1}
+    samples = {
+        "baseline": always(**CALM_GPU),
+        "inductor": lambda block: looked if block == 4 else clocks_alone,
+    }
+    comparison = compared(record(tmp_path, CUDA, samples))
+    assert found(comparison, "Other processes were on the device: inductor in 1 of 1 samples; seen")
+    assert found(
+        comparison,
+        "The CPU quota of the container held runs back: inductor in 1 of 1 steady blocks.",
+    )
+
+
+def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
+    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_GPU | {"processes": None}))
+    data_dir = record(tmp_path, CUDA, samples)
+    comparison = compared(data_dir)
+    assert not found(comparison, "Other processes")
+    (note,) = comparison.notes
+    assert note.startswith("Whether other processes were on the device is not known")
+    with Store.in_memory(data_dir) as store:
+        assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
+
+
+def test_clocks_that_differ_from_the_baselines_are_told(tmp_path: Path) -> None:
+    for clock, said in ((1881, ["1,881 MHz against 1,980 MHz (-5.0 %)"]), (1950, [])):
+        lower = CALM_GPU | {"sm_clock_mhz": clock}
+        samples = {"baseline": always(**CALM_GPU), "inductor": always(**lower)}
+        comparison = compared(record(tmp_path / str(clock), CUDA, samples))
+        told = found(comparison, "The device's clock differed from the baseline's: inductor ")
+        assert len(told) == len(said)
+        assert all(text in warning for text, warning in zip(said, told, strict=True))
+
+
+def test_other_processes_on_the_cpu_count_over_all_steady_blocks_together(tmp_path: Path) -> None:
+    """Of 10 steady blocks 4 have half of the CPU time taken: 4 x 1.0 of 20 seconds are 20 %."""
+    busy = {"pid": 12, "name": "make", "memory_bytes": None}
+    taken = CALM_CPU | {"busy_cpu_seconds": 2.0, "processes": [busy]}
+    calm = CALM_CPU | {"busy_cpu_seconds": 1.0}
+    samples = {
+        "baseline": lambda block: taken if block == 5 else calm,
+        "inductor": lambda block: taken if block in (0, 3, 5, 7, 9) else calm,
+    }
+    comparison = compared(record(tmp_path, CPU, samples))
+    assert found(
+        comparison,
+        "Other processes took CPU time while steady blocks ran: inductor 20.0 % of 2 CPUs; "
+        "seen: make (pid 12). End them",
+    )
+
+
+def test_a_busy_server_around_a_gpu_is_not_mentioned(tmp_path: Path) -> None:
+    taken = CALM_GPU | CALM_CPU | {"busy_cpu_seconds": 2.0}
+    samples = dict.fromkeys(("baseline", "inductor"), always(**taken))
+    assert not found(compared(record(tmp_path, CUDA, samples)), "Other processes")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"stolen_cpu_seconds": 0.1},
+            "The host of this virtual machine gave CPU time to others while steady blocks ran: "
+            "inductor 5.0 % of the CPU time.",
+        ),
+        (
+            {"throttled_periods": 3},
+            "The CPU quota of the container held runs back: inductor in 10 of 10 steady blocks.",
+        ),
+        (
+            {"cpu_frequency_mhz": 2400.0},
+            "The CPU's frequency differed from the baseline's: inductor 2,400 MHz against "
+            "3,000 MHz (-20.0 %).",
+        ),
+    ],
+)
+def test_what_else_slows_a_cpu_down_is_told(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    samples = {"baseline": always(**CALM_CPU), "inductor": always(**CALM_CPU | fields)}
+    assert found(compared(record(tmp_path, CPU, samples)), said)
+
+
+def test_more_threads_than_cpus_are_told(tmp_path: Path) -> None:
+    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
+    comparison = compared(record(tmp_path, CPU | {"cpu_threads": 4}, samples))
+    assert found(
+        comparison,
+        "There were more threads than CPUs that the run may use: baseline 4 threads on 2 CPUs",
+    )
+
+
+def test_a_device_that_warms_up_is_noted_and_a_warning_where_runs_do_not_take_turns(
+    tmp_path: Path,
+) -> None:
+    """Steady blocks 1 to 10 at 42 to 60 degrees: fifths of 20 samples, means 43 and 59."""
+
+    def warming(block: int) -> dict[str, Any]:
+        return CALM_GPU | {"temperature_celsius": 40 + 2 * block}
+
+    said = "The device warmed up from"
+    samples = dict.fromkeys(("baseline", "inductor"), warming)
+    by_turns = compared(record(tmp_path / "turns", CUDA, samples))
+    assert not found(by_turns, said)
+    assert any(note.startswith(said) for note in by_turns.notes)
+    spec = replace(SPEC, schedule="sequential")
+    alone = compared(record(tmp_path / "alone", CUDA, samples, spec=spec))
+    assert found(alone, said)
+
+
+def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
+    environment = CUDA | {"notes": ["Clocks were not recorded: why not."]}
+    samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
+    comparison = compared(record(tmp_path, environment, samples))
+    assert comparison.notes == ("Clocks were not recorded: why not.",)
+
+
+def test_samples_of_steps_that_are_done_again_count_once(tmp_path: Path) -> None:
+    data_dir = DataDir(tmp_path / "data")
+    losses = falling_losses(SPEC.num_steps)
+    recording = Recording(data_dir.runs, "baseline", SPEC).claim().start().device(**CALM_GPU)
+    for block in range(3):
+        recording.block([0.1] * 10, losses[block * 10 : block * 10 + 10]).device(**CALM_GPU)
+    recording.checkpoint().resume(20).block([0.1] * 10, losses[20:30]).device(**CALM_GPU).end()
+    with Store.in_memory(data_dir) as store:
+        samples = queries.device_samples(store, EXPERIMENT_ID)
+    assert list(samples["first_step"].dropna()) == [0, 10, 20]
+    assert list(samples["steady"]) == [False, False, True, False]

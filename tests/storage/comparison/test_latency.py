@@ -1,0 +1,170 @@
+"""Cold and warm compile latencies, of recorded runs whose times are known."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import CacheSpec, ExperimentSpec
+from storage.__main__ import main
+from storage.comparison.latency import ColdWarm, NoLatency, cold_and_warm, without_latency
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+
+STEP = 0.5
+
+
+@pytest.fixture
+def store(data_dir: DataDir) -> Iterator[Store]:
+    data_dir.runs.mkdir(parents=True)
+    opened = Store.in_memory(data_dir)
+    yield opened
+    opened.close()
+
+
+def spec(repeats: int = 2) -> ExperimentSpec:
+    return experiment_spec(
+        num_steps=20, scenario="cache", backends=("inductor",), cache=CacheSpec(repeats=repeats)
+    )
+
+
+def record(
+    store: Store,
+    label: str,
+    compile_seconds: float,
+    experiment: ExperimentSpec,
+    step: float = STEP,
+) -> None:
+    """A process whose first step compiled for so long; every step takes half a second."""
+    recording = Recording(store.data_dir.runs, label, experiment).start()
+    recording.block([step + compile_seconds] + [step] * 9, [1.0] * 10, compiled=[0])
+    recording.block([step] * 10, [1.0] * 10).end()
+
+
+def test_known_times_of_a_cold_and_a_warm_process_come_back_exactly(store: Store) -> None:
+    experiment = spec(repeats=1)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-warm-1", 2.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    assert (found.backend, found.cold_seconds, found.warm_seconds) == ("inductor", (8.0,), (2.0,))
+    assert found.time_saved == 0.75  # 1 - 2 / 8
+    assert found.ratio is not None and (found.ratio.median, found.ratio.low) == (4.0, None)
+
+
+def test_single_processes_are_not_judged_and_have_no_empty_columns(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pairs of cold and warm ones are: twenty steps of each would prove nothing."""
+    experiment = spec(repeats=1)
+    for label in ("baseline", "inductor-cold-1", "inductor-warm-1"):
+        record(store, label, 8.0, experiment)
+    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    printed = capsys.readouterr().out
+    header = next(line for line in printed.splitlines() if line.startswith("run "))
+    assert header.split() == ["run", "state", "step", "samples/s", "compile", "memory", "final",
+                              "loss"]  # fmt: skip
+    assert "warning" not in printed and "parity" not in printed
+    assert "filled caches, inductor: 8.00 s instead of 8.00 s" in printed
+
+
+def test_repeats_are_paired_and_one_that_is_incomplete_is_left_out(store: Store) -> None:
+    experiment = spec(repeats=2)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-cold-2", 9.0, experiment)
+    record(store, "inductor-warm-2", 3.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    assert (found.cold_seconds, found.warm_seconds) == ((9.0,), (3.0,))
+
+
+def test_time_saved_is_of_the_sums_and_the_ratio_the_median_of_pairs() -> None:
+    found = ColdWarm(backend="x", cold_seconds=(10.0, 20.0, 6.0), warm_seconds=(5.0, 4.0, 6.0))
+    assert found.time_saved == pytest.approx(1 - 15 / 36)
+    assert found.ratio is not None and found.ratio.median == 2.0  # of 2, 5 and 1
+    assert (found.cold_median, found.warm_median) == (10.0, 5.0)
+
+
+def test_a_warm_process_that_compiled_in_no_time_has_no_ratio() -> None:
+    found = ColdWarm(backend="x", cold_seconds=(10.0,), warm_seconds=(0.0,))
+    assert found.ratio is None and found.time_saved == 1.0
+
+
+def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
+    """Every pair compiles for 8 s cold and 2 s warm."""
+    experiment = spec(repeats=num_repeats)
+    record(store, "baseline", 0.0, experiment, baseline_step)
+    for repeat in range(1, num_repeats + 1):
+        record(store, f"inductor-cold-{repeat}", 8.0, experiment)
+        record(store, f"inductor-warm-{repeat}", 2.0, experiment)
+    store.ingest_all()
+    (found,) = cold_and_warm(store, EXPERIMENT_ID)
+    return found
+
+
+def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store) -> None:
+    # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
+    found = recorded(store, num_repeats=1, baseline_step=0.75)
+    cold, warm = found.cold_break_even, found.warm_break_even
+    assert cold is not None and warm is not None
+    assert (cold.steps, warm.steps) == (32.0, 8.0)
+    assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
+    assert (cold.epochs, warm.epochs) == (1.6, 0.4)
+    assert cold.low is None and cold.high is None, "no interval from one repeat"
+
+
+def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Store) -> None:
+    found = recorded(store, num_repeats=1, baseline_step=STEP)
+    assert found.cold_break_even is not None and found.cold_break_even.never
+    assert found.warm_break_even is not None and found.warm_break_even.never
+
+
+def test_six_repeats_give_an_interval_and_without_a_baseline_nothing_is_earned(
+    store: Store,
+) -> None:
+    found = recorded(store, num_repeats=6, baseline_step=0.75)
+    assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (4.0, 4.0)
+    assert found.cold_break_even is not None and found.cold_break_even.high == 32.0
+    alone = ColdWarm(backend="x", cold_seconds=(8.0,), warm_seconds=(2.0,))
+    assert alone.cold_break_even is None
+
+
+def test_the_terminal_says_what_filled_caches_save(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = spec(repeats=1)
+    record(store, "baseline", 0.0, experiment, step=0.75)
+    record(store, "inductor-cold-1", 8.0, experiment)
+    record(store, "inductor-warm-1", 2.0, experiment)
+    command = ["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    assert main(command) == 0
+    said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
+    pays = "break-even cold: unsure (32 steps by the median), warm: unsure (8 steps by the median)"
+    printed = capsys.readouterr().out
+    assert f"{said}repeats: 1; {pays}" in printed
+    assert "control's run folder" not in printed  # this scenario never has one
+
+
+def test_processes_that_ended_and_tell_nothing_are_told_from_those_that_go_on(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = experiment_spec(
+        num_steps=10, scenario="cache", backends=("inductor", "eager"), cache=CacheSpec(steps=10)
+    )
+    runs = store.data_dir.runs
+    # One turn each: the compiled one has no step after it, the other never compiled.
+    compiled = Recording(runs, "inductor-cold-1", experiment).start()
+    compiled.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0]).end()
+    Recording(runs, "eager-cold-1", experiment).start().block([STEP] * 10, [1.0] * 10).end()
+    going_on = Recording(runs, "inductor-warm-1", experiment).start()
+    going_on.block([8.5] + [STEP] * 9, [1.0] * 10, compiled=[0])
+    store.ingest_all()
+    assert cold_and_warm(store, EXPERIMENT_ID) == []
+    assert without_latency(store, EXPERIMENT_ID) == [
+        NoLatency(label="inductor-cold-1", compiled=True),
+        NoLatency(label="eager-cold-1", compiled=False),
+    ]
+    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    printed = capsys.readouterr().out
+    assert "inductor-cold-1 finished, but no step came after the turns that compiled" in printed
+    assert "eager-cold-1 finished without having compiled anything." in printed

@@ -1,0 +1,123 @@
+"""Predictions: confusion and disagreement, of files as a run writes them."""
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from storage.comparison.predictions import (
+    PredictionFile,
+    confusion,
+    disagreements,
+    inference_disagreements,
+)
+from storage.errors import PredictionsUnreadable
+
+LOG2, LOG3 = math.log(2), math.log(3)
+
+
+def write(
+    file: Path, labels: list, logits: list[list[float]], compiled: list | None = None
+) -> PredictionFile:
+    columns = {"label": labels, "prediction": np.argmax(logits, axis=1), "logits": logits}
+    if compiled is not None:
+        columns |= {"compiled_prediction": np.argmax(compiled, axis=1), "compiled_logits": compiled}
+    pq.write_table(pa.table(columns), file)
+    return PredictionFile(file.parent, file.name)
+
+
+def test_confusion_counts_labels_against_predictions(tmp_path: Path) -> None:
+    zero, one = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+    file = write(tmp_path / "a.parquet", [0, 0, 1, 2, 0], [zero, one, one, one, zero])
+    table = confusion(file, ["low", "middle", "high"])
+    assert table.index.tolist() == table.columns.tolist() == ["low", "middle", "high"]
+    assert table.to_numpy().tolist() == [[2, 1, 0], [0, 1, 0], [0, 1, 0]]
+    assert (table.index.name, table.columns.name) == ("label", "prediction")
+    assert confusion(file).columns.tolist() == ["0", "1", "2"]
+
+
+def test_runs_disagree_where_one_predicts_another_class_than_the_baseline(tmp_path: Path) -> None:
+    # Probabilities of logits 0 and log 3 are 1/4 and 3/4, of 0 and log 2 they are 1/3 and 2/3.
+    left, right = [LOG3, 0.0], [0.0, LOG2]
+    files = {
+        "baseline": write(tmp_path / "a.parquet", [0, 1, 1], [left, right, right]),
+        "eager": write(tmp_path / "b.parquet", [0, 1, 1], [left, right, right]),
+        "inductor": write(tmp_path / "c.parquet", [0, 1, 1], [left, right, left]),
+    }
+    table = disagreements(files, "baseline")
+    assert table.to_dict("records") == [
+        {
+            "sample": 2, "label": 1,
+            "baseline": 1, "margin of baseline": pytest.approx(1 / 3),
+            "eager": 1, "margin of eager": pytest.approx(1 / 3),
+            "inductor": 0, "margin of inductor": pytest.approx(1 / 2),
+        }
+    ]  # fmt: skip
+
+
+def test_a_compiled_model_may_disagree_with_its_own_weights(tmp_path: Path) -> None:
+    left, right = [1e4 + LOG3, 1e4], [0.0, LOG2]
+    file = write(tmp_path / "a.parquet", [0, 1], [left, right], compiled=[left, left])
+    assert inference_disagreements(file).to_dict("records") == [
+        {
+            "sample": 1, "label": 1, "prediction": 1, "compiled_prediction": 0,
+            "margin": pytest.approx(1 / 3), "compiled_margin": pytest.approx(1 / 2),
+        }
+    ]  # fmt: skip
+
+
+def test_labels_that_are_no_classes_have_no_confusion(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.parquet", [0.5, 1.5], [[0.4], [1.6]], compiled=[[0.4], [1.6]])
+    assert confusion(file).empty
+    assert disagreements({"baseline": file}, "baseline").empty
+    assert inference_disagreements(file).empty
+
+
+def test_a_file_that_holds_no_predictions_is_named(tmp_path: Path) -> None:
+    without = write(tmp_path / "without.parquet", [0], [[1.0, 0.0]])
+    with pytest.raises(PredictionsUnreadable, match=r"without\.parquet .* compiled_prediction"):
+        inference_disagreements(without)
+    for name, content in (("empty.parquet", b""), ("text.parquet", b"label\n1\n")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(PredictionsUnreadable, match=name):
+            confusion(PredictionFile(tmp_path, name))
+    with pytest.raises(PredictionsUnreadable, match="gone"):
+        confusion(PredictionFile(tmp_path, "gone.parquet"))
+
+
+def test_nothing_outside_the_run_folder_is_opened_on_its_word(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret.parquet", [0], [[1.0, 0.0]])
+    run = tmp_path / "run"
+    (run / "artifacts").mkdir(parents=True)
+    (run / "link.parquet").symlink_to(tmp_path / "secret.parquet")
+    (run / "way").symlink_to(tmp_path)
+    os.mkfifo(run / "pipe")
+    assert not confusion(secret).empty
+    names = ["../secret.parquet", str(tmp_path / "secret.parquet"), "link.parquet", "pipe",
+             "way/secret.parquet", "artifacts/../../secret.parquet", "artifacts", "", "..", "a\0b",
+             "artifacts/" * 5000]  # fmt: skip
+    for name in names:
+        with pytest.raises(PredictionsUnreadable):
+            confusion(PredictionFile(run, name))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"label": ["a"], "prediction": [0], "logits": [[1.0, 0.0]]},
+        {"label": [0], "prediction": [[0]], "logits": [[1.0, 0.0]]},
+        {"label": [0], "prediction": [0], "logits": [1.0]},
+        {"label": [0, 1], "prediction": [0, 1], "logits": [[1.0, 0.0], [1.0]]},
+        {"label": [0], "prediction": [0], "logits": [["x", "y"]]},
+        {"label": [0], "prediction": [0], "logits": [[]]},
+    ],
+)
+def test_a_file_whose_columns_hold_something_else_is_named(tmp_path: Path, columns: dict) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "odd.parquet")
+    for read in (confusion, lambda file: disagreements({"baseline": file}, "baseline")):
+        with pytest.raises(PredictionsUnreadable, match=r"odd\.parquet"):
+            read(PredictionFile(tmp_path, "odd.parquet"))

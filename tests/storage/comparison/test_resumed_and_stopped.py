@@ -1,0 +1,229 @@
+"""The comparison of runs that were resumed, stopped early, pad, or score more than an accuracy."""
+
+import math
+
+import pytest
+
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
+from storage.comparison.comparison import compare
+from storage.comparison.device_peaks import peak_flops
+from storage.comparison.results import Comparison, Result
+from storage.index.store import Store
+from storage.terminal.report import report
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+SPEC = experiment_spec(num_steps=80)
+LOSSES = falling_losses(80)
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture
+def data_dir(tmp_path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+def record(data_dir: DataDir, label: str) -> Recording:
+    return Recording(data_dir.runs, label, SPEC).claim().start()
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+def result(comparison: Comparison, label: str = "inductor") -> Result:
+    return next(one for one in comparison.results if one.label == label)
+
+
+def test_a_resumed_run_is_compared_by_rounds_and_charged_its_first_compilation(
+    data_dir: DataDir,
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label).blocks([0.2] * 8, LOSSES).end()
+    run = record(data_dir, "inductor").blocks([0.1] * 4, LOSSES[:40], compile_seconds=3.0)
+    compiler = {"step": 0, "phase": "training", "compile_id": "0/0"}
+    run.log.append("compile_metrics", recompile_reason="size changed", **compiler)
+    run.log.append("graph_break", reason="print", location="a.py:1", count=2, **compiler)
+    # Killed in its fourth round, it goes on from step 30 in the fifth and compiles again.
+    run.resume(30).block([5.1] + [0.1] * 9, LOSSES[30:40], compiled=[0])
+    run.log.append("compile_metrics", recompile_reason="size changed", **compiler | {"step": 30})
+    run.log.append("graph_break", reason="print", location="a.py:1", **compiler | {"step": 30})
+    run.blocks([0.1] * 4, LOSSES[40:]).end()
+
+    comparison = compared(data_dir)
+    found = result(comparison)
+    assert found.num_steps == 80
+    assert found.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
+    assert (found.graph_breaks, found.recompiles) == (2, 1)
+    # Rounds 1 and 2 before, 5 to 7 after: 0 and 4 compiled, 3 was taken back, and the baseline had
+    # 8 rounds only.
+    assert found.speedup is not None
+    assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
+    assert found.parity is not None
+    assert found.parity.verdict == "holds"
+    assert comparison.warnings[0] == (
+        "inductor was resumed at step 30: its later part compiled again, and compile latency, "
+        "graph breaks and recompiles count the first part only; rounds that it did without the "
+        "baseline are not paired."
+    )
+
+
+def test_a_resumed_baseline_is_named_too(data_dir: DataDir) -> None:
+    run = record(data_dir, "baseline").blocks([0.2] * 4, LOSSES)
+    run.resume(40).blocks([0.2] * 2, LOSSES[40:]).resume(60, 3).blocks([0.2] * 2, LOSSES[60:])
+    run.end()
+    text = "baseline was resumed at step 40 and step 60: its later part ran in a new process; "
+    assert any(warning.startswith(text) for warning in compared(data_dir).warnings)
+
+
+def test_what_compiles_for_evaluation_is_no_cost_of_training(data_dir: DataDir) -> None:
+    run = record(data_dir, "inductor").blocks([0.1] * 4, LOSSES, compile_seconds=3.0)
+    for phase in ("training", "evaluating", None):  # missing in old journals: training
+        run.log.append("compile_metrics", step=40, phase=phase, recompile_reason="size changed")
+        run.log.append("graph_break", step=40, phase=phase, reason="print", count=5)
+    run.end()
+    found = result(compared(data_dir))
+    assert (found.graph_breaks, found.recompiles) == (10, 2)
+
+
+def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        run = record(data_dir, label).blocks([0.1] * 4, LOSSES)
+        run.stop("loss has reached the threshold 1.5").end()
+    comparison = compared(data_dir)
+    assert comparison.notes == tuple(
+        f"{label} stopped at step 40 of 80: loss has reached the threshold 1.5."
+        for label in ("baseline", "control", "inductor")
+    )
+    assert not any("stopped" in warning for warning in comparison.warnings)
+    assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)
+
+
+def test_runs_that_stopped_at_different_steps_are_compared_with_caution(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, "baseline").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
+    record(data_dir, "control").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
+    record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
+    comparison = compared(data_dir)
+    assert comparison.notes == ()
+    assert comparison.warnings[:3] == (
+        "baseline stopped at step 40 of 80: good enough.",
+        "control stopped at step 40 of 80: good enough.",
+        "The runs trained for different numbers of steps: 40 (baseline, control), 80 (inductor). "
+        "Their final losses and accuracies are those of shorter and longer trainings.",
+    )
+
+
+def test_a_run_that_stopped_because_its_loss_alone_diverged_breaks_parity(
+    data_dir: DataDir,
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label).blocks([0.1] * 8, LOSSES).end()
+    run = record(data_dir, "inductor").block([0.1] * 3, [*LOSSES[:2], math.nan])
+    run.stop("the loss is nan").end()
+    comparison = compared(data_dir)
+    parity = result(comparison).parity
+    assert parity is not None
+    assert (parity.verdict, parity.first_step_outside) == ("broken", 2)
+    assert "inductor stopped at step 3 of 80: the loss is nan." in comparison.warnings
+
+
+def test_a_run_that_failed_after_another_stopped_is_not_said_to_have_trained_less(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, "baseline").blocks([0.1] * 4, LOSSES).stop("good enough").end()
+    record(data_dir, "inductor").blocks([0.1] * 2, LOSSES).end(RunState.FAILED, "exit status 1")
+    warnings = compared(data_dir).warnings
+    assert not any("different numbers" in warning for warning in warnings)
+    assert any("inductor did not finish" in warning for warning in warnings)
+
+
+def test_throughput_counts_padding_apart_and_operations_against_the_devices_peak(
+    data_dir: DataDir,
+) -> None:
+    training = TrainingSpec(batch_size=8, precision="bf16")
+    spec = experiment_spec(num_steps=80, training=training, devices=("cuda:0",))
+    run = Recording(data_dir.runs, "baseline", spec)
+    run.start(environment={"device_name": H100}, padding_share=0.25, flops_per_step=4.947e13)
+    run.blocks([0.1] * 8, LOSSES)
+    comparison = compared(data_dir)
+    found = comparison.results[0]
+    assert found.tokens_per_second == pytest.approx(10240)  # 1024 / 0.1
+    assert found.real_tokens_per_second == pytest.approx(7680)  # of which 3 in 4 are no padding
+    assert found.flops_per_second == pytest.approx(4.947e14)
+    assert found.peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
+    row = comparison.table().iloc[0]
+    assert row["peak_share"] == found.peak_share
+    assert row["real_tokens_per_second"] == found.real_tokens_per_second
+
+
+def test_what_a_workload_does_not_count_has_no_throughput(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    found = result(compared(data_dir))
+    assert (found.real_tokens_per_second, found.flops_per_second, found.peak_share) == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    ("device_name", "teraflops"),
+    [
+        (H100, (67, 494.7, 989.4, 989.4)),
+        ("NVIDIA H100 PCIe", (51, 378, 756.5, 756.5)),
+        ("NVIDIA H200", (67, 494.7, 989.4, 989.4)),
+        ("NVIDIA A100-SXM4-40GB", (19.5, 156, 312, 312)),
+        ("NVIDIA A100 80GB PCIe", (19.5, 156, 312, 312)),
+        ("Tesla T4", (8.1, None, None, 65)),
+        ("NVIDIA L4", (30.3, 60, 121, 121)),
+        ("NVIDIA L40S", (91.6, 183, 362, 362)),
+        ("NVIDIA L40", (None,) * 4),
+        ("NVIDIA A10G", (None,) * 4),
+        (f"{H100} MIG 1g.10gb", (None,) * 4),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", (None,) * 4),
+        ("AMD EPYC 7T4", (None,) * 4),
+        (None, (None,) * 4),
+    ],
+)
+def test_peaks_are_known_of_listed_devices_alone(
+    device_name: str | None, teraflops: tuple[float | None, ...]
+) -> None:
+    peaks = [peak_flops(device_name, one) for one in ("float32", "tf32", "bf16", "fp16")]
+    assert peaks == [None if tera is None else pytest.approx(tera * 1e12) for tera in teraflops]
+
+
+def test_every_score_of_the_last_evaluation_has_a_column_where_any_run_has_it(
+    data_dir: DataDir,
+) -> None:
+    run = record(data_dir, "baseline").blocks([0.1] * 4, LOSSES)
+    run.evaluation(0.25, metrics={"accuracy": 0.25, "f1": 0.125})
+    run.blocks([0.1] * 4, LOSSES[40:])
+    run.evaluation(0.5, metrics={"accuracy": 0.5, "f1": 0.375, "roc_auc": None})
+    run.evaluation(0.75, metrics={"accuracy": 0.75, "f1": 0.875}, split="test")
+    record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).evaluation(0.5)
+    comparison = compared(data_dir)
+    assert result(comparison, "baseline").metrics == {"accuracy": 0.5, "f1": 0.375}
+    assert result(comparison).metrics == {"accuracy": 0.5}
+    table = comparison.table()
+    assert table["f1"].tolist() == [0.375, None]
+    assert not {"roc_auc", "mse", "perplexity"} & set(table)
+
+
+def test_a_regression_is_judged_by_its_losses_alone(data_dir: DataDir) -> None:
+    data = DataSpec(num_train_samples=640, num_eval_samples=200, num_test_samples=200)
+    spec = experiment_spec(num_steps=80, data=data, evaluation=EvaluationSpec(splits=("test",)))
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start(majority_share=None)
+        run.blocks([0.1] * 8, LOSSES)
+        run.evaluation(None, split="test", metrics={"mse": 0.25, "mae": 0.5}).end()
+    comparison = compared(data_dir)
+    found = result(comparison)
+    assert (found.accuracy, found.metrics) == (None, {"mse": 0.25, "mae": 0.5})
+    assert found.parity is not None
+    assert found.parity.verdict == "holds"  # the falling loss shows that something was learned
+    assert comparison.table()["mse"].tolist() == [0.25] * 3

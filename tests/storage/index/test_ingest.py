@@ -1,0 +1,364 @@
+"""Ingest: every event exactly once, whatever the folders hold."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.worker.event_log import EventLog
+from storage import queries
+from storage.index import folders
+from storage.index.store import Store
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+def num_rows(store: Store, table: str = "steps") -> int:
+    return int(store.query(f"SELECT count(*) AS n FROM {table}")["n"][0])
+
+
+def content(store: Store) -> dict[str, list[str]]:
+    """All rows of all tables, as text (NaN equals NaN there), sorted; without their revision."""
+    tables = store.query("SELECT table_name FROM duckdb_tables()")["table_name"]
+    return {
+        table: sorted(
+            map(str, store.query(f"SELECT {columns(table)} FROM {table}").values.tolist())
+        )
+        for table in tables
+    }
+
+
+def columns(table: str) -> str:
+    return "* EXCLUDE (revision)" if table == "progress" else "*"
+
+
+def test_every_event_becomes_a_row_once(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        # Per run: 4 phases, environment, workload, 40 steps, 4 blocks, evaluation = 51; 3 runs.
+        assert store.ingest() == 153
+        assert store.ingest() == 0
+        assert num_rows(store) == 120
+        assert num_rows(store, "blocks") == 12
+
+
+def test_ingest_continues_where_it_stopped(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    recording.block([0.1] * 10, [1.0] * 10)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        recording.block([0.1] * 10, [0.5] * 10)
+        assert store.ingest() == 11  # 10 steps and their block
+    with Store.open(data_dir) as store:
+        assert store.ingest() == 0
+        recording.block([0.1] * 10, [0.2] * 10)
+        assert store.ingest() == 11
+        assert store.query("SELECT step FROM steps ORDER BY step")["step"].tolist() == [*range(30)]
+
+
+def test_a_torn_last_line_is_read_after_it_is_completed(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    line = json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0, "step": 0, "loss": 2.5})
+    with Store.open(data_dir) as store, recording.run.events_file.open("a") as journal:
+        journal.write(line[:30])
+        journal.flush()
+        assert store.ingest() == 0
+        journal.write(line[30:] + "\n")
+        journal.flush()
+        assert store.ingest() == 1
+        assert store.query("SELECT loss FROM steps")["loss"].tolist() == [2.5]
+
+
+def test_bad_lines_are_skipped_and_the_good_ones_around_them_kept(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    good = b'{"v":1,"seq":%d,"kind":"step","time":1,"step":%d,"loss":1.5,"seconds":0.1}'
+    bad = [
+        b'{"v":1,"seq":7,"ki',
+        b"",
+        b"\x00\xff\xfe",
+        b"17",
+        b"[1, 2]",
+        b"null",
+        b'{"kind":"step","seq":8}',
+        b'{"kind":"step","seq":"many","step":3}',
+        b'{"v":1,"seq":9,"kind":"step","step":3} and more',
+        b'{"v":1,"seq":9,"kind":"nobody knows this kind","time":1}',
+    ]
+    lines = [line for index, wrong in enumerate(bad) for line in (wrong, good % (index, index))]
+    recording.run.events_file.write_bytes(b"\n".join(lines) + b"\n")
+    with Store.open(data_dir) as store:
+        assert store.ingest() == len(bad)
+        steps = store.query("SELECT step FROM steps ORDER BY step")["step"].tolist()
+        assert steps == list(range(len(bad)))
+        assert queries.unreadable(store).empty
+
+
+def test_fields_nobody_knows_are_ignored_and_ill_typed_ones_are_undefined(
+    data_dir: DataDir,
+) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    recording.log.append("step", step=0, loss="low", seconds=0.5, mood="good")
+    recording.log.flush()
+    with Store.open(data_dir) as store:
+        assert store.ingest() == 1
+        assert store.query("SELECT loss IS NULL AS l, seconds AS s FROM steps").values.tolist() == [
+            [True, 0.5]
+        ]
+
+
+def test_losses_that_are_not_finite_survive(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    recording.block([0.1] * 4, [2.0, math.nan, math.inf, -math.inf])
+    with Store.open(data_dir) as store:
+        store.ingest()
+        losses = queries.losses(store, EXPERIMENT_ID)["loss"].tolist()
+    assert losses[0] == 2.0
+    assert math.isnan(losses[1])
+    assert losses[2:] == [math.inf, -math.inf]
+
+
+def test_texts_in_any_script_stay_as_they_are(data_dir: DataDir) -> None:
+    """Among them characters at which Python, not the journal, ends a line."""
+    text = 'caf\u00e9 \u65e5\u672c\u8a9e \U0001f600 \u2028\u2029\x85 \r\n\t \x00 "quoted" null'
+    recording = Recording(data_dir.runs, "baseline")
+    recording.log.append("error", error="Error", message=text)
+    recording.log.flush()
+    with Store.open(data_dir) as store:
+        assert store.ingest() == 1
+        assert store.query("SELECT message FROM errors")["message"].tolist() == [text]
+
+
+def test_a_journal_that_got_shorter_is_read_from_scratch(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    recording.block([0.1] * 10, [1.0] * 10)
+    other = Recording(data_dir.runs, "control").start().block([0.1] * 10, [3.0] * 10)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        recording.run.events_file.unlink()
+        again = Recording(data_dir.runs, "baseline").block([0.1] * 2, [7.0, 8.0])
+        assert store.ingest() == 3
+        frame = store.query("SELECT run_id, loss FROM steps ORDER BY step")
+        assert frame[frame["run_id"] == again.run_id]["loss"].tolist() == [7.0, 8.0]
+        assert len(frame[frame["run_id"] == other.run_id]) == 10
+
+
+def test_a_tick_stops_at_its_cap_and_the_next_ones_read_the_rest(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(data_dir.runs)
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 2000)
+    with Store.open(data_dir) as store:
+        first = store.ingest()
+        assert 0 < first < 153
+        assert store.ingest_all() == 153 - first
+        assert num_rows(store) == 120
+
+
+def test_a_line_longer_than_any_event_is_skipped(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    with recording.run.events_file.open("ab") as journal:
+        journal.write(b"x" * 5000 + b"\n")
+    recording.block([0.1] * 3, [1.0] * 3)
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 2000)
+    with Store.open(data_dir) as store:
+        assert store.ingest_all() == 4
+
+
+def test_rebuild_equals_incremental_ingest(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=20)
+    recordings = [Recording(data_dir.runs, label, spec) for label in ("baseline", "control")]
+    (data_dir.runs / "foreign").mkdir()
+    with Store.open(data_dir) as store:
+        for recording in recordings:
+            recording.start()
+            store.ingest()
+        for number in range(2):
+            for recording in recordings:
+                recording.block([0.1] * 10, falling_losses(20)[number * 10 :][:10])
+                store.ingest()
+        recordings[0].claim().end()
+        recordings[1].claim().end(RunState.FAILED, "exit status 1")
+        store.ingest()
+        incremental = content(store)
+        store.rebuild()
+        assert content(store) == incremental
+    with Store.in_memory(data_dir) as reader:
+        assert content(reader) == incremental
+    assert len(incremental["steps"]) == 40
+    assert len(incremental["unreadable"]) == 1
+
+
+def test_states_follow_the_files(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline")
+    with Store.open(data_dir) as store:
+
+        def state() -> tuple[str, str | None]:
+            store.ingest()
+            row = queries.list_runs(store, EXPERIMENT_ID).iloc[0]
+            return row["state"], row["reason"]
+
+        assert state()[0] == "queued"
+        recording.claim(ProcessIdentity.of(os.getpid()))
+        assert state()[0] == "running"
+        recording.claim()
+        assert state() == ("lost", "its process vanished without a word")
+        recording.end(RunState.TIMEOUT, "worked too long")
+        assert state() == ("timeout", "worked too long")
+
+
+def test_a_folder_that_vanished_leaves_the_index(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        shutil.rmtree(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").path)
+        store.ingest()
+        assert queries.list_runs(store, EXPERIMENT_ID)["label"].tolist() == ["baseline", "control"]
+        assert num_rows(store) == 80
+
+
+def test_folders_that_cannot_be_read_are_named_and_break_nothing(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    (data_dir.runs / "notes").mkdir()
+    nonsense = data_dir.runs / "nonsense"
+    nonsense.mkdir()
+    (nonsense / "spec.json").write_text('{"experiment_id": 3}')
+    damaged = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
+    damaged.exit_file.write_text(
+        '{"state": "finished", "reason": "x", "returncode": 0, "time": {}}'
+    )
+    (data_dir.runs / "a file").touch()
+    with Store.open(data_dir) as store:
+        store.ingest()
+        broken = queries.unreadable(store)
+        names = [Path(folder).name for folder in broken["folder"]]
+        assert names == ["nonsense", "notes"]
+        assert "is required" in broken["message"][0]
+        assert "no spec.json" in broken["message"][1]
+        runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
+        assert runs["state"].to_dict() == {
+            "baseline": "finished", "control": "lost", "inductor": "finished"
+        }  # fmt: skip
+        assert "exit.json is not an exit record: its time" in runs.loc["control", "reason"]
+        damaged.write_exit(Exit.now(RunState.FINISHED, "repaired", 0))
+        shutil.rmtree(data_dir.runs / "notes")
+        store.ingest()
+        assert [Path(f).name for f in queries.unreadable(store)["folder"]] == ["nonsense"]
+        assert num_rows(store) == 120
+
+
+def test_examples_are_told_apart_and_a_local_copy_takes_their_place(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    examples = tmp_path / "examples"
+    record_experiment(examples / "h100", experiment_id="20260101-000000-000000-aaaa")
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir, examples) as store:
+        store.ingest()
+        assert queries.list_experiments(store)["origin"].tolist() == ["local", "example"]
+        shutil.copytree(examples / "h100", data_dir.runs, dirs_exist_ok=True)
+        store.ingest()
+        assert queries.list_experiments(store)["origin"].tolist() == ["local", "local"]
+        assert num_rows(store) == 240
+
+
+def test_an_ingest_with_nothing_new_is_cheap(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=20, backends=("inductor", "eager", "aot_eager"))
+    for number in range(40):  # 40 experiments of 5 runs
+        record_experiment(data_dir.runs, spec, f"20261121-0930{number:02d}-123456-7f3a")
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        durations = []
+        for _ in range(10):
+            start = time.perf_counter()
+            assert store.ingest() == 0
+            durations.append(time.perf_counter() - start)
+    # About 5 ms on an idle machine; ten times as much would mean that files are read again.
+    assert min(durations) < 0.05
+
+
+INGEST_FOREVER = """
+import sys
+from runner.folders.run_dir import DataDir
+from storage.index.store import Store
+
+with Store.open(DataDir(sys.argv[1])) as store:
+    while True:
+        if store.ingest():
+            print("new rows", flush=True)
+"""
+
+
+def test_nothing_is_lost_or_doubled_when_ingest_is_killed_again_and_again(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment_spec(num_steps=10_000)
+    recording = Recording(data_dir.runs, "baseline", spec).start()
+    num_blocks = 0
+    for attempt in range(8):
+        killed = subprocess.Popen(
+            [sys.executable, "-c", INGEST_FOREVER, str(data_dir.path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+        )
+        assert killed.stdout is not None
+        for number in range(10 + attempt):
+            recording.block([0.1] * 10, [1.0] * 10)
+            num_blocks += 1
+            time.sleep(0.003)
+            if number == 0:
+                killed.stdout.readline()  # from here on it is at work
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        killed.stdout.close()
+    with Store.open(data_dir) as store:
+        already = num_rows(store)
+        store.ingest()
+        steps = store.query("SELECT step, seq FROM steps ORDER BY step")
+    # The killed processes did commit something, or the loop has tested nothing.
+    assert already > 0
+    assert steps["step"].tolist() == list(range(10 * num_blocks))
+    assert steps["seq"].is_unique
+
+
+@pytest.mark.parametrize(
+    "torn",
+    ['{"v":', '{"v":1,"seq":5,', '{"v":1,"kind":"st', "{", '{"v":1,"seq":5,\n"kind":"phase"}'],
+)
+def test_a_line_that_was_torn_anywhere_takes_no_other_event_with_it(
+    data_dir: DataDir, torn: str
+) -> None:
+    whole = Recording(data_dir.runs, "baseline").start()
+    run = Recording(data_dir.runs, "control").start()
+    run.log.close()
+    with run.run.events_file.open("a") as journal:
+        journal.write(torn + "\n")
+    run.log = EventLog(run.run.events_file)
+    run.block([0.1] * 10, [1.0] * 10)
+    with Store.in_memory(data_dir) as store:
+        counts = store.query("SELECT run_id, count(*) AS n FROM steps GROUP BY run_id")
+        assert dict(counts.values.tolist()) == {run.run_id: 10}
+        assert len(queries.list_runs(store, EXPERIMENT_ID)) == 2
+    assert whole.run_id

@@ -1,0 +1,253 @@
+"""Queries: what the pages read."""
+
+import math
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir, RunState
+from storage import queries
+from storage.comparison.evidence import load_evidence
+from storage.exchange.csv_files import to_csv
+from storage.index.store import Store
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+Q, R, F, C, X, L = (
+    RunState.QUEUED,
+    RunState.RUNNING,
+    RunState.FINISHED,
+    RunState.CANCELLED,
+    RunState.FAILED,
+    RunState.LOST,
+)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([Q, Q], "queued"),
+        ([Q, C], "queued"),
+        ([Q, R], "running"),
+        ([F, Q], "running"),
+        ([X, Q], "running"),
+        ([F, F], "finished"),
+        ([F, C], "cancelled"),
+        ([C, C], "cancelled"),
+        ([F, X], "partly_failed"),
+        ([F, X, C], "partly_failed"),
+        ([X, L], "failed"),
+        ([RunState.ELSEWHERE, F], "elsewhere"),
+    ],
+)
+def test_the_state_of_an_experiment_sums_up_its_runs(states: list[RunState], expected: str) -> None:
+    assert queries.experiment_state(states) == expected
+
+
+def test_experiments_come_newest_first_with_what_they_are(data_dir: DataDir) -> None:
+    older = record_experiment(data_dir.runs, experiment_id="20260102-030405-000006-aaaa")
+    newer = "20260203-040506-500000-bbbb"
+    Recording(data_dir.runs, "baseline", experiment_id=newer)
+    with Store.in_memory(data_dir) as store:
+        frame = queries.list_experiments(store)
+    assert frame["experiment_id"].tolist() == [newer, older]
+    assert frame["submitted"].tolist() == [
+        pd.Timestamp("2026-02-03 04:05:06.500000", tz="UTC"),
+        pd.Timestamp("2026-01-02 03:04:05.000006", tz="UTC"),
+    ]
+    assert frame["state"].tolist() == ["queued", "finished"]
+    assert frame["num_runs"].tolist() == [1, 3]
+    assert frame["num_ended"].tolist() == [0, 3]
+    assert frame["device"].tolist() == ["cpu", "cpu"]
+    assert pd.isna(frame["device_name"][0])
+    assert frame["device_name"][1] == "Test CPU"
+    assert frame["torch_version"][1] == "2.13.0"
+    assert frame["model"][1] == "builtin:bert-tiny"
+
+
+def test_runs_come_in_the_order_of_the_variants_with_their_progress(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=40, backends=("zz", "aa"))
+    for label in ("zz", "aa", "control", "baseline"):
+        Recording(data_dir.runs, label, spec)
+    running = Recording(data_dir.runs, "aa", spec).claim(ProcessIdentity.of(os.getpid())).start()
+    # The first block is not steady; of the second one the times are 1, 1, 1, 1, 1, 3 x 5: median 2.
+    running.block([9.0] * 10, [2.0] * 10)
+    running.block([1.0] * 5 + [3.0] * 5, [1.5] * 9 + [1.25])
+    with Store.in_memory(data_dir) as store:
+        frame = queries.list_runs(store, EXPERIMENT_ID)
+    assert frame["label"].tolist() == ["baseline", "control", "zz", "aa"]
+    assert frame["state"].tolist() == ["queued", "queued", "queued", "running"]
+    assert frame["steps_done"].tolist() == [0, 0, 0, 20]
+    assert frame["num_steps"].tolist() == [40] * 4
+    row = frame.iloc[3]
+    assert (row["phase"], row["last_loss"], row["steady_step_seconds"]) == ("training", 1.25, 2.0)
+    age = pd.Timestamp.now("UTC") - row["phase_started"]
+    assert pd.Timedelta(0) <= age < pd.Timedelta(minutes=1)
+    assert pd.isna(frame["steady_step_seconds"][0])
+    assert pd.isna(frame["started"][0])
+    assert frame["last_loss"][0] is None
+
+
+def test_a_compilation_shows_until_it_ends(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
+
+    def compile_event(kind: str, compile_id: str, trigger: str = "DYNAMO") -> None:
+        recording.log.append(kind, step=0, phase="training", trigger=trigger, compile_id=compile_id)
+        recording.log.flush()
+
+    with Store.open(data_dir) as store:
+
+        def compiling() -> tuple[bool, str | None]:
+            store.ingest()
+            row = queries.list_runs(store, EXPERIMENT_ID).iloc[0]
+            return not pd.isna(row["compiling_since"]), row["compile_trigger"]
+
+        assert not compiling()[0]
+        compile_event("compile_started", "0/0")
+        assert compiling() == (True, "DYNAMO")
+        compile_event("compile_ended", "0/0")
+        assert not compiling()[0]
+        compile_event("compile_started", "0/0", "LAZY_BACKWARD")
+        assert compiling() == (True, "LAZY_BACKWARD")
+        # A run that ended compiles no more, even if it was killed while it did.
+        recording.end(RunState.FAILED, "killed")
+        assert not compiling()[0]
+
+
+def test_long_runs_are_thinned_to_real_points_that_keep_the_extremes(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=1000)
+    losses = falling_losses(1000)
+    losses[137], losses[500] = 9.0, -3.0
+    Recording(data_dir.runs, "baseline", spec).blocks([0.1] * 100, losses)
+    Recording(data_dir.runs, "control", spec).blocks([0.1], losses)
+    with Store.in_memory(data_dir) as store:
+        frame = queries.losses(store, EXPERIMENT_ID, max_points=100)
+        everything = queries.losses(store, EXPERIMENT_ID)
+        times = queries.cumulative_times(store, EXPERIMENT_ID, max_points=100)
+        whole = [query(store, EXPERIMENT_ID, max_points=None)
+                 for query in (queries.losses, queries.cumulative_times)]  # fmt: skip
+    assert [len(one) for one in whole] == [1010, 1010], "every step of both runs"
+    assert list(whole[0].columns) == list(frame.columns)
+    assert whole[1]["seconds"].iloc[999] == pytest.approx(100.0)
+    long = frame[frame["label"] == "baseline"]
+    assert 50 <= len(long) <= 100
+    assert all(losses[step] == loss for step, loss in zip(long["step"], long["loss"], strict=True))
+    assert {0, 137, 500, 999} <= set(long["step"])
+    assert long["step"].is_monotonic_increasing
+    assert len(frame[frame["label"] == "control"]) == 10
+    assert len(everything) == 1010
+    assert times[times["label"] == "baseline"]["seconds"].iloc[-1] == pytest.approx(100.0)
+
+
+def test_cumulative_times_add_up_step_times_with_the_compilation(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "inductor", experiment_spec(num_steps=8, block_steps=4))
+    recording.block([5.0, 0.5, 0.5, 0.5], [1.0] * 4, compiled=[0])
+    recording.block([0.25] * 4, [1.0] * 4)
+    with Store.in_memory(data_dir) as store:
+        seconds = queries.cumulative_times(store, EXPERIMENT_ID)["seconds"].tolist()
+    # 5; 5.5; 6; 6.5; 6.75; 7; 7.25; 7.5
+    assert seconds == [5.0, 5.5, 6.0, 6.5, 6.75, 7.0, 7.25, 7.5]
+
+
+def test_learning_rate_and_gradient_norm_of_steps_are_missing_where_not_recorded(
+    data_dir: DataDir,
+) -> None:
+    log = Recording(data_dir.runs, "baseline").log
+    log.append("step", step=0, loss=2.0, learning_rate=0.0, gradient_norm=2.5)
+    log.append("step", step=1, loss=1.0, learning_rate=1e-3, gradient_norm=math.inf)
+    log.append("step", step=2, loss=1.0, learning_rate=5e-4, gradient_norm=None)
+    log.append("step", step=3, loss=1.0)  # as journals were before these fields
+    log.flush()
+    with Store.in_memory(data_dir) as store:
+        frame = queries.step_settings(store, EXPERIMENT_ID)
+    assert frame["step"].tolist() == [0, 1, 2, 3]
+    assert frame["learning_rate"].tolist()[:3] == [0.0, 1e-3, 5e-4]
+    assert frame["gradient_norm"].tolist()[:2] == [2.5, math.inf]
+    assert frame.isna().sum().to_dict() == dict.fromkeys(frame, 0) | {
+        "learning_rate": 1,
+        "gradient_norm": 2,
+    }
+
+
+def test_several_evaluations_in_one_epoch_all_count(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    for accuracy in (0.25, 0.5, 0.75):
+        recording.block([0.1] * 10, [1.0] * 10).evaluation(accuracy, epoch=0)
+    with Store.in_memory(data_dir) as store:
+        _spec, (baseline,) = load_evidence(store, EXPERIMENT_ID)
+    assert baseline.evaluations["accuracy"].to_dict() == {10: 0.25, 20: 0.5, 30: 0.75}
+    assert baseline.last_evaluation("accuracy") == 0.75
+
+
+def test_only_blocks_without_a_compilation_after_the_first_one_are_steady(
+    data_dir: DataDir,
+) -> None:
+    recording = Recording(data_dir.runs, "inductor", experiment_spec(num_steps=8, block_steps=2))
+    recording.block([1.0] * 2, [1.0] * 2)
+    recording.block([2.0] * 2, [1.0] * 2, compiled=[1])
+    recording.block([3.0] * 2, [1.0] * 2)
+    recording.log.append("step", step=6, epoch=0, round=3, loss=1.0, seconds=4.0, compiled=False)
+    recording.log.flush()
+    with Store.in_memory(data_dir) as store:
+        assert queries.blocks(store, EXPERIMENT_ID)["steady"].tolist() == [False, False, True]
+        steps = queries.step_times(store, EXPERIMENT_ID)
+    # Step 6 belongs to a block that is not over yet.
+    assert steps["steady"].tolist() == [False] * 4 + [True] * 2 + [False]
+    assert steps["compiled"].tolist() == [False] * 3 + [True] + [False] * 3
+
+
+def test_a_run_record_tells_what_ran_where_and_why_it_failed(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "inductor").claim().start(environment={"num_cpus": 2})
+    recording.log.append("error", error="ValueError", message="no", traceback="Trace\nno",
+                         out_of_memory=False)  # fmt: skip
+    recording.end(RunState.FAILED, "exit status 1")
+    with Store.in_memory(data_dir) as store:
+        record = queries.run_record(store, recording.run_id)
+    assert record.spec == recording.spec
+    assert record.variant.label == "inductor"
+    assert (record.state, record.reason) == (RunState.FAILED, "exit status 1")
+    assert record.error == "Trace\nno"
+    assert record.environment["versions"]["torch"] == "2.13.0"
+    assert record.environment["num_cpus"] == 2
+    assert "cuda" not in record.environment
+    assert record.workload["weights_sha256"] == "aa"
+    assert record.folder == recording.run.path
+
+
+def test_what_the_compiler_reports_comes_back(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "inductor")
+    recording.log.append("compile_ended", step=0, phase="training", trigger="DYNAMO",
+                         compile_id="0/0", seconds=2.5)  # fmt: skip
+    recording.log.append("compile_metrics", step=0, compile_id="0/0", function="step", line=3,
+                         total_seconds=2.25, recompile_reason=None)  # fmt: skip
+    recording.log.append("graph_break", step=0, reason="print", location="a.py:3", count=2)
+    recording.log.flush()
+    with Store.in_memory(data_dir) as store:
+        assert queries.compiles(store, EXPERIMENT_ID)["seconds"].tolist() == [2.5]
+        assert queries.compile_metrics(store, EXPERIMENT_ID)["total_seconds"].tolist() == [2.25]
+        breaks = queries.graph_breaks(store, EXPERIMENT_ID)
+    assert breaks[["reason", "location", "count"]].values.tolist() == [["print", "a.py:3", 2]]
+
+
+def test_exports_keep_diverged_losses_apart_from_missing_values(data_dir: DataDir) -> None:
+    Recording(data_dir.runs, "baseline").block([0.1] * 2, [math.nan, math.inf])
+    with Store.in_memory(data_dir) as store:
+        losses = queries.losses(store, EXPERIMENT_ID)
+        blocks = queries.blocks(store, EXPERIMENT_ID)
+    lines = to_csv(losses[["step", "loss"]]).decode().splitlines()
+    assert lines == ["step,loss", "0,NaN", "1,inf"]
+    memory = to_csv(blocks[["round", "peak_memory_bytes"]]).decode().splitlines()
+    assert memory == ["round,peak_memory_bytes", "1,"]

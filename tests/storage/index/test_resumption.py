@@ -1,0 +1,190 @@
+"""Resumed runs: what was done again counts once, in whatever pieces the journal is read."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir, Exit, RunState
+from storage import queries
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording
+
+Part = Callable[[Recording], object]
+
+
+@pytest.fixture
+def data_dir(tmp_path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+def blocks(*losses: float) -> Part:
+    """One block of 10 equal losses for each."""
+    return lambda run: [run.block([0.1] * 10, [loss] * 10) for loss in losses]
+
+
+def read_at_once(data_dir: DataDir, parts: Sequence[Part]) -> Store:
+    run = Recording(data_dir.runs, "inductor").start()
+    for part in parts:
+        part(run)
+    return Store.in_memory(data_dir)
+
+
+def read_in_between(data_dir: DataDir, parts: Sequence[Part]) -> Store:
+    run = Recording(data_dir.runs, "inductor").start()
+    store = Store.in_memory(data_dir)
+    for part in parts:
+        part(run)
+        store.ingest()
+    return store
+
+
+in_any_pieces = pytest.mark.parametrize("read", [read_at_once, read_in_between])
+Read = Callable[[DataDir, Sequence[Part]], Store]
+
+
+def steps(store: Store) -> pd.DataFrame:
+    return queries.step_times(store, EXPERIMENT_ID).set_index("step")
+
+
+@in_any_pieces
+def test_steps_that_were_done_again_count_once(data_dir: DataDir, read: Read) -> None:
+    with read(data_dir, [blocks(5, 4, 3), lambda run: run.resume(10), blocks(2)]) as store:
+        found = steps(store)
+        # Steps 10 to 19 were done twice, and 20 to 29 in the first attempt only.
+        assert found.index.tolist() == list(range(20))
+        assert found["loss"].tolist() == [5.0] * 10 + [2.0] * 10
+        assert found["attempt"].tolist() == [1] * 10 + [2] * 10
+        frame = queries.blocks(store, EXPERIMENT_ID)
+        assert frame["first_step"].tolist() == [0, 10]
+        assert frame["round"].tolist() == [1, 4]
+        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [20]
+
+
+@in_any_pieces
+def test_of_several_resumptions_each_takes_back_what_stands_above_it(
+    data_dir: DataDir, read: Read
+) -> None:
+    parts = [
+        blocks(9, 8, 7), lambda run: run.resume(20), blocks(6, 5), lambda run: run.resume(30, 3),
+        blocks(4), lambda run: run.resume(30, 4), blocks(3),
+    ]  # fmt: skip
+    with read(data_dir, parts) as store:
+        found = steps(store)
+        assert found["loss"].tolist() == [9.0] * 10 + [8.0] * 10 + [6.0] * 10 + [3.0] * 10
+        assert found["attempt"].tolist() == [1] * 20 + [2] * 10 + [4] * 10
+        resumed = queries.resumptions(store, EXPERIMENT_ID)
+    assert resumed[["step", "attempt", "file"]].values.tolist() == [
+        [20, 2, "checkpoints/step-20.pt"],
+        [30, 3, "checkpoints/step-30.pt"],
+        [30, 4, "checkpoints/step-30.pt"],
+    ]
+    assert resumed["time"].is_monotonic_increasing
+
+
+@in_any_pieces
+def test_what_came_before_a_checkpoint_stays_and_what_came_after_it_goes(
+    data_dir: DataDir, read: Read
+) -> None:
+    def end_of_block(run: Recording) -> None:
+        step = run.evaluation(0.5).checkpoint().num_steps
+        run.log.append("value", step=step, name="own", value=1.0)
+        run.log.append("graph_break", step=step, phase="training", reason="print")
+
+    def what_is_compiled(run: Recording) -> None:
+        """At step 10: in evaluating before the checkpoint, in training for the step after it."""
+        for kind in ("compile_ended", "compile_metrics"):
+            run.log.append(kind, step=10, phase="evaluating")
+            run.log.append(kind, step=10, phase="training")
+        run.log.append("gradient_statistics", step=10, tensors=[{"name": "weight", "norm": 1.0}])
+
+    parts = [
+        blocks(3), end_of_block, what_is_compiled, blocks(2), end_of_block,
+        lambda run: run.stop("enough"),
+        lambda run: run.log.append("prediction", split="test", file="artifacts/test.parquet"),
+        lambda run: run.log.append("error", error="ValueError", traceback="Trace"),
+        lambda run: run.resume(10),
+    ]  # fmt: skip
+    with read(data_dir, parts) as store:
+        for name in ("evaluations", "checkpoints", "own_values", "graph_breaks"):
+            assert getattr(queries, name)(store, EXPERIMENT_ID)["step"].tolist() == [10], name
+        for name in ("compiles", "compile_metrics"):
+            frame = getattr(queries, name)(store, EXPERIMENT_ID)
+            assert frame[["step", "phase"]].values.tolist() == [[10, "evaluating"]], name
+        for name in ("gradient_statistics", "stops", "predictions"):
+            assert getattr(queries, name)(store, EXPERIMENT_ID).empty, name
+        assert queries.run_record(store, f"{EXPERIMENT_ID}.inductor").error is None
+
+
+def test_a_compilation_that_a_killed_process_was_in_is_not_going_on(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
+    run.log.append("compile_started", step=10, phase="evaluating", compile_id="0/0")
+    run.resume(10)
+    with Store.in_memory(data_dir) as store:
+        assert pd.isna(queries.list_runs(store, EXPERIMENT_ID)["compiling_since"][0])
+
+
+def test_a_resumption_of_one_run_leaves_the_others_alone(data_dir: DataDir) -> None:
+    Recording(data_dir.runs, "baseline").start().block([0.1] * 10, [1.0] * 10)
+    Recording(data_dir.runs, "inductor").start().block([0.1] * 10, [1.0] * 10).resume(0)
+    with Store.in_memory(data_dir) as store:
+        assert steps(store)["label"].tolist() == ["baseline"] * 10
+
+
+def test_a_resumed_process_warms_up_again(data_dir: DataDir) -> None:
+    parts = [blocks(1, 1), lambda run: run.resume(20), blocks(1, 1)]
+    with read_at_once(data_dir, parts) as store:
+        assert queries.blocks(store, EXPERIMENT_ID)["steady"].tolist() == [
+            False, True, False, True,
+        ]  # fmt: skip
+        assert steps(store)["steady"].tolist() == ([False] * 10 + [True] * 10) * 2
+
+
+def test_what_a_resumed_run_says_last_of_machine_and_workload_counts(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "inductor")
+    run.start(environment={"device_name": "first"}, num_parameters=1)
+    run.start(environment={"device_name": "second"}, num_parameters=2)
+    with Store.in_memory(data_dir) as store:
+        environments = queries.environments(store, EXPERIMENT_ID)
+        assert environments["device_name"].tolist() == ["second"]
+        assert queries.workloads(store, EXPERIMENT_ID)["num_parameters"].tolist() == [2]
+        assert queries.list_experiments(store)["device_name"].tolist() == ["second"]
+
+
+def test_a_run_that_had_ended_and_is_resumed_runs_again_until_it_ends_anew(
+    data_dir: DataDir,
+) -> None:
+    run = Recording(data_dir.runs, "inductor").claim()
+    run.run.write_exit(Exit.now(RunState.LOST, "its process and supervisor vanished", None))
+    with Store.open(data_dir) as store:
+
+        def state() -> str:
+            store.ingest()
+            return str(queries.list_runs(store, EXPERIMENT_ID)["state"][0])
+
+        assert state() == "lost"
+        run.run.exit_file.unlink()
+        run.claim(ProcessIdentity.of(os.getpid()))
+        assert state() == "running"
+        run.run.write_exit(Exit.now(RunState.FAILED, "exit status 1", 1))
+        assert state() == "failed"
+        run.run.write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
+        assert state() == "finished"
+
+
+def test_a_checkpoint_is_there_until_a_later_one_removes_it(data_dir: DataDir) -> None:
+    parts = [
+        blocks(3), lambda run: run.checkpoint(value=0.5),
+        blocks(2), lambda run: run.checkpoint(removed=[10]),
+        blocks(1), lambda run: run.checkpoint(value=math.nan, removed=[20]),
+    ]  # fmt: skip
+    with read_at_once(data_dir, parts) as store:
+        found = queries.checkpoints(store, EXPERIMENT_ID)
+        assert found["step"].tolist() == [10, 20, 30]
+        assert found["file"].tolist()[0] == "checkpoints/step-10.pt"
+        assert found["removed"].tolist() == [True, True, False]
+        assert found["value"].isna().tolist() == [False, True, True]
+        assert found[["bytes", "seconds"]].values.tolist() == [[1000, 0.5]] * 3

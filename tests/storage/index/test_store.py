@@ -1,0 +1,172 @@
+"""The store: one owner, readers beside it, many threads, a file that may be lost."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.errors import NotInStore, StoreLocked, StoreUnusable
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    data_dir = DataDir(tmp_path / "data")
+    record_experiment(data_dir.runs)
+    return data_dir
+
+
+def num_steps(store: Store) -> int:
+    return int(store.query("SELECT count(*) AS n FROM steps")["n"][0])
+
+
+def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir) -> None:
+    with Store.open(data_dir) as owner:
+        owner.ingest()
+        with pytest.raises(StoreLocked, match="another process owns"):
+            Store.open(data_dir)
+        with Store.in_memory(data_dir) as reader:
+            assert num_steps(reader) == num_steps(owner) == 120
+    with Store.open(data_dir) as next_owner:
+        assert num_steps(next_owner) == 120
+
+
+def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir) -> None:
+    script = (
+        "import sys, time\n"
+        "from runner.folders.run_dir import DataDir\n"
+        "from storage.index.store import Store\n"
+        "store = Store.open(DataDir(sys.argv[1]))\n"
+        "print(store.ingest(), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(data_dir.path)]
+    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "153\n"
+    with pytest.raises(StoreLocked):
+        Store.open(data_dir)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    with Store.open(data_dir) as store:
+        assert num_steps(store) == 120
+
+
+def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDir) -> None:
+    Store.open(data_dir).close()
+    script = (
+        "import duckdb, sys, time\n"
+        "connection = duckdb.connect(sys.argv[1])\n"
+        "print('open', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(data_dir.database_file)]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    other.stdout.readline()
+    before = data_dir.database_file.stat().st_ino
+    with pytest.raises(StoreLocked, match="another program"):
+        Store.open(data_dir)
+    assert data_dir.database_file.stat().st_ino == before
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    Store.open(data_dir).close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a database", b"\0" * 20_000])
+def test_a_file_that_is_no_database_is_replaced(data_dir: DataDir, damage: bytes) -> None:
+    data_dir.database_file.write_bytes(damage)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        assert num_steps(store) == 120
+
+
+@pytest.mark.parametrize("change", ["UPDATE meta SET schema = 'older'", "DROP TABLE meta"])
+def test_a_database_of_another_schema_is_rebuilt(data_dir: DataDir, change: str) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+    connection = duckdb.connect(str(data_dir.database_file))
+    connection.execute(change)
+    connection.close()
+    with Store.open(data_dir) as store:
+        assert num_steps(store) == 0
+        store.ingest()
+        assert num_steps(store) == 120
+
+
+def test_a_data_folder_that_cannot_hold_a_database_is_named(tmp_path: Path) -> None:
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.database_file.mkdir(parents=True)
+    with pytest.raises(StoreUnusable, match=r"breakeven\.duckdb cannot be created"):
+        Store.open(data_dir)
+    data_dir.database_file.rmdir()
+    Store.open(data_dir).close()  # the lock was given back
+
+
+def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=10_000)
+    recording = Recording(data_dir.runs, "baseline", spec, "20261122-000000-000000-aaaa")
+    over = threading.Event()
+
+    def write_and_ingest(store: Store) -> None:
+        for _ in range(20):
+            recording.block([0.1] * 10, [1.0] * 10)
+            store.ingest()
+        over.set()
+
+    def read(store: Store, label: str) -> int:
+        """Asks for one run's steps and checks that nobody else's answer comes back."""
+        num_answers = 0
+        while not over.is_set() or num_answers < 10:
+            sql = "SELECT run_id, count(*) AS n FROM steps WHERE run_id = ? GROUP BY run_id"
+            frame = store.query(sql, [f"{EXPERIMENT_ID}.{label}"])
+            assert frame.values.tolist() == [[f"{EXPERIMENT_ID}.{label}", 40]]
+            # Steps and their block are committed together.
+            torn = store.query("SELECT (SELECT count(*) FROM steps) - (SELECT sum(num_steps) FROM "
+                               "blocks) AS n")  # fmt: skip
+            assert torn["n"][0] == 0
+            num_answers += 1
+        return num_answers
+
+    with Store.open(data_dir) as store, ThreadPoolExecutor(5) as pool:
+        store.ingest()
+        readers = [pool.submit(read, store, label) for label in ("baseline", "control", "inductor")]
+        writers = [pool.submit(write_and_ingest, store)]
+        other = pool.submit(lambda: [store.ingest() for _ in range(20)])
+        assert all(reader.result(timeout=60) > 9 for reader in readers)
+        writers[0].result(timeout=60)
+        other.result(timeout=60)
+        store.ingest()
+        assert num_steps(store) == 120 + 200
+
+
+def test_the_owner_releases_the_file_only_after_closing_it(data_dir: DataDir) -> None:
+    store = Store.open(data_dir)
+    lock = data_dir.database_file.with_suffix(".duckdb.lock")
+    assert lock.exists()
+    store.close()
+    connection = duckdb.connect(str(data_dir.database_file))
+    connection.close()
+    assert os.listdir(data_dir.path).count("breakeven.duckdb") == 1
+
+
+def test_a_store_without_any_run_answers_with_empty_frames(tmp_path: Path) -> None:
+    with Store.in_memory(DataDir(tmp_path / "nothing")) as store:
+        assert queries.list_experiments(store).empty
+        assert queries.list_runs(store, "nothing").empty
+        assert queries.losses(store, "nothing").empty
+        assert queries.unreadable(store).empty
+        with pytest.raises(NotInStore, match="no run 'nothing'"):
+            queries.run_record(store, "nothing")

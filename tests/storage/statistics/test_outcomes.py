@@ -1,0 +1,243 @@
+"""What equal trainings come to, and what is none of them: windows and evaluations, by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from storage.statistics.outcomes import (
+    Reading,
+    Trainings,
+    lasting,
+    prediction_half_widths,
+    readings,
+)
+from storage.statistics.parity import (
+    Parity,
+    doubt_dropout,
+    judge_outcomes,
+    learned_by_accuracy,
+    learned_by_loss,
+    parity_text,
+)
+
+HOLDS = Parity(
+    verdict="holds", first_step_outside=None, max_ratio_to_band=0.1, steps_compared=100,
+    reason="it held", last_step_in_band=19,
+)  # fmt: skip
+STEPS = 100
+
+
+def losses(offset: float = 0.0, wave: float = 0.1, phase: int = 0) -> pd.Series:
+    """1 + offset, up by `wave` in every other step and down in the next."""
+    signs = np.where((np.arange(STEPS) + phase) % 2 == 0, 1.0, -1.0)
+    return pd.Series(1.0 + offset + wave * signs)
+
+
+def evaluations(*accuracies: float, loss: float = 1.0, num_samples: int = 400) -> pd.DataFrame:
+    """After 50 steps, after 100."""
+    steps = [50, 100][-len(accuracies) :] if accuracies else []
+    return pd.DataFrame(
+        {"loss": loss, "accuracy": accuracies, "num_samples": num_samples},
+        index=pd.Index(steps, dtype=int), dtype=float,
+    )  # fmt: skip
+
+
+def trainings(
+    backend: pd.Series,
+    backend_evaluations: pd.DataFrame | None = None,
+    controls: int = 1,
+    learned: float | None = None,
+    learned_accuracy: float | None = None,
+) -> Trainings:
+    """The baseline's losses wave up when the controls' wave down; all were right in 80 %."""
+    right = evaluations(0.8, 0.8)
+    equals = [(losses(), right), *[(losses(phase=1), right)] * controls]
+    return Trainings(
+        equals=equals,
+        losses=backend,
+        evaluations=right if backend_evaluations is None else backend_evaluations,
+        samples_per_step=4,
+        learned=learned,
+        learned_accuracy=learned_accuracy,
+    )
+
+
+def judged(*of: object, **more: object) -> Parity:
+    return judge_outcomes(HOLDS, readings(trainings(*of, **more), after=20))  # type: ignore[arg-type]
+
+
+def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() -> None:
+    # One control: sqrt(1 + 1/2) = 1.2247. 5 %, two-sided: 1.960 of a normal, and Student's t of one
+    # degree of freedom is 12.706, here of trainings that stray by 2 standard errors.
+    explained, shown = prediction_half_widths(0.1, 2.0, 1, num_controls=1, level=0.05)
+    assert explained == pytest.approx(1.960 * 0.1 * 1.2247, rel=1e-3)
+    assert shown == pytest.approx(12.706 * 2 * 0.1 * 1.2247, rel=1e-3)
+
+
+def test_more_controls_make_the_interval_narrower() -> None:
+    # t of 4 degrees of freedom is 2.776, and sqrt(1 + 1/5) = 1.0954.
+    _, shown = prediction_half_widths(0.1, 2.0, 4, num_controls=4, level=0.05)
+    assert shown == pytest.approx(2.776 * 2 * 0.1 * 1.0954, rel=1e-3)
+
+
+def test_the_steps_after_the_band_are_read_in_ten_windows_to_the_last_step() -> None:
+    windows = [one for one in readings(trainings(losses()), after=20) if one.quantity == "loss"]
+    assert [one.first_step for one in windows] == [20, 28, 36, 44, 52, 60, 68, 76, 84, 92]
+    assert [one.last_step for one in windows] == [27, 35, 43, 51, 59, 67, 75, 83, 91, 99]
+    assert {one.value for one in windows} == {1.0}
+
+
+def test_a_windows_interval_is_what_independent_steps_explain() -> None:
+    # Two trainings that lie 0.1 on either side of their mean at every step: each strays from it by
+    # a standard deviation of 0.1 x sqrt(2), so the mean of 8 steps has an error of 0.05, and one
+    # further draw beside two 0.06124. Half of 1 % for losses, half of that for the last window,
+    # two-sided: 3.0233; the rest for nine others, 0.0025 / 9: 3.6354. The windows' own means are
+    # all alike, so nothing more was shown.
+    windows = [one for one in readings(trainings(losses()), after=20) if one.quantity == "loss"]
+    assert windows[-1].interval == pytest.approx(3.0233 * 0.06124, rel=1e-3)
+    assert windows[0].interval == pytest.approx(3.6354 * 0.06124, rel=1e-3)
+
+
+def test_an_equal_training_holds() -> None:
+    parity = judged(losses())
+    assert parity.verdict == "holds"
+    assert parity.max_ratio_to_interval == pytest.approx(0)
+    assert parity_text(parity) == "holds (losses to step 19)"
+
+
+@pytest.mark.parametrize("offset", [0.5, -0.5])
+@pytest.mark.parametrize("begins", [30, 60, 92])
+def test_losses_that_go_another_way_on_either_side_are_broken_from_their_window(
+    offset: float, begins: int
+) -> None:
+    backend = losses()
+    backend[begins:] += offset
+    parity = judged(backend)
+    assert parity.verdict == "broken"
+    window = 20 + (begins - 20) // 8 * 8
+    # A window of which the fault has 6 of 8 steps, or 4, is off by more than 0.22 as well.
+    assert parity.first_step_outside == window
+    assert parity_text(parity) == f"broken from step {window}"
+    assert "that of equal trainings 1.000" in parity.reason
+
+
+def test_one_window_that_spikes_is_no_fault_and_two_are() -> None:
+    backend = losses()
+    backend[36:44] += 0.5
+    assert judged(backend).verdict == "holds"
+    backend[44:52] += 0.5
+    parity = judged(backend)
+    assert (parity.verdict, parity.first_step_outside) == ("broken", 36)
+
+
+def test_an_accuracy_that_falls_while_losses_agree_is_broken() -> None:
+    """As with a backend that leaves the statistics of its norms behind: training uses none."""
+    parity = judged(losses(), evaluations(0.8, 0.5))
+    assert parity.verdict == "broken"
+    assert parity_text(parity) == "broken after 100 steps"
+    assert "after 100 steps the accuracy is 50.0 %, that of equal trainings 80.0 %" in parity.reason
+    assert judged(losses(), evaluations(0.5, 0.8)).verdict == "holds", "it passed"
+
+
+def test_an_evaluation_inside_the_band_is_judged_too() -> None:
+    """Its losses never left the band, and it has no evaluation later."""
+    equals = trainings(losses(), evaluations(0.5))
+    found = judge_outcomes(HOLDS, readings(equals, after=STEPS))
+    assert found.verdict == "broken"
+
+
+@pytest.mark.parametrize("loss", [3.0, math.nan, math.inf])
+def test_an_evaluation_loss_that_is_another_one_is_broken(loss: float) -> None:
+    parity = judged(losses(), evaluations(0.8, 0.8, loss=loss))
+    assert parity.verdict == "broken"
+    assert parity.outside is not None and parity.outside.quantity == "evaluation loss"
+
+
+def reading(value: float, **changes: float | None) -> Reading:
+    """Of an accuracy of 0.7 where 0.4 were learned and one control tells nothing: 50."""
+    given = {"interval": 50.0, "learned": 0.4, "explained": 0.05, **changes}
+    return Reading(
+        quantity="accuracy", first_step=9, last_step=9, value=value, expected=0.7, **given
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (0.61, "holds"),  # less than a quarter of what was learned, 0.1
+        (0.55, "unknown"),
+        (0.31, "unknown"),
+        (0.29, "broken"),  # all of it is lost
+        (0.85, "unknown"),
+        (1.15, "broken"),  # no accuracy, but a loss could
+    ],
+)
+def test_no_interval_excuses_the_loss_of_all_that_was_learned(value: float, verdict: str) -> None:
+    parity = judge_outcomes(HOLDS, [reading(value)])
+    assert parity.verdict == verdict
+    assert ("--controls 4" in parity.reason) is (verdict == "unknown")
+
+
+def test_where_little_was_learned_chance_is_no_fault() -> None:
+    little = reading(0.66, learned=0.02)
+    assert (little.allowed, little.limit) == (0.05, 0.05)
+    assert judge_outcomes(HOLDS, [little]).verdict == "holds"
+    nothing = reading(0.0, learned=None)
+    assert judge_outcomes(HOLDS, [nothing]).verdict == "holds", "has_learned speaks of that"
+
+
+def test_a_parity_that_a_step_broke_stays_broken_there() -> None:
+    broken = Parity(
+        verdict="broken", first_step_outside=3, max_ratio_to_band=9.0, steps_compared=9, reason="so"
+    )
+    found = judge_outcomes(broken, [reading(0.0)])
+    assert (found.verdict, found.first_step_outside, found.reason) == ("broken", 3, "so")
+    assert parity_text(found) == "broken at step 3"
+
+
+def test_without_a_control_nothing_is_read() -> None:
+    assert readings(trainings(losses(), controls=0), after=0) == []
+
+
+def test_steps_that_only_some_did_or_that_diverged_in_the_equals_are_left_out() -> None:
+    equals = trainings(losses()[:60])
+    equals.equals[0][0][58] = math.nan
+    windows = [one for one in readings(equals, after=20) if one.quantity == "loss"]
+    assert windows[-1].last_step == 59
+    assert sum(one.last_step - one.first_step + 1 for one in windows) <= 40
+
+
+def test_lasting_are_the_last_one_and_neighbours() -> None:
+    found = [
+        Reading(quantity="loss", first_step=step, last_step=step, value=value, expected=0.0,
+                interval=1.0, learned=None)
+        for step, value in enumerate([2, 0, 2, 2, 0, 2])
+    ]  # fmt: skip
+    assert [one.first_step for one in lasting(found, lambda one: one.is_outside)] == [2, 3, 5]
+
+
+def test_what_was_learned_is_the_most_that_any_equal_training_learned() -> None:
+    slow = pd.Series(np.linspace(2.0, 1.0, 100))
+    fast = pd.Series(np.linspace(2.0, 0.5, 100))
+    # The first five and the last ten of a hundred even steps down by 1.5: 2 - 2 x 1.5 / 99 and
+    # 0.5 + 4.5 x 1.5 / 99.
+    assert learned_by_loss([slow, fast]) == pytest.approx(1.5 - 6.5 * 1.5 / 99)
+    assert learned_by_loss([slow[::-1].reset_index(drop=True), fast]) is None
+    assert learned_by_accuracy([pd.Series([0.3, 0.5]), pd.Series([0.6])], 0.25) == pytest.approx(
+        0.35
+    )
+    assert learned_by_accuracy([pd.Series([0.2])], 0.25) is None
+    assert learned_by_accuracy([pd.Series([], dtype=float)], 0.25) is None
+
+
+def test_other_random_numbers_are_no_excuse_where_single_losses_agreed() -> None:
+    backend = losses()
+    backend[60:] += 0.5
+    late = judged(backend)
+    assert doubt_dropout(late) == late
+    early = Parity(
+        verdict="broken", first_step_outside=3, max_ratio_to_band=9.0, steps_compared=9, reason="so"
+    )
+    assert "other random numbers" in doubt_dropout(early).reason

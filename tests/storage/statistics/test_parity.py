@@ -1,0 +1,215 @@
+"""Parity, against bands worked out by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from storage.statistics.parity import (
+    Parity,
+    has_learned,
+    judge_learning,
+    judge_losses,
+    judge_without_control,
+    loss_band,
+)
+
+BASELINE = pd.Series([2.0, *[1.0] * 23])
+CONTROL = BASELINE.copy()
+CONTROL[5] = 1.001
+CONTROL[12] = 1.0015
+# The float32 floor is 2e-6 x 2.0 = 4e-6, the control's largest difference so far 4e-6 up to step 4,
+# 0.001 up to step 11, then 0.0015. Steps 0 to 4 see the next one coming but may only double: 8e-6.
+# Steps 5 to 11 count as 0.0015 (which steps 2 to 4 would, if they might), and so do 12 and 13. From
+# step 14 on nothing lies ten steps ahead. Times 10: 8e-5 up to step 4, then 0.015 up to step 13.
+
+
+def judged(changes: dict[int, float], num_steps: int = 24) -> Parity:
+    """A backend with the baseline's losses but for some steps."""
+    backend = BASELINE.copy()
+    for step, loss in changes.items():
+        backend[step] = loss
+    return judge_losses(BASELINE, [CONTROL], backend[:num_steps], "float32", num_steps=24)
+
+
+def test_the_band_is_ten_times_the_difference_that_the_control_reaches_ten_steps_later() -> None:
+    band = loss_band(BASELINE, [CONTROL], "float32")
+    assert band["step"].tolist() == list(range(14))
+    assert band["baseline"].tolist() == BASELINE[:14].tolist()
+    assert band["high"].tolist() == pytest.approx([2.00008, *[1.00008] * 4, *[1.015] * 9])
+    assert band["low"].tolist() == pytest.approx([1.99992, *[0.99992] * 4, *[0.985] * 9])
+
+
+@pytest.mark.parametrize(
+    ("precision", "half"),
+    # Safety factor x floor x first loss 2
+    [("float32", 4e-5), ("tf32", 1.2e-3), ("bf16", 2e-3), ("fp16", 1.2e-3)],
+)
+def test_the_band_is_never_narrower_than_the_precisions_floor(precision: str, half: float) -> None:
+    band = loss_band(BASELINE, [BASELINE], precision)  # type: ignore[arg-type]
+    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([half] * 14)
+
+
+def test_bf16_allows_four_times_the_control_because_rounding_hides_less_there() -> None:
+    band = loss_band(BASELINE, [BASELINE + 0.001], "bf16")  # more than the floor, 2.5e-4 x 2
+    assert (band["high"] - band["baseline"]).tolist() == pytest.approx([0.004] * 14)
+
+
+@pytest.mark.parametrize(("precision", "num_steps"), [("float32", 14), ("bf16", 0)])
+def test_in_bf16_the_band_ends_where_the_control_is_half_as_far_away(
+    precision: str, num_steps: int
+) -> None:
+    control = BASELINE + 0.012  # 0.6 % of the first loss, 2: more than 0.5 %, less than 1 %
+    assert len(loss_band(BASELINE, [control], precision)) == num_steps  # type: ignore[arg-type]
+
+
+def test_losses_inside_the_band_hold() -> None:
+    found = judged({0: 2.00003, 5: 1.012, 7: 0.988})
+    assert found.verdict == "holds"
+    assert found.first_step_outside is None
+    assert found.max_ratio_to_band == pytest.approx(0.8)  # 0.012 / 0.015
+    assert found.steps_compared == 24
+    assert "the first 14 of 24 steps" in found.reason
+
+
+def test_a_loss_outside_on_either_side_is_broken() -> None:
+    for loss in (1.03, 0.97):
+        found = judged({7: loss})
+        assert found.verdict == "broken"
+        assert found.first_step_outside == 7
+        assert found.max_ratio_to_band == pytest.approx(2)  # 0.03 / 0.015
+
+
+def test_what_the_control_reaches_later_excuses_little_before() -> None:
+    # 0.005 is far inside the later band, and 62.5 times 8e-5.
+    found = judged({4: 1.005})
+    assert (found.verdict, found.first_step_outside) == ("broken", 4)
+    assert found.max_ratio_to_band == pytest.approx(62.5)
+
+
+def test_a_correct_backend_some_steps_ahead_of_the_control_holds() -> None:
+    # Differences double every 3 steps, and the backend is 11 steps ahead: 2 ^ (11 / 3) = 12.7 times
+    # the control, of which the band allows 10 x 2.
+    steps = np.arange(40)
+    control = pd.Series(1 + 1e-5 * 2 ** (steps / 3))
+    backend = pd.Series(1 + 1e-5 * 2 ** ((steps + 11) / 3))
+    found = judge_losses(pd.Series(np.ones(40)), [control], backend, "float32", num_steps=40)
+    assert found.verdict == "holds"
+    assert found.max_ratio_to_band == pytest.approx(12.7 / 20, rel=1e-2)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_broken_where_the_baselines_is(loss: float) -> None:
+    for step in (2, 20):
+        found = judged({step: loss})
+        assert (found.verdict, found.first_step_outside) == ("broken", step)
+        assert found.max_ratio_to_band == math.inf
+        assert "not finite" in found.reason
+
+
+def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
+    baseline = BASELINE.copy()
+    baseline[22], baseline[23] = math.nan, math.inf
+    backend = BASELINE.copy()
+    backend[22], backend[23] = math.nan, 5.0
+    found = judge_losses(baseline, [baseline], backend, "float32", num_steps=24)
+    assert (found.verdict, found.steps_compared) == ("holds", 22)
+
+
+def test_a_run_that_stopped_early_is_judged_by_what_it_did() -> None:
+    found = judged({1: 1.5}, num_steps=2)
+    assert (found.verdict, found.first_step_outside, found.steps_compared) == ("broken", 1, 2)
+
+
+def test_without_a_common_step_nothing_is_known() -> None:
+    assert judged({}, num_steps=0).verdict == "unknown"
+
+
+def test_a_run_waits_until_the_control_is_ten_steps_on() -> None:
+    found = judge_losses(BASELINE[:10], [CONTROL[:10]], BASELINE[:10], "float32", num_steps=24)
+    assert found.verdict == "unknown" and "10 steps more" in found.reason
+    found = judge_losses(BASELINE[:11], [CONTROL[:11]], BASELINE[:11], "float32", num_steps=24)
+    assert found.verdict == "holds" and "the first 1 of 24 steps" in found.reason
+
+
+def straying_control() -> pd.Series:
+    """Off by 0.021 at step 15, more than 1 % of the first loss, 0.02: ten steps earlier the band
+    ends, so it covers steps 0 to 4."""
+    control = CONTROL.copy()
+    control[15] = 1.021
+    return control
+
+
+def test_the_band_ends_for_good_where_the_control_strays_far() -> None:
+    assert loss_band(BASELINE, [straying_control()], "float32")["step"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
+    far_off = BASELINE.copy()
+    far_off[5:] = 9.0
+    found = judge_losses(BASELINE, [straying_control()], far_off, "float32", num_steps=24)
+    assert found.verdict == "holds"
+    assert "the first 5 of 24 steps" in found.reason
+    assert found.band_ended and found.last_step_in_band == 4
+
+
+def test_a_band_that_goes_on_to_the_last_ten_steps_has_not_ended() -> None:
+    found = judged({})
+    assert found.last_step_in_band == 13 and not found.band_ended
+
+
+def test_the_band_is_that_of_the_control_that_strays_farthest() -> None:
+    far = loss_band(BASELINE, [BASELINE, CONTROL, BASELINE], "float32")
+    assert far.equals(loss_band(BASELINE, [CONTROL], "float32"))
+
+
+def test_a_control_that_strays_at_once_leaves_parity_unknown() -> None:
+    found = judge_losses(BASELINE, [BASELINE + 0.1], BASELINE, "float32", num_steps=24)
+    assert found.verdict == "unknown"
+    assert "from the first step on" in found.reason
+
+
+def test_losses_of_zero_agree_with_themselves() -> None:
+    zeros = pd.Series([0.0] * 12)
+    assert judge_losses(zeros, [zeros], zeros, "float32", 12).verdict == "holds"
+    assert judge_losses(zeros, [zeros], zeros + 1e-9, "float32", 12).max_ratio_to_band == math.inf
+
+
+def test_without_a_control_only_a_loss_that_is_not_finite_is_known_to_be_wrong() -> None:
+    assert judge_without_control(BASELINE, BASELINE + 1).verdict == "unknown"
+    diverged = BASELINE.copy()
+    diverged[2] = math.nan
+    broken = judge_without_control(BASELINE, diverged)
+    assert (broken.verdict, broken.first_step_outside) == ("broken", 2)
+
+
+def test_only_a_clear_fall_of_the_loss_counts_as_learning() -> None:
+    falling = np.linspace(2.0, 1.0, 100)
+    assert has_learned(falling, None, None, None)
+    assert not has_learned(falling[::-1], None, None, None)
+    # First tenth 2 +- 1, last tenth 1.5 +- 1 in turns (sample variance 10/9): the standard error of
+    # the difference is sqrt((10/9 + 10/9) / 10) = 0.47, so that 0.5 is far from three of them.
+    noise = np.tile([1.0, -1.0], 50)
+    assert not has_learned(np.linspace(2.0, 1.5, 100) + noise, None, None, None)
+    # 0.1 of noise: standard error 0.047, and 0.45 is more than three of them.
+    assert has_learned(np.linspace(2.0, 1.5, 100) + 0.1 * noise, None, None, None)
+    assert not has_learned(np.full(100, 1.386), None, None, None)
+    assert not has_learned(np.array([2.0, 1.0]), None, None, None)
+    assert not has_learned(np.append(falling, math.nan), None, None, None)
+
+
+def test_an_accuracy_clearly_above_the_majority_counts_as_learning() -> None:
+    flat = np.full(100, 1.386)
+    # 0.25 + 3 x sqrt(0.25 x 0.75 / 200) = 0.25 + 3 x 0.0306 = 0.342
+    assert has_learned(flat, 0.35, 0.25, 200)
+    assert not has_learned(flat, 0.34, 0.25, 200)
+    assert not has_learned(flat, 0.35, None, 200)
+
+
+def test_agreement_with_a_baseline_that_learned_nothing_proves_nothing() -> None:
+    holds = judged({})
+    assert judge_learning(holds, has_learned=True) == holds
+    assert judge_learning(holds, has_learned=False).verdict == "nothing learned"
+    broken = judged({0: 9.0})
+    assert judge_learning(broken, has_learned=False).verdict == "broken"

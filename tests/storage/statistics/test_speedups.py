@@ -1,0 +1,215 @@
+"""Statistics, against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from storage.statistics.resampling import block_length, median_interval, persistence
+from storage.statistics.speedups import (
+    Ratio,
+    break_even,
+    holm,
+    noise_floor,
+    paired_ratio,
+    speed_verdict,
+)
+
+
+def ratio(median: float, low: float | None, high: float | None, p: float | None = 0.01) -> Ratio:
+    return Ratio(median=median, low=low, high=high, p_value=p, n=10)
+
+
+def test_the_speedup_is_the_median_of_the_paired_ratios() -> None:
+    # 2.2/2, 2.4/2, 2.6/2, 2.8/2, 3/2, 3.2/2 = 1.1 ... 1.6: median 1.35.
+    found = paired_ratio([2.2, 2.4, 2.6, 2.8, 3.0, 3.2], [2, 2, 2, 2, 2, 2])
+    assert found is not None
+    assert found.median == pytest.approx(1.35)
+    assert found.n == 6
+    # All six ratios above 1: of the 2^6 sign patterns two are as extreme, p = 2/64.
+    assert found.p_value == pytest.approx(2 / 64)
+    assert found.low is not None and found.high is not None
+    assert 1.1 <= found.low < 1.35 < found.high <= 1.6
+
+
+def test_pairing_removes_what_both_runs_share() -> None:
+    # The machine slows down tenfold, but within each round the other run takes half the time.
+    found = paired_ratio([2, 4, 6, 8, 10, 20], [1, 2, 3, 4, 5, 10])
+    assert found is not None
+    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_a_round_in_which_something_else_had_the_processor_weighs_no_more_than_another() -> None:
+    # Nine rounds at 3 % and one at a tenth of the speed: splits of 9 to 1 or worse are
+    # (1 + 10 + 10 + 1) / 2^10 of all. By size the one weighs 10 of 55 ranks, p = 0.08.
+    found = paired_ratio([1.03] * 9 + [1.0], [1.0] * 9 + [10.0])
+    assert found is not None
+    assert found.p_value == pytest.approx(22 / 1024)
+
+
+def test_equal_times_have_a_p_value_of_one() -> None:
+    found = paired_ratio([1.0] * 8, [1.0] * 8)
+    assert found is not None
+    assert (found.median, found.p_value) == (1.0, 1.0)
+
+
+def test_fewer_than_six_pairs_claim_nothing() -> None:
+    found = paired_ratio([2, 2, 2, 2, 2], [1, 1, 1, 1, 1])
+    assert found == Ratio(median=2.0, low=None, high=None, p_value=None, n=5)
+    assert speed_verdict(found, None, 0.0) == "unsure"
+    assert paired_ratio([], []) is None
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        low, high = median_interval(random.lognormal(mean=0.0, sigma=0.3, size=25))
+        assert low is not None and high is not None
+        covered += low <= 1.0 <= high  # the median of a log-normal is e^mean
+    # 95 % of 200 is 190 with a standard deviation of 3; the percentile bootstrap is a bit narrow.
+    assert 180 <= covered <= 199
+
+
+def test_the_interval_is_the_same_every_time() -> None:
+    values = np.array([1.0, 1.2, 0.9, 1.1, 1.3, 1.05, 1.15])
+    assert median_interval(values) == median_interval(values)
+
+
+def test_rounds_that_persist_are_resampled_together() -> None:
+    # Above the median or not: 0 0 1 1 0 0 1 1 0 0 1 1, less the mean of 1/2 all squares are 1/4.
+    # Of 11 pairs of neighbours 6 agree and 5 differ: (6 - 5) / 12 = 1/12.
+    values = np.array([1.0, 2.0, 8.0, 9.0] * 3)
+    assert persistence(values) == pytest.approx(1 / 12)
+    # (2.449 / 12 / (1 - 1/144))^(2/3) x 12^(1/3) = 0.348 x 2.289 = 0.80, so 1.
+    assert block_length(values) == 1
+    # 0 x 12 and 1 x 12: 22 of 23 pairs agree, (22 - 1) / 24 = 0.875; (2.449 x 0.875 / 0.2344)^(2/3)
+    # x 24^(1/3) = 4.374 x 2.884 = 12.6, cut at a third of 24.
+    assert block_length(np.repeat([1.0, 2.0], 12)) == 8
+    # Alternating rounds and equal ones are resampled one by one.
+    assert block_length(np.array([1.0, 2.0] * 6)) == 1
+    assert block_length(np.ones(12)) == 1
+
+
+def test_the_interval_covers_the_truth_also_where_neighbours_are_alike() -> None:
+    random = np.random.default_rng(2)
+    covered = 0
+    for _ in range(100):
+        noise = random.normal(size=200)
+        values = np.zeros(200)
+        for step in range(1, 200):
+            values[step] = 0.5 * values[step - 1] + noise[step]
+        low, high = median_interval(values[20:])
+        assert low is not None and high is not None
+        covered += low <= 0.0 <= high
+    # Resampled one by one the same intervals hold the truth 77 times.
+    assert covered >= 88
+
+
+def test_the_effect_size_weighs_the_ranks_for_against_those_against() -> None:
+    # Ratios 1.1 ... 1.5 and 1 / 1.05, the smallest change: ranks 2 + 3 + 4 + 5 + 6 = 20 above,
+    # 1 below, 21 in all: 19 / 21.
+    found = paired_ratio([1.1, 1.2, 1.0, 1.3, 1.4, 1.5], [1, 1, 1.05, 1, 1, 1])
+    assert found is not None
+    assert found.effect_size == pytest.approx(19 / 21)
+    slower = paired_ratio([1.0] * 6, [2.0] * 6)
+    assert slower is not None
+    assert slower.effect_size == -1.0
+    equal = paired_ratio([1.0] * 6, [1.0] * 6)
+    assert equal is not None
+    assert equal.effect_size == 0.0
+
+
+def test_the_detectable_effect_is_2_8_standard_errors() -> None:
+    # An interval from e^-0.0196 to e^0.0196 is 2 x 1.96 errors of 0.01 wide: e^0.02802 - 1.
+    found = ratio(1.0, math.exp(-0.0196), math.exp(0.0196))
+    assert found.detectable_effect == pytest.approx(0.028416, abs=1e-6)
+    assert ratio(1.0, None, None).detectable_effect is None
+
+
+def test_holm_multiplies_and_keeps_the_order() -> None:
+    # Sorted 0.01, 0.03, 0.04, times 3, 2, 1: 0.03, 0.06, 0.04; no smaller than before: 0.06.
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    # Two tested: 0.2 x 2 = 0.4 and 0.9 x 1 = 0.9; the untested one does not count.
+    assert holm([0.9, None, 0.2]) == [0.9, None, 0.4]
+    # 0.7 x 2 = 1.4 is cut at 1, and 0.8 follows it.
+    assert holm([0.7, 0.8]) == [1.0, 1.0]
+    assert holm([None]) == [None]
+
+
+def test_the_noise_floor_is_the_farther_end_of_the_controls_interval() -> None:
+    assert noise_floor([ratio(1.0, 0.97, 1.01)]) == pytest.approx(0.03)
+    assert noise_floor([ratio(1.0, 0.99, 1.04)]) == pytest.approx(0.04)
+    assert noise_floor([ratio(1.0, None, None)]) is None
+    assert noise_floor([None]) is None and noise_floor([]) is None
+
+
+def test_the_noise_floor_of_several_controls_is_the_median_of_theirs() -> None:
+    reaches = [ratio(1.0, 0.97, 1.01), ratio(1.0, 0.8, 1.01), None, ratio(1.0, 0.99, 1.04)]
+    assert noise_floor(reaches) == pytest.approx(0.04)  # of 0.03, 0.2 and 0.04
+
+
+@pytest.mark.parametrize(
+    ("found", "p", "floor", "expected"),
+    [
+        (ratio(1.30, 1.25, 1.35), 0.01, None, "faster"),
+        (ratio(0.70, 0.65, 0.75), 0.01, None, "slower"),
+        # Not significant after correction.
+        (ratio(1.30, 1.25, 1.35), 0.05, None, "unsure"),
+        # The interval reaches 1.
+        (ratio(1.30, 0.99, 1.60), 0.01, None, "unsure"),
+        # Clearly above 1, but by less than the margin of 2 %; the interval lies inside of it.
+        (ratio(1.010, 1.005, 1.015), 0.001, None, "same"),
+        (ratio(0.990, 0.985, 0.995), 0.001, None, "same"),
+        # 1 / 1.02 = 0.980: an interval down to 0.979 is not inside the margin.
+        (ratio(0.990, 0.979, 1.000), 0.2, None, "unsure"),
+        # The control differed by 10 %: 8 % faster is not told from noise.
+        (ratio(1.08, 1.06, 1.09), 0.01, 0.10, "unsure"),
+        # With 4 % of noise 3 % are the same; with 10 % of noise not even 0 % are.
+        (ratio(1.03, 1.02, 1.035), 0.01, 0.04, "same"),
+        (ratio(1.00, 0.99, 1.01), 0.9, 0.10, "unsure"),
+        (ratio(1.12, 1.06, 1.20), 0.01, 0.10, "faster"),
+        # 1 / 1.1 = 0.909
+        (ratio(0.92, 0.90, 0.94), 0.01, 0.10, "unsure"),
+        (ratio(0.90, 0.88, 0.95), 0.01, 0.10, "slower"),
+    ],
+)
+def test_speed_verdicts(found: Ratio, p: float, floor: float | None, expected: str) -> None:
+    assert speed_verdict(found, p, floor) == expected
+
+
+def test_break_even_divides_the_compile_time_by_the_saving() -> None:
+    # 30 s at 0.1 s a step: 300 steps; 30 s + 300 x 0.2 s = 90 s; 300 / 120 = 2.5 epochs.
+    found = break_even(30.0, [0.1] * 6, step_seconds=0.2, steps_per_epoch=120)
+    assert found is not None
+    assert found.steps == pytest.approx(300)
+    assert (found.low, found.high) == (pytest.approx(300), pytest.approx(300))
+    assert found.seconds == pytest.approx(90)
+    assert found.epochs == pytest.approx(2.5)
+    assert not found.never
+
+
+def test_break_even_never_comes_without_a_saving() -> None:
+    for gains in ([-0.1] * 6, [0.0] * 6):
+        found = break_even(30.0, gains, step_seconds=0.2, steps_per_epoch=120)
+        assert found is not None
+        assert found.never
+        assert (found.steps, found.seconds, found.epochs) == (None, None, None)
+        assert (found.low, found.high) == (math.inf, math.inf)
+
+
+def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:
+    # Half of the rounds save 0.3 s, a third lose 0.1 s: the median's interval reaches below 0.
+    found = break_even(30.0, [0.3] * 4 + [-0.1] * 3, step_seconds=0.2, steps_per_epoch=None)
+    assert found is not None
+    assert found.steps == pytest.approx(100)  # 30 / 0.3
+    assert found.low == pytest.approx(100)
+    assert found.high == math.inf
+    assert found.epochs is None
+
+
+def test_break_even_with_few_rounds_has_no_interval() -> None:
+    found = break_even(30.0, [0.1] * 5, step_seconds=0.2, steps_per_epoch=None)
+    assert found is not None
+    assert (found.steps, found.low, found.high) == (pytest.approx(300), None, None)
+    assert break_even(30.0, [], step_seconds=0.2, steps_per_epoch=None) is None

@@ -1,0 +1,139 @@
+"""Means over models: intervals, verdicts and what they rest on, worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.suite_mean_trials import CASES, row
+from storage.statistics.means import half_width, p_of_mean
+from storage.statistics.speedups import Ratio
+from storage.suite.means import MeanSpeedup, change, judge_means, mean_ratio
+
+
+def exact(speedup: float) -> Ratio:
+    return Ratio(median=speedup, low=speedup, high=speedup, p_value=0.001, n=30)
+
+
+def known_to(speedup: float, error: float) -> Ratio:
+    """With an interval of 1.96 standard errors of the logarithm to both sides."""
+    low, high = speedup * math.exp(-1.96 * error), speedup * math.exp(1.96 * error)
+    return Ratio(median=speedup, low=low, high=high, p_value=0.001, n=30)
+
+
+def judged(speedups: dict[str, float], controls: dict[str, float] | None = None) -> MeanSpeedup:
+    (mean,) = judge_means(
+        [{model: exact(speedup) for model, speedup in speedups.items()}],
+        [{model: exact(speedup) for model, speedup in (controls or {}).items()}],
+    )
+    assert mean is not None
+    return mean
+
+
+def test_the_interval_holds_what_models_differ_by() -> None:
+    found = mean_ratio([exact(math.exp(log)) for log in (0.1, 0.2, 0.3)])
+    assert found is not None and found.low is not None and found.high is not None
+    # Standard deviation 0.1, of the mean 0.1 / sqrt(3) = 0.05774; t of 2 degrees at 97.5 %: 4.3027.
+    assert found.median == pytest.approx(math.exp(0.2))
+    assert math.log(found.high) == pytest.approx(0.2 + 4.3027 * 0.05774, abs=1e-4)
+    assert math.log(found.low) == pytest.approx(0.2 - 4.3027 * 0.05774, abs=1e-4)
+    # t = 0.2 / 0.05774 = 3.464; two-sided p with 2 degrees: 1 - t / sqrt(t^2 + 2) = 0.0742.
+    assert found.p_value == pytest.approx(0.0742, abs=1e-4)
+    assert found.n == 3
+
+
+def test_models_that_agree_by_luck_are_known_no_better_than_their_own_cells() -> None:
+    found = mean_ratio([known_to(1.1, 0.06) for _ in range(4)])
+    assert found is not None and found.high is not None
+    # sqrt(4 x 0.06^2) / 4 = 0.03
+    assert math.log(found.high / found.median) == pytest.approx(1.96 * 0.03)
+
+
+def test_the_p_value_is_below_one_in_twenty_exactly_where_the_interval_leaves_nothing_out() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        values = random.normal(0.1, 0.1, 5)
+        own = float(random.uniform(0, 0.1))
+        outside = abs(values.mean()) > half_width(values, own)
+        assert outside == (p_of_mean(values, own) < 0.05)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_few_models_no_interval_is_claimed(count: int) -> None:
+    found = judged({str(number): 2.0 for number in range(count)})
+    assert (found.ratio.median, found.ratio.low, found.ratio.high) == (2.0, None, None)
+    assert (found.verdict, found.p_holm) == ("unsure", None)
+
+
+@pytest.mark.parametrize(
+    ("speedups", "verdict"),
+    [
+        ((1.30, 1.32, 1.28, 1.31), "faster"),
+        ((0.70, 0.72, 0.68, 0.71), "slower"),
+        ((1.001, 0.999, 1.002, 0.998), "same"),
+        ((1.9, 0.4, 1.2, 0.7), "unsure"),
+        ((1.012, 1.011, 1.013, 1.012), "same"),  # sure to be faster, by less than the margin
+    ],
+)  # fmt: skip
+def test_the_verdict_is_that_of_a_single_speedup(speedups: tuple[float, ...], verdict: str) -> None:
+    assert judged(dict(zip("ABCD", speedups, strict=True))).verdict == verdict
+
+
+def test_no_slowdown_is_clipped() -> None:
+    assert judged({"A": 2.0, "B": 0.25, "C": 1.0}).ratio.median == pytest.approx(0.5 ** (1 / 3))
+
+
+def test_what_equal_runs_differ_by_on_average_is_the_margin() -> None:
+    speedups = dict(zip("ABCD", (1.05, 1.052, 1.048, 1.05), strict=True))
+    calm = dict.fromkeys("ABCD", 1.0)
+    restless = dict(zip("ABCD", (1.10, 0.9, 1.1, 0.92), strict=True))
+    assert judged(speedups, calm).verdict == "faster"
+    assert judged(speedups, restless).verdict == "unsure"
+
+
+def test_p_values_are_corrected_over_all_rows() -> None:
+    one = {"A": exact(1.1), "B": exact(1.2), "C": exact(1.3)}
+    alone, *_ = judge_means([one], [{}])
+    first, second = judge_means([one, one], [{}, {}])
+    assert alone is not None and first is not None and second is not None
+    assert alone.p_holm is not None
+    assert first.p_holm == second.p_holm == pytest.approx(2 * alone.p_holm)
+
+
+def test_the_model_that_makes_a_mean_unsure_is_named() -> None:
+    found = judged({"A": 2.0, "B": 2.02, "C": 1.98, "D": 2.0, "Odd": 0.2})
+    assert found.verdict == "unsure"
+    ((model, mean, verdict),) = found.deciding
+    assert (model, verdict) == ("Odd", "faster")
+    assert mean == pytest.approx((2.0 * 2.02 * 1.98 * 2.0) ** 0.25)
+    assert found.left_out[0].model == "Odd"
+
+
+def test_a_mean_that_rests_on_no_single_model_says_which_moves_it_most() -> None:
+    found = judged({"A": 1.30, "B": 1.32, "C": 1.28, "D": 1.31, "E": 1.40})
+    assert (found.verdict, found.deciding) == ("faster", ())
+    assert found.left_out[0].model == "E"
+
+
+def test_with_three_models_none_can_be_left_out() -> None:
+    found = judged({"A": 1.30, "B": 1.32, "C": 1.28})
+    assert found.deciding == ()
+    assert {one.verdict for one in found.left_out} == {None}
+    assert judged({"A": 1.3}).left_out == ()
+
+
+def test_what_two_suite_runs_know_of_a_change_adds_up() -> None:
+    found = change(known_to(1.5, 0.03), known_to(2.0, 0.04))
+    assert found.low is not None and found.high is not None
+    assert found.median == pytest.approx(0.75)
+    # sqrt(0.03^2 + 0.04^2) = 0.05
+    assert math.log(found.high / found.low) == pytest.approx(2 * 1.96 * 0.05)
+    bare = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
+    assert change(bare, known_to(2.0, 0.04)).low is None
+
+
+@pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.title)
+def test_the_interval_holds_the_truth_of_simulated_suites(case: object) -> None:
+    """Of 200 suites at 95 % fewer than 181 hold it once in a hundred times."""
+    found = row(case, 5, 200)  # type: ignore[arg-type]
+    assert float(str(found["interval holds the truth"]).rstrip("%")) >= 90.5

@@ -1,0 +1,417 @@
+"""A suite run: its summary and what changed against an earlier one, worked out by hand."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.specs.experiment import ExperimentSpec, ModelSpec
+from storage import queries
+from storage.__main__ import main
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.statistics.speedups import Ratio
+from storage.suite.cells import outcomes
+from storage.suite.groups import Cell, Group, Outcome, groups
+from storage.suite.regressions import Against, against
+from storage.terminal.suite import exit_status, other_conditions
+from tests.helpers.journals import Recording, falling_losses
+
+NUM_BLOCKS = 8
+STEPS = 10
+LOSSES = falling_losses(NUM_BLOCKS * STEPS)
+
+
+def spec(scenario: str, model: str, suite_run: str = "now", **changes: Any) -> ExperimentSpec:
+    return ExperimentSpec.from_dict(
+        {
+            "name": f"{model}, {scenario}",
+            "scenario": scenario,
+            "task": "suite",
+            "model": ModelSpec(source=f"huggingface:{model}").__dict__,
+            "data": {"source": "builtin:random", "num_train_samples": 64},
+            "suite_run": suite_run,
+            "block_steps": STEPS,
+            **changes,
+        }
+    )
+
+
+class SuiteRecorder:
+    """Writes the experiments of suite runs, one after another."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self.data_dir = data_dir
+        self.count = 0
+
+    def _recording(self, label: str, spec: ExperimentSpec) -> Recording:
+        experiment_id = f"20261121-1000{self.count:02d}-000000-aaaa"
+        return Recording(self.data_dir.runs, label, spec, experiment_id).claim().start()
+
+    def speed(
+        self,
+        model: str,
+        seconds: Sequence[float] | float,
+        *,
+        compile: float = 3.0,
+        memory: int = 100,
+        state: RunState = RunState.FINISHED,
+        suite_run: str = "now",
+    ) -> None:
+        """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`."""
+        self.count += 1
+        one = spec("speed", model, suite_run, controls=0)
+        times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
+        for label, steps, peak in (
+            ("baseline", [0.2] * NUM_BLOCKS, 100),
+            ("inductor", times, memory),
+        ):
+            recording = self._recording(label, one)
+            for number, duration in enumerate(steps):
+                block = [duration] * STEPS
+                compiles = label == "inductor" and number == 0
+                block[0] += compile if compiles else 0.0
+                part = LOSSES[number * STEPS : (number + 1) * STEPS]
+                recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
+            recording.end(state if label == "inductor" else RunState.FINISHED)
+
+    def queued(self, model: str) -> None:
+        """Nobody has begun it."""
+        self.count += 1
+        waiting = spec("accuracy", model, accuracy={"parts": ("training",)})
+        for label in ("baseline", "inductor"):
+            Recording(self.data_dir.runs, label, waiting, f"20261121-1000{self.count:02d}-000000-a")
+
+    def accuracy(self, model: str, status: str | None, suite_run: str = "now") -> None:
+        self.count += 1
+        one = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
+        for label in ("baseline", "inductor"):
+            recording = self._recording(label, one)
+            word = "pass" if label == "baseline" else status
+            if word is not None:
+                recording.log.append("accuracy_status", part="training", status=word, message=None,
+                                     tolerance=0.01, iterations=2, notes=[])  # fmt: skip
+            recording.end()
+
+
+@pytest.fixture
+def record(data_dir: DataDir) -> SuiteRecorder:
+    return SuiteRecorder(data_dir)
+
+
+def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
+    with Store.in_memory(data_dir) as store:
+        return outcomes(store, suite_run)
+
+
+def summed(data_dir: DataDir) -> Group:
+    (group,) = groups(read(data_dir))
+    return group
+
+
+def test_the_summary_is_that_of_its_cells(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Fast", 0.1, compile=2.0, memory=50)  # 2x, half the memory
+    record.speed("Slow", 0.8, compile=4.0, memory=200)  # 1/4, twice the memory
+    for model in ("Fast", "Slow"):
+        record.accuracy(model, "pass")
+    found = summed(data_dir)
+    assert found.row == ("inductor", "float32", "training")
+    # sqrt(2 x 1/4): the slowdown is not clipped to 1.
+    assert found.speedup is not None and found.speedup.median == pytest.approx(0.5**0.5)
+    assert found.pass_rate == 1.0
+    assert found.mean_compile_seconds == pytest.approx(3.0)
+    # sqrt(100/50 x 100/200)
+    assert found.memory is not None and found.memory.median == pytest.approx(1.0)
+    assert found.failures == {}
+
+
+def test_what_computes_something_else_has_no_speed(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    for model, seconds, status in (("Right", 0.1, "pass"), ("Wrong", 0.02, "fail_accuracy")):
+        record.speed(model, seconds)
+        record.accuracy(model, status)
+    found = summed(data_dir)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
+    assert found.pass_rate == 0.5
+    assert found.failures == {"Wrong": "the accuracy check says fail_accuracy"}
+
+
+def test_a_model_that_failed_is_counted_and_named(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Fine", 0.1)
+    record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
+    found = summed(data_dir)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
+    assert found.num_counted == 1
+    assert found.failures == {"Huge": "it did not finish: out of memory"}
+    assert found.pass_rate is None, "nothing was checked"
+
+
+def test_of_a_cell_that_was_queued_again_the_latest_counts(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1, state=RunState.FAILED)
+    record.speed("Model", 0.05)
+    (outcome,) = read(data_dir)
+    assert outcome.failure is None
+    assert outcome.counted_speedup is not None
+    assert outcome.counted_speedup.median == pytest.approx(4.0)
+
+
+def test_other_suite_runs_and_experiments_take_no_part(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1)
+    record.speed("Other", 0.1, suite_run="before")
+    assert [one.cell.model for one in read(data_dir)] == ["Model"]
+    with Store.in_memory(data_dir) as store:
+        runs = queries.list_suite_runs(store)
+        with pytest.raises(NotInStore, match="no suite run 'never'"):
+            outcomes(store, "never")
+    assert list(runs["suite_run"]) == ["before", "now"]
+    assert list(runs["num_experiments"]) == [1, 1]
+
+
+def test_a_suite_run_that_goes_on_tells_what_is_known(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("Model", 0.1)
+    record.queued("Model")
+    (outcome,) = read(data_dir)
+    assert not outcome.is_over and outcome.status is None
+    assert groups([outcome])[0].num_open == 1
+
+
+def test_what_is_kept_of_a_cell_gives_way_to_what_comes_in(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.queued("Model")
+    with Store.in_memory(data_dir) as store:
+        assert [one.is_over for one in outcomes(store, "now")] == [False]
+        for run in data_dir.run_dirs():
+            run.write_exit(Exit.now(RunState.FAILED, "as the test says", 1))
+        store.ingest_all()
+        assert [one.status for one in outcomes(store, "now")] == ["model_fail_to_load"]
+
+
+def test_cold_and_warm_compiling_of_cachebench(data_dir: DataDir, record: SuiteRecorder) -> None:
+    one = spec("cache", "Model", cache={"repeats": 1, "steps": 20})
+    record.count += 1
+    for label, compile in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
+        recording = record._recording(label, one)
+        recording.blocks([0.1, 0.1], LOSSES[:20], compile).end()
+    record._recording("baseline", one).blocks([0.1, 0.1], LOSSES[:20]).end()
+    found = summed(data_dir)
+    assert found.compile_time_saved == pytest.approx(1 - 2 / 8)
+    assert found.outcomes[0].cold_seconds == pytest.approx(8.0)
+
+
+def changed(data_dir: DataDir) -> Against:
+    return against(read(data_dir), read(data_dir, "before"))
+
+
+def kinds(found: Against) -> list[tuple[str, str, bool]]:
+    return [(one.cell.model, one.kind, one.is_worse) for one in found.changes]
+
+
+def test_each_kind_of_regression_is_named_with_both_values(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.accuracy("Checked", "pass", "before")
+    record.accuracy("Checked", "fail_accuracy")
+    record.speed("Slower", 0.1, suite_run="before")
+    record.speed("Slower", 0.125)
+    record.speed("Longer", 0.1, compile=4.0, suite_run="before")
+    record.speed("Longer", 0.1, compile=6.0)
+    record.speed("Bigger", 0.1, memory=100, suite_run="before")
+    record.speed("Bigger", 0.1, memory=125)
+    record.speed("Dying", 0.1, suite_run="before")
+    record.speed("Dying", 0.1, state=RunState.FAILED)
+    found = changed(data_dir)
+    assert set(kinds(found)) == {
+        ("Checked", "accuracy", True),
+        ("Slower", "speed", True),
+        ("Longer", "compile", True),
+        ("Bigger", "memory", True),
+        ("Dying", "speed", True),
+    }
+    texts = {one.cell.model: (one.before, one.now) for one in found.changes}
+    assert texts["Checked"] == ("pass", "fail_accuracy")
+    assert texts["Slower"] == ("2.00x (2.00 to 2.00)", "1.60x (1.60 to 1.60)")
+    assert texts["Longer"] == ("4.00 s", "6.00 s")
+    assert texts["Bigger"] == ("1.00x", "0.80x")
+    assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed")
+    # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.
+    (mean,) = found.means.values()
+    assert mean.ratio.median == pytest.approx(0.8 ** (1 / 3))
+    assert mean.ratio.n == 3
+
+
+def test_what_chance_explains_is_no_change(data_dir: DataDir, record: SuiteRecorder) -> None:
+    noisy = [0.1, 0.09, 0.11, 0.1, 0.085, 0.115, 0.1, 0.105]
+    record.speed("Model", noisy, compile=4.0, memory=100, suite_run="before")
+    # 4 % slower within intervals of 10 %, 20 % longer to compile, 4 % more memory.
+    record.speed("Model", [1.04 * one for one in noisy], compile=4.8, memory=104)
+    assert kinds(changed(data_dir)) == []
+
+
+def test_improvements_come_after_what_got_worse(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Better", 0.1, suite_run="before")
+    record.speed("Better", 0.05)
+    record.accuracy("Worse", "pass", "before")
+    record.accuracy("Worse", "fail_to_run")
+    found = changed(data_dir)
+    assert kinds(found) == [("Worse", "accuracy", True), ("Better", "speed", False)]
+    assert [one.cell.model for one in found.regressions] == ["Worse"]
+
+
+def test_a_change_says_if_the_device_was_disturbed_in_either_run() -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    calm = Outcome(cell=cell, experiments={}, is_over=True, status="pass", compile_seconds=4.0)
+    busy = replace(calm, status="fail_accuracy", compile_seconds=9.0, doubts=("it was hot",))
+    for now, before in ((busy, calm), (calm, busy)):
+        doubts = {change.kind: change.doubts for change in against([now], [before]).changes}
+        assert doubts == {"compile": ("it was hot",), "accuracy": ()}
+
+
+def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecorder) -> None:
+    record.speed("Gone", 0.1, suite_run="before")
+    record.speed("New", 0.1)
+    found = changed(data_dir)
+    assert [cell.model for cell in found.only_before] == ["Gone"]
+    assert [cell.model for cell in found.only_now] == ["New"]
+    assert (found.changes, found.means) == ((), {})
+
+
+def printed(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str]:
+    status = main(["suite", *arguments, f"--data-folder={data_dir.path}"])
+    return status, capsys.readouterr().out
+
+
+def test_the_terminal_shows_summary_cells_and_changes(
+    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record.speed("Model", 0.1, memory=80)
+    record.accuracy("Model", "pass")
+    status, text = printed(data_dir, capsys, "now")
+    assert status == 0
+    for said in ("100.0 % (1 of 1)", "2.00x (2.00 to 2.00)", "1.25x"):
+        assert said in text
+
+    record.speed("Model", 0.05, suite_run="before")
+    status, text = printed(data_dir, capsys, "now", "--against=before")
+    assert status == 5
+    assert "WORSE  Model, float32, training, inductor: speed: 4.00x" in text
+    assert (
+        "inductor, float32, training: speedups are 0.50x the earlier ones over 1 model: unsure"
+    ) in text
+
+
+def test_the_terminal_says_which_models_a_mean_rests_on(
+    data_dir: DataDir, record: SuiteRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, seconds in (("A", 0.1), ("B", 0.101), ("C", 0.099), ("D", 0.1), ("Odd", 1.0)):
+        record.speed(model, seconds)
+    _, text = printed(data_dir, capsys, "now")
+    # Four models at 2x and one at 0.2x.
+    assert re.search(r"1\.26x \(0\.35 to 4\.5\d\) +unsure +5", text)
+    assert "inductor, float32, training: unsure, but faster without Odd (2.00x)" in text
+
+
+def noisy(low: float, high: float) -> Ratio:
+    return Ratio(median=(low * high) ** 0.5, low=low, high=high, p_value=0.001, n=20)
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        (noisy(0.2, 3.0), "unclear"),  # 2.6 times as slow, with intervals that meet
+        (Ratio(median=0.5, low=None, high=None, p_value=None, n=3), "unclear"),
+        (noisy(1.9, 2.1), "nothing"),  # the change is known to 7 %
+        (noisy(0.45, 0.55), "worse"),
+    ],
+)
+def test_a_slowdown_that_a_wide_interval_hides_is_not_called_nothing(now: Ratio, kind: str) -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    before = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=noisy(1.9, 2.1))
+    after = replace(before, speedup=now)
+    found = against([after], [before])
+    assert [one.cell for one in found.regressions] == ([cell] if kind == "worse" else [])
+    assert list(found.unclear) == ([cell] if kind == "unclear" else [])
+    assert exit_status([after], found) == {"unclear": 1, "nothing": 0, "worse": 5}[kind]
+
+
+def test_a_check_that_somebody_stopped_is_not_taken_for_passed() -> None:
+    cell = Cell("Model", "float32", "training", "inductor")
+    stopped = Outcome(cell=cell, experiments={"accuracy": "x"}, is_over=True, status=None)
+    assert exit_status([stopped], None) == 1
+    assert exit_status([replace(stopped, status="pass")], None) == 0
+
+
+def test_runs_of_other_devices_and_torches_are_compared_with_a_warning() -> None:
+    runs = pd.DataFrame(
+        [("now", "H100", "2.13"), ("before", "H100", "2.11"), ("other", "CPU", "2.13")],
+        columns=["suite_run", "device_name", "torch_version"],
+    )
+    assert other_conditions(runs, "now", "now") == ""
+    assert other_conditions(runs, "now", "before") == "torch 2.11 before, 2.13 now"
+    assert other_conditions(runs, "now", "other") == "device CPU before, H100 now"
+
+
+@pytest.mark.parametrize(("status", "expected"), [("fail_accuracy", 3), (None, 1)])
+def test_the_exit_status_says_what_a_suite_run_comes_to(
+    data_dir: DataDir,
+    record: SuiteRecorder,
+    capsys: pytest.CaptureFixture[str],
+    status: str | None,
+    expected: int,
+) -> None:
+    if status is None:
+        record.queued("Model")
+    else:
+        record.accuracy("Model", status)
+    assert printed(data_dir, capsys, "now")[0] == expected
+
+
+def exported(data_dir: DataDir, format: str) -> str:
+    file = data_dir.path / "exported"
+    assert main(["export", "now", f"--format={format}", f"--output={file}",
+                 f"--data-folder={data_dir.path}"]) == 0  # fmt: skip
+    return file.read_text()
+
+
+def test_a_suite_run_leaves_in_the_columns_of_the_harness(
+    data_dir: DataDir, record: SuiteRecorder
+) -> None:
+    record.speed("BertForMaskedLM", 0.1, compile=3.0, memory=50)
+    record.accuracy("BertForMaskedLM", "pass")
+    record.accuracy("T5Small", "fail_accuracy")
+    (row,) = csv.DictReader(io.StringIO(exported(data_dir, "harness-performance-csv")))
+    assert (row["dev"], row["name"], row["batch_size"]) == ("cpu", "BertForMaskedLM", "8")
+    assert row["tag"] == "inductor-float32-training"
+    numbers = [row[name] for name in ("speedup", "abs_latency", "compilation_latency")]
+    assert [float(number) for number in numbers] == [2.0, 100.0, pytest.approx(3.0)]
+    assert float(row["compression_ratio"]) == 2.0
+
+    rows = list(csv.DictReader(io.StringIO(exported(data_dir, "harness-accuracy-csv"))))
+    assert {row["name"]: row["accuracy"] for row in rows} == {
+        "BertForMaskedLM": "pass", "T5Small": "fail_accuracy"
+    }  # fmt: skip
+
+    records = json.loads(exported(data_dir, "hud-json"))
+    assert {record["model"]["origins"][0] for record in records} == {"huggingface"}
+    (accuracy,) = [one["metric"] for one in records if one["metric"]["name"] == "accuracy"]
+    assert accuracy["extra_info"]["benchmark_values"] == ["pass"]
+
+    (times,) = json.loads(exported(data_dir, "cachebench-json"))
+    assert times["model"]["origins"] == ["huggingface"]
+    assert times["metric"]["benchmark_values"] == [pytest.approx(3.0)]

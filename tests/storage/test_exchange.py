@@ -1,0 +1,342 @@
+"""Formats of PyTorch's own benchmarks: files written by hand read in, experiments written out."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import CacheSpec
+from storage.__main__ import main
+from storage.exchange.imports import imported
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+SPEC = experiment_spec(num_steps=80, block_steps=10)
+LOSSES = falling_losses(80)
+PERFORMANCE_HEADER = (
+    "dev,name,batch_size,tag,speedup,abs_latency,compilation_latency,compression_ratio,"
+    "eager_peak_mem,dynamo_peak_mem,calls_captured,unique_graphs,fallbacks_to_eager,graph_breaks,"
+    "unique_graph_breaks,autograd_captures,autograd_compiles,cudagraph_skips"
+)
+ACCURACY_HEADER = (
+    "dev,name,batch_size,tag,accuracy,calls_captured,unique_graphs,fallbacks_to_eager,"
+    "graph_breaks,unique_graph_breaks,autograd_captures,autograd_compiles,cudagraph_skips,"
+    "compilation_latency"
+)
+# As the harness writes it: without a tag, an older set of columns, a failed model filled with 0.
+HARNESS_PERFORMANCE = """\
+dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio,eager_peak_mem,\
+dynamo_peak_mem,calls_captured,unique_graphs,graph_breaks,unique_graph_breaks,autograd_captures,\
+autograd_compiles,cudagraph_skips
+cuda,BertForMaskedLM,32,1.524100,41.250000,18.720000,1.110000,5.550000,5.000000,420,1,0,0,0,0,0
+cuda,OPTForCausalLM,4,0.0,0.0,0,0,0,0,0,0,0,0,0,0,0
+"""
+HARNESS_ACCURACY = """\
+dev,name,batch_size,accuracy,calls_captured,unique_graphs,graph_breaks,unique_graph_breaks,\
+autograd_captures,autograd_compiles,cudagraph_skips,compilation_latency
+cuda,BertForMaskedLM,1,pass,420,1,0,0,0,0,0,12.5
+cuda,OPTForCausalLM,1,fail_accuracy,300,1,0,0,0,0,0,9.0
+cuda,XLNetLMHeadModel,1,eager_two_runs_differ,0,0,0,0,0,0,0,0
+"""
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    return data_dir
+
+
+def export(data_dir: DataDir, name: str, status: int = 0) -> str:
+    output = data_dir.path / "exported"
+    arguments = ["--format", name, "--output", str(output), "--data-folder", str(data_dir.path)]
+    assert main(["export", EXPERIMENT_ID, *arguments]) == status
+    return output.read_text()
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(text.splitlines()))
+
+
+def bring(data_dir: DataDir, name: str, content: str) -> int:
+    file = data_dir.path.parent / name
+    file.write_text(content)
+    return main(["import", str(file), "--data-folder", str(data_dir.path)])
+
+
+def record_compiler(data_dir: DataDir, backend: str = "inductor") -> None:
+    """Baseline of 6 GB; a backend of 4 GB with two graphs of 30 and 12 ops and three breaks."""
+    for label, seconds, memory in (("baseline", 0.2, 6), ("control", 0.2, 6), (backend, 0.1, 4)):
+        recording = Recording(data_dir.runs, label, SPEC).claim().start()
+        for number in range(8):
+            compiles = label == backend and number == 0
+            times = [3.1, *[seconds] * 9] if compiles else [seconds] * 10
+            losses = LOSSES[10 * number : 10 * number + 10]
+            compiled = [0] if compiles else []
+            recording.block(times, losses, compiled, peak_memory_bytes=memory * 10**9)
+        if label == backend:
+            for ops in (30, 12):
+                recording.log.append("compile_metrics", step=0, phase="training", graph_ops=ops)
+            for reason, count in (("print", 2), ("item", 1)):
+                recording.log.append("graph_break", step=0, phase="training", reason=reason,
+                                     location="a.py:1", count=count)  # fmt: skip
+        recording.evaluation(0.8).end()
+
+
+def test_a_performance_csv_has_the_harness_columns_and_units(data_dir: DataDir) -> None:
+    record_compiler(data_dir)
+    text = export(data_dir, "harness-performance-csv")
+    assert text.splitlines()[0] == PERFORMANCE_HEADER
+    assert table(text) == [
+        {
+            "dev": "cpu", "name": "builtin:bert-tiny", "batch_size": "8", "tag": "inductor",
+            "speedup": "2.000000",
+            "abs_latency": "100.000000",  # ms
+            "compilation_latency": "3.000000",  # s: 3.1 - 0.1
+            "compression_ratio": "1.500000",  # 6 GB / 4 GB
+            "eager_peak_mem": "6.000000", "dynamo_peak_mem": "4.000000",
+            "calls_captured": "42", "unique_graphs": "2", "graph_breaks": "3",
+            "unique_graph_breaks": "2",
+            # Nothing here measures these.
+            "fallbacks_to_eager": "", "autograd_captures": "", "autograd_compiles": "",
+            "cudagraph_skips": "",
+        }
+    ]  # fmt: skip
+
+
+def test_an_accuracy_csv_has_the_harness_columns(data_dir: DataDir) -> None:
+    record_compiler(data_dir)
+    text = export(data_dir, "harness-accuracy-csv")
+    assert text.splitlines()[0] == ACCURACY_HEADER
+    (row,) = table(text)
+    assert (row["accuracy"], row["compilation_latency"]) == ("pass", "3.000000")
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (RunState.FAILED, "fail_to_run"),
+        (RunState.LOST, "fail_to_run"),
+        (RunState.OUT_OF_MEMORY, "OOM"),
+        (RunState.TIMEOUT, "timeout"),
+        (RunState.CANCELLED, ""),
+    ],
+)
+def test_how_a_run_ended_is_said_in_the_harness_words(
+    data_dir: DataDir, state: RunState, status: str
+) -> None:
+    for label in ("baseline", "control"):
+        Recording(data_dir.runs, label, SPEC).claim().start().blocks([0.2] * 8, LOSSES).end()
+    recording = Recording(data_dir.runs, "inductor", SPEC).claim().start()
+    recording.blocks([0.1] * 4, LOSSES).end(state)
+    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
+    performance = table(export(data_dir, "harness-performance-csv"))[0]
+    zero = "" if state is RunState.CANCELLED else "0.0"
+    assert (performance["speedup"], performance["abs_latency"]) == (zero, zero)
+    assert performance["compilation_latency"] == ""
+
+
+def test_a_broken_parity_is_fail_accuracy(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, SPEC, backend_offset=0.1)
+    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == "fail_accuracy"
+
+
+def test_a_parity_that_could_not_be_shown_is_no_pass(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80, controls=0))
+    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == ""
+
+
+@pytest.mark.parametrize(
+    ("failing", "state", "status"),
+    [
+        ("baseline", RunState.FAILED, "eager_1st_run_fail"),
+        ("baseline", RunState.OUT_OF_MEMORY, "eager_1st_run_OOM"),
+        ("control", RunState.FAILED, "eager_2nd_run_fail"),
+    ],
+)
+def test_a_failure_without_a_compiler_is_not_blamed_on_the_backend(
+    data_dir: DataDir, failing: str, state: RunState, status: str
+) -> None:
+    for label in ("baseline", "control", "inductor"):
+        recording = Recording(data_dir.runs, label, SPEC).claim().start()
+        recording.blocks([0.2] * 8, LOSSES).end(state if label == failing else RunState.FINISHED)
+    assert table(export(data_dir, "harness-accuracy-csv"))[0]["accuracy"] == status
+
+
+def test_what_is_exported_as_performance_reads_back_the_same(data_dir: DataDir) -> None:
+    record_compiler(data_dir)
+    assert bring(data_dir, "ours.csv", export(data_dir, "harness-performance-csv")) == 0
+    (row,) = imported(data_dir).to_dict("records")
+    assert (row["file"], row["name"], row["tag"]) == ("ours.csv", "builtin:bert-tiny", "inductor")
+    assert (row["dev"], row["batch_size"], row["outcome"]) == ("cpu", 8, "measured")
+    assert (row["speedup"], row["abs_latency"], row["compilation_latency"]) == (2, 100, 3)
+    assert (row["compression_ratio"], row["eager_peak_mem"], row["dynamo_peak_mem"]) == (1.5, 6, 4)
+    assert row["graph_breaks"] == 3
+
+
+def test_a_failure_row_of_the_harness_is_a_failure_and_no_number(data_dir: DataDir) -> None:
+    assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
+    rows = imported(data_dir)
+    assert rows["name"].tolist() == ["BertForMaskedLM", "OPTForCausalLM"]
+    assert rows["outcome"].tolist() == ["measured", "failed"]
+    assert rows["speedup"].mean() == pytest.approx(1.5241), "0.0 takes no part in a mean"
+    assert rows["compilation_latency"].tolist()[0] == 18.72
+    assert rows["abs_latency"].isna().tolist() == [False, True]
+    assert rows["graph_breaks"].isna().tolist() == [False, True]
+
+
+def test_statuses_of_an_accuracy_file_are_kept_in_the_harness_words(data_dir: DataDir) -> None:
+    assert bring(data_dir, "accuracy.csv", HARNESS_ACCURACY) == 0
+    rows = imported(data_dir)
+    assert rows["outcome"].tolist() == ["pass", "fail_accuracy", "eager_two_runs_differ"]
+    assert rows["has_failed"].tolist() == [False, True, True]
+    assert rows["compilation_latency"].tolist()[0] == 12.5
+
+
+def test_an_import_is_printed_and_repeating_it_changes_nothing(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE) == 0
+    printed = capsys.readouterr().out
+    assert "BertForMaskedLM" in printed and "1.524" in printed and "failed" in printed
+    assert len(imported(data_dir)) == 2
+
+
+def test_an_import_does_not_replace_another_file_of_its_name(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(data_dir, "inductor.csv", HARNESS_PERFORMANCE)
+    assert bring(data_dir, "inductor.csv", HARNESS_ACCURACY) == 2
+    assert "holds something else; rename" in capsys.readouterr().err
+    assert imported(data_dir)["outcome"].tolist() == ["measured", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("model,seconds\na,1\n", "it has the columns model, seconds; needed are dev, name"),
+        ("", "it has the columns of an empty file"),
+        ("dev,name,batch_size,speedup\ncpu,a,8,fast\n", "line 2: speedup = 'fast' is no number"),
+    ],
+)
+def test_a_file_that_is_none_of_the_harness_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
+    assert bring(data_dir, "other.csv", content) == 2
+    assert message in capsys.readouterr().err
+    assert imported(data_dir).empty
+
+
+def test_without_imports_there_is_an_empty_table(data_dir: DataDir) -> None:
+    assert imported(data_dir).empty
+
+
+def test_cachebench_json_has_its_exact_schema_and_only_the_cold_time(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_compiler(data_dir)
+    (record,) = json.loads(export(data_dir, "cachebench-json"))
+    assert record["metric"].pop("benchmark_values") == [pytest.approx(3.0)]
+    assert record == {
+        "benchmark": {
+            "name": "TorchCache Benchmark",
+            "mode": "training",
+            "extra_info": {"is_dynamic": False, "device": "cpu"},
+        },
+        "model": {"name": "builtin:bert-tiny", "backend": "inductor", "origins": []},
+        "metric": {"name": "Cold compile time (s)", "type": "OSS model"},
+    }
+    assert "only cold compile times are known" in capsys.readouterr().err
+
+
+def test_hud_records_have_known_fields_only_and_a_status_as_text(data_dir: DataDir) -> None:
+    record_compiler(data_dir)
+    records: list[dict[str, Any]] = json.loads(export(data_dir, "hud-json"))
+    known = {"timestamp", "schema_version", "name", "runners", "benchmark", "model",
+             "dependencies", "metric"}  # fmt: skip
+    assert all(set(record) == known for record in records)
+    metrics = {record["metric"]["name"]: record["metric"] for record in records}
+    assert metrics["speedup"]["benchmark_values"] == [pytest.approx(2.0)]
+    assert metrics["abs_latency"]["benchmark_values"] == [pytest.approx(100.0)]
+    assert metrics["compression_ratio"]["benchmark_values"] == [pytest.approx(1.5)]
+    assert metrics["accuracy"] == {
+        "name": "accuracy", "benchmark_values": [], "extra_info": {"benchmark_values": ["pass"]},
+    }  # fmt: skip
+    first = records[0]
+    assert first["schema_version"] == "v3" and isinstance(first["timestamp"], int)
+    assert first["benchmark"]["dtype"] == "float32"
+    assert first["model"] == {"name": "builtin:bert-tiny", "backend": "inductor"}
+    assert first["runners"] == [{"name": "box"}], "the journal says no more of the machine"
+    assert first["dependencies"]["torch"] == {"version": "2.13.0"}
+
+
+def test_a_run_that_failed_has_a_hud_status_and_no_numbers(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        Recording(data_dir.runs, label, SPEC).claim().start().blocks([0.2] * 8, LOSSES).end()
+    recording = Recording(data_dir.runs, "inductor", SPEC).claim().start()
+    recording.blocks([0.1] * 4, LOSSES).end(RunState.OUT_OF_MEMORY)
+    (record,) = json.loads(export(data_dir, "hud-json"))
+    assert record["metric"]["extra_info"] == {"benchmark_values": ["OOM"]}
+    assert json.loads(export(data_dir, "cachebench-json")) == []
+
+
+def test_exporting_an_experiment_nobody_knows_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = data_dir.path / "out.csv"
+    arguments = ["--format", "hud-json", "--output", str(output)]
+    assert main(["export", "nothing", *arguments, "--data-folder", str(data_dir.path)]) == 2
+    assert "no experiment 'nothing'" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_an_experiment_that_does_not_train_has_no_row_to_export(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(num_steps=80, scenario="accuracy", controls=0)
+    Recording(data_dir.runs, "inductor", spec).claim().start().end()
+    output = data_dir.path / "out.csv"
+    arguments = ["--format", "hud-json", "--output", str(output)]
+    assert main(["export", EXPERIMENT_ID, *arguments, "--data-folder", str(data_dir.path)]) == 2
+    assert "is of the scenario 'accuracy'" in capsys.readouterr().err
+
+
+def test_the_scenario_cache_has_all_three_records_of_cachebench(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=20, scenario="cache", cache=CacheSpec(repeats=2))
+    for label, seconds in {
+        "inductor-cold-1": 8.0, "inductor-warm-1": 2.0,
+        "inductor-cold-2": 12.0, "inductor-warm-2": 3.0,
+    }.items():  # fmt: skip
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        recording.blocks([0.5] * 2, [1.0] * 20, seconds).end()
+    records = json.loads(export(data_dir, "cachebench-json"))
+    assert {
+        record["metric"]["name"]: record["metric"]["benchmark_values"] for record in records
+    } == {
+        "Cold compile time (s)": [8.0, 12.0],
+        "Warm compile time (s)": [2.0, 3.0],
+        "Speedup (%)": [75.0],  # 1 - 5 / 20: time saved, whatever cachebench calls it
+    }
+    assert {record["model"]["backend"] for record in records} == {"inductor"}
+
+
+def test_the_scenario_accuracy_gives_its_own_statuses(data_dir: DataDir) -> None:
+    spec = experiment_spec(scenario="accuracy")
+    recording = Recording(data_dir.runs, "inductor", spec).claim().start()
+    for part, status in (("training", "fail_accuracy"), ("inference", "eager_two_runs_differ")):
+        recording.log.append("accuracy_status", part=part, status=status)
+    recording.end()
+    rows = table(export(data_dir, "harness-accuracy-csv"))
+    assert [(row["tag"], row["accuracy"]) for row in rows] == [
+        ("inductor-training", "fail_accuracy"),
+        ("inductor-inference", "eager_two_runs_differ"),
+    ]

@@ -1,0 +1,214 @@
+"""The CI gate on recorded journals: what it refuses, with which words and which exit status."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.commands.conditions import parse_conditions
+from runner.folders.run_dir import DataDir, RunState
+from storage.__main__ import main
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+SPEC = experiment_spec(num_steps=80, block_steps=10)
+LOSSES = falling_losses(80)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    return DataDir(tmp_path / "data")
+
+
+def gate(data_dir: DataDir, *conditions: str) -> int:
+    options = [f"--fail-if={condition}" for condition in conditions]
+    return main(["compare", EXPERIMENT_ID, "--data-folder", str(data_dir.path), *options])
+
+
+def record(
+    data_dir: DataDir,
+    label: str,
+    *,
+    step_seconds: float = 0.1,
+    compile_seconds: float = 0.0,
+    accuracy: float | None = 0.8,
+    state: RunState = RunState.FINISHED,
+    **evaluation: object,
+) -> None:
+    recording = Recording(data_dir.runs, label, SPEC).claim().start()
+    recording.blocks([step_seconds] * 8, LOSSES, compile_seconds)
+    recording.evaluation(accuracy, **evaluation)
+    recording.end(state)
+
+
+def failures(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL ")]
+
+
+def test_a_good_backend_passes_every_condition(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, SPEC)  # compiles for 3 s
+    assert gate(data_dir, "slower,parity,accuracy,compile>3.1") == 0
+    assert failures(capsys) == []
+
+
+def test_a_slower_backend_is_refused_with_its_speedup(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    record(data_dir, "inductor", step_seconds=0.2)
+    assert gate(data_dir, "slower") == 5
+    (line,) = failures(capsys)
+    assert line.startswith("FAIL inductor: slower: speedup 0.50x (")
+    assert gate(data_dir, "parity", "accuracy") == 0, "only what is asked for is judged"
+
+
+def test_a_compile_latency_above_the_limit_is_refused_with_both_numbers(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    assert gate(data_dir, "compile>2.5") == 5
+    assert failures(capsys) == [
+        "FAIL inductor: compile>2.5: compile latency 3 s, limit 2.5 s"
+    ]  # 3.1 s of the first step minus a steady one of 0.1 s
+
+
+def test_a_broken_parity_is_refused_although_the_run_is_fast(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, SPEC, backend_offset=0.1)
+    assert gate(data_dir, "slower") == 0
+    capsys.readouterr()
+    assert gate(data_dir, "parity") == 5
+    (line,) = failures(capsys)
+    assert line.startswith(
+        "FAIL inductor: parity: it is broken: the loss leaves the band at step 0"
+    )
+    assert line.endswith("limit 1)")
+
+
+def test_a_parity_that_could_not_be_shown_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = experiment_spec(num_steps=80, block_steps=10, controls=0)
+    record_experiment(data_dir.runs, spec)
+    assert gate(data_dir, "parity") == 5
+    (line,) = failures(capsys)
+    assert line.startswith("FAIL inductor: parity: it could not be shown (unknown): ")
+
+
+def test_an_accuracy_below_what_sampling_explains_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir, "baseline")
+    record(data_dir, "control")
+    record(data_dir, "inductor", accuracy=0.69)
+    # 0.8 of 200 samples, pulled: 161 / 202 = 0.797, standard error sqrt(0.797 x 0.203 / 200) =
+    # 0.02844. One further draw beside two: x sqrt(1.5). A quarter of 1 % is a chance of 0.0025,
+    # two-sided 3.0233 of them: 0.1053. Learned are 0.8 less the share of always guessing.
+    assert gate(data_dir, "accuracy") == 5
+    assert failures(capsys) == [
+        "FAIL inductor: accuracy: final accuracy 0.69, worse than equal trainings' 0.8 by 0.11; "
+        "limit 0.1053"
+    ]
+
+
+def test_an_accuracy_within_sampling_or_better_passes(data_dir: DataDir) -> None:
+    record(data_dir, "baseline")
+    record(data_dir, "control")
+    record(data_dir, "inductor", accuracy=0.74)
+    assert gate(data_dir, "accuracy") == 0
+
+
+def test_a_better_accuracy_passes(data_dir: DataDir) -> None:
+    record(data_dir, "baseline")
+    record(data_dir, "control")
+    record(data_dir, "inductor", accuracy=0.99)
+    assert gate(data_dir, "accuracy") == 0
+
+
+def test_a_task_without_accuracy_is_judged_by_its_held_out_loss(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label, loss in (("baseline", 0.5), ("control", 0.5), ("inductor", 2.0)):
+        record(data_dir, label, accuracy=None, loss=loss)
+    assert gate(data_dir, "accuracy") == 5
+    (line,) = failures(capsys)
+    assert line.startswith(
+        "FAIL inductor: accuracy: final evaluation loss 2, worse than equal trainings' 0.5 by 1.5"
+    )
+
+
+def test_an_accuracy_that_was_never_measured_is_refused(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    record(data_dir, "inductor", accuracy=None)
+    assert gate(data_dir, "accuracy") == 5
+    assert "it has no accuracy to compare with the baseline's" in failures(capsys)[0]
+
+
+def test_a_run_that_did_not_finish_fails_with_status_1(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir, "baseline")
+    record(data_dir, "control")
+    record(data_dir, "inductor", state=RunState.TIMEOUT)
+    assert gate(data_dir, "slower") == 1
+    assert failures(capsys) == [
+        "FAIL inductor: unfinished: its state is timeout after 80 of 80 steps"
+    ]
+
+
+def test_several_conditions_give_a_line_each_and_outrank_an_unfinished_run(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir, "baseline")
+    record(data_dir, "control", state=RunState.CANCELLED)
+    record(data_dir, "inductor", step_seconds=0.2, compile_seconds=3.0, accuracy=0.5)
+    assert gate(data_dir, "slower,compile>1", "accuracy") == 5
+    kinds = [line.split(": ")[:2] for line in failures(capsys)]
+    assert kinds == [
+        ["FAIL inductor", "slower"],
+        ["FAIL inductor", "compile>1"],
+        ["FAIL inductor", "accuracy"],
+        ["FAIL control", "unfinished"],
+    ]
+
+
+def test_without_a_backend_nothing_can_be_shown(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80, backends=()))
+    assert gate(data_dir, "slower") == 5
+    assert failures(capsys) == ["FAIL slower: the experiment has no backend to judge"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slow", "'slow' is no condition; choose from"),
+        ("slower>2", "'slower>2' is no condition"),
+        ("compile", "'compile' has no limit; write 'compile>60'"),
+        ("compile>fast", "in quotes"),
+        ("compile>-1", "has no limit"),
+        ("compile>nan", "has no limit"),
+        (",", "no condition is given"),
+    ],
+)
+def test_a_condition_that_means_nothing_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_conditions(text)
+
+
+def test_conditions_read_as_they_are_written() -> None:
+    (slower, limit) = parse_conditions("slower, compile>1.5")
+    assert [str(slower), str(limit)] == ["slower", "compile>1.5"]
+    assert limit.limit_seconds == 1.5

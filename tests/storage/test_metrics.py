@@ -1,0 +1,87 @@
+"""The registry of metrics: documented, and written for people."""
+
+import math
+
+import pytest
+
+from storage.numbers.metrics import DASH, METRICS
+from storage.numbers.recorded import DEFINITIONS_FILE, NUMBERS, read_chapters, read_definitions
+
+HEADINGS = [
+    line.removeprefix("### ")
+    for line in DEFINITIONS_FILE.read_text().splitlines()
+    if line.startswith("### ")
+]
+
+
+def test_every_number_is_defined_in_the_documentation_and_nothing_else_is() -> None:
+    assert len(HEADINGS) == len(set(HEADINGS)), "an anchor leads to one place"
+    assert {number.anchor for number in NUMBERS.values()} == set(HEADINGS)
+    assert set(METRICS) <= set(HEADINGS), "a metric has a heading of its own"
+
+
+def test_definitions_are_read_by_chapter_and_end_at_the_next_heading() -> None:
+    assert list(read_definitions()) == HEADINGS
+    assert read_definitions()["speedup_high"] == "Upper end of the same interval."
+    titles = {chapter.title: chapter for chapter in read_chapters()}
+    assert next(iter(titles)) == "What the numbers mean"
+    assert "which trains nothing" in titles["Correctness"].introduction
+    assert "speedup_high" in [one.anchor for one in titles["Time"].definitions]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) -> None:
+    metric = NUMBERS[name]
+    assert metric.name == name
+    assert metric.axis_title.startswith(metric.title)
+    assert metric.definition.endswith(".")
+    assert metric.format(None) == DASH
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("step_seconds", 0.00085, "0.850 ms"),
+        ("step_seconds", 0.0123, "12.3 ms"),
+        ("step_seconds", 0.036, "36.0 ms"),  # under 23.5 ms: as many digits
+        ("step_seconds", 0.1, "100 ms"),
+        ("step_seconds", 0.0, "0 s"),
+        ("step_seconds", 0.9999, "1.00 s"),
+        ("compile_seconds", 95.12, "95.1 s"),
+        ("compile_seconds", 119.97, "2 min 0 s"),
+        ("compile_seconds", 200.4, "3 min 20 s"),
+        ("compile_seconds", 7500.0, "2 h 5 min"),
+        ("break_even_seconds", math.inf, "never"),
+        ("break_even_steps", 1234.4, "1,234"),
+        ("break_even_steps", math.inf, "never"),
+        ("break_even_epochs", 2.5, "2.5"),
+        ("peak_memory_bytes", 5 * 2**20, "5.0 MiB"),
+        ("peak_memory_bytes", 3 * 2**29, "1.50 GiB"),
+        ("speedup", 1.325, "1.32x"),
+        ("speedup", math.nan, DASH),
+        ("p_holm", 0.0004, "<0.001"),
+        ("p_holm", 0.0312, "0.031"),
+        ("accuracy", 0.875, "87.5 %"),
+        ("samples_per_second", 1234.5, "1,234"),
+        ("samples_per_second", 12.345, "12.3"),
+        ("flops_per_second", 9.5e8, "950 MFLOP/s"),
+        ("flops_per_second", 1.234e10, "12.3 GFLOP/s"),
+        ("flops_per_second", 9.9999e11, "1.00 TFLOP/s"),
+        ("flops_per_second", 4.16e14, "416 TFLOP/s"),
+        ("flops_per_second", 1.02e15, "1,020 TFLOP/s"),
+        ("peak_share", 0.415, "41.5 %"),
+        ("inference_gap", 0.000123, "0.00012"),
+        ("inference_gap", math.inf, "infinite"),
+        ("roc_auc", 0.91234, "0.9123"),
+        ("perplexity", 5321.0, "5321"),
+        ("loss", 1.38629, "1.386"),
+        ("loss", math.nan, "NaN"),
+        ("final_loss", math.inf, "inf"),
+        ("max_ratio_to_band", 0.123, "0.12"),
+        ("max_ratio_to_band", math.inf, "infinite"),
+        ("first_step_outside", 0, "0"),
+        ("parity", "holds", "holds"),
+    ],
+)
+def test_values_are_written_for_people(name: str, value: object, written: str) -> None:
+    assert METRICS[name].format(value) == written

@@ -1,0 +1,278 @@
+"""Headlines say what the verdicts say: every verdict, mixtures, and what does not count."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import RunState
+from storage.comparison.correctness import Check
+from storage.comparison.latency import ColdWarm
+from storage.comparison.results import Result
+from storage.statistics.parity import Parity
+from storage.statistics.speedups import BreakEven, Ratio
+from storage.suite.groups import Cell, Group, Outcome, groups
+from storage.suite.regressions import against
+from tests.views.test_charts import comparison, result
+from tests.views.test_pages import without_links
+from views.comparison import accuracy as compare_accuracy
+from views.comparison import cache as compare_cache
+from views.comparison.answers import headline
+from views.suite_parts import words as suite_words
+
+NOT_FASTER = ("same", "unsure", "slower")
+
+
+def rated(label: str, median: float, verdict: str, parity: str = "holds", **more: Any) -> Result:
+    ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
+    judged = Parity(verdict=parity, first_step_outside=None, max_ratio_to_band=None,
+                    steps_compared=60, reason="so it is")  # fmt: skip
+    fields = {"speedup": ratio, "speed_verdict": verdict, "parity": judged, **more}
+    return result(label, **fields)
+
+
+def said(*backends: Result, baseline: RunState = RunState.FINISHED) -> str:
+    return without_links(headline(comparison(result("baseline", state=baseline), *backends)))
+
+
+def test_a_backend_alone_that_is_unsure_and_looks_slow_is_not_called_the_best() -> None:
+    few = Ratio(median=0.68, low=None, high=None, p_value=None, n=4)
+    assert said(rated("eager", 0.68, "unsure", speedup=few)) == (
+        "**eager** at 0.68x is not shown to be faster or slower than no compile: too few rounds to "
+        "tell, it takes 6."
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        ("slower", "**a** at 0.80x (0.70 to 0.90) is slower than no compile."),
+        ("same", "**a** at 0.80x (0.70 to 0.90) is as fast as no compile."),
+        ("unsure", "**a** at 0.80x (0.70 to 0.90) is not shown to be faster or slower than no "
+                   "compile: the difference may be chance."),
+    ],
+)  # fmt: skip
+def test_one_backend(verdict: str, sentence: str) -> None:
+    assert said(rated("a", 0.8, verdict, p_holm=0.5)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (("slower", "slower"), "Every backend is slower than no compile: **a** at 0.90x (0.80 to "
+                               "1.00) and **b** at 0.70x (0.60 to 0.80)."),
+        (("same", "same"), "Every backend is as fast as no compile: **a** at 0.90x (0.80 to 1.00) "
+                           "and **b** at 0.70x (0.60 to 0.80)."),
+        (("unsure", "unsure"), "**a** at 0.90x (0.80 to 1.00) and **b** at 0.70x (0.60 to 0.80) "
+                               "are not shown to be faster or slower than no compile: the "
+                               "difference may be chance."),
+        (("unsure", "slower"), "No backend is shown to be faster than no compile: **a** at 0.90x "
+                               "(0.80 to 1.00) is unsure and **b** at 0.70x (0.60 to 0.80) is "
+                               "slower."),
+    ],
+)  # fmt: skip
+def test_two_backends(verdicts: tuple[str, str], sentence: str) -> None:
+    first, second = verdicts
+    found = said(rated("a", 0.9, first, p_holm=0.5), rated("b", 0.7, second, p_holm=0.5))
+    assert found == sentence
+
+
+def test_no_mixture_is_said_to_be_what_one_of_its_verdicts_denies() -> None:
+    for verdicts in itertools.product(NOT_FASTER, repeat=3):
+        runs = [rated(name, 0.9, verdict, p_holm=0.5)
+                for name, verdict in zip("abc", verdicts, strict=True)]  # fmt: skip
+        text = said(*runs)
+        assert ("as fast" in text) == ("same" in verdicts), verdicts
+        claims_slower = "slower" in text.replace("faster or slower", "")
+        assert claims_slower == ("slower" in verdicts), verdicts
+        assert ("Every backend" in text) == (set(verdicts) in ({"same"}, {"slower"})), verdicts
+        assert all(f"**{name}**" in text for name in "abc")
+
+
+def test_what_does_not_count_is_said_beside_what_does() -> None:
+    text = said(
+        rated("wrong", 3.0, "faster", "broken"),
+        rated("dead", 2.0, "faster", state=RunState.OUT_OF_MEMORY),
+        rated("slow", 0.8, "slower"),
+        result("late", state=RunState.RUNNING),
+    )
+    assert text == (
+        "**slow** at 0.80x (0.70 to 0.90) is slower than no compile. **wrong** does not count: "
+        "its answers differ by more than rounding or chance explains. **dead** (out of memory) did "
+        "not finish. **late**: no speed to compare yet."
+    )
+
+
+def test_every_backend_that_counts_is_not_every_backend() -> None:
+    text = said(rated("a", 0.9, "slower"), rated("b", 0.8, "slower"),
+                rated("wrong", 3.0, "faster", "broken"))  # fmt: skip
+    assert text.startswith("Every backend that counts is slower than no compile: ")
+
+
+@pytest.mark.parametrize("verdict", ["faster", *NOT_FASTER])
+def test_a_baseline_that_did_not_finish_leaves_nothing_to_compare_with(verdict: str) -> None:
+    assert said(rated("a", 2.0, verdict), baseline=RunState.FAILED) == (
+        "There is nothing sure to compare with: the baseline did not finish (failed)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [(RunState.FINISHED, "No backend has a speed to compare."),
+     (RunState.RUNNING, "No backend has a speed to compare yet."),
+     (RunState.FAILED, "**a** (failed) did not finish.")],
+)  # fmt: skip
+def test_a_backend_without_a_speed(state: RunState, sentence: str) -> None:
+    assert said(result("a", state=state)) == sentence
+
+
+def test_a_run_that_was_stopped_does_not_unmake_those_that_finished() -> None:
+    text = said(rated("fast", 2.0, "faster"), result("slow", state=RunState.CANCELLED))
+    assert text.startswith("**fast** trains at 2.00x")
+    assert text.endswith("**slow** (stopped) did not finish.")
+
+
+def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
+    assert "It learns the same thing." in said(rated("a", 2.0, "faster"))
+    unknown = said(rated("a", 2.0, "faster", "unknown"))
+    assert "Whether it learns the same thing is not known: so it is." in unknown
+    nothing = said(rated("a", 2.0, "faster", "nothing learned"))
+    assert "is not shown: nothing was learned." in nothing
+
+
+def pays(steps: float | None, low: float, high: float) -> BreakEven:
+    return BreakEven(steps=steps, low=low, high=high, seconds=9.0, epochs=1.0, never=steps is None)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pays(50, 40, 60), "and has paid for its compiling after 50 steps (40 to 60, 9.00 s)."),
+        (pays(50, 40, 61), "and pays for its compiling after 50 steps (40 to 61, 9.00 s)."),
+        (pays(50, 40, math.inf), "and may pay for its compiling after 50 steps (40 to never"),
+        (pays(None, 40, math.inf), ", but whether that ever pays for its compiling is open."),
+    ],
+)  # fmt: skip
+def test_compiling_is_said_to_be_paid_for_as_far_as_the_interval_says(
+    found: BreakEven, words: str
+) -> None:
+    assert words in said(rated("a", 2.0, "faster", break_even=found, num_steps=60))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "low", "answer"),
+    [("slower", 400.0, "never"), ("unsure", 400.0, "unsure"), ("unsure", math.inf, "never"),
+     ("same", 400.0, "unsure")],
+)  # fmt: skip
+def test_that_compiling_never_pays_is_only_said_where_it_is_known(
+    verdict: str, low: float, answer: str
+) -> None:
+    found = rated("a", 0.99, verdict, break_even=pays(None, low, math.inf))
+    assert found.break_even_verdict == answer
+
+
+def suite(*rows: tuple[str, str, tuple[float, ...]]) -> list[Group]:
+    """Backend, part, and the speedups of its models."""
+    return groups([
+        Outcome(
+            cell=Cell(f"M{number}", "bf16", part, backend),  # type: ignore[arg-type]
+            experiments={"speed": "x"},
+            is_over=True,
+            speedup=Ratio(median=one, low=one, high=one, p_value=0.001, n=9),
+        )
+        for backend, part, speedups in rows
+        for number, one in enumerate(speedups)
+    ])  # fmt: skip
+
+
+FAST, SLOW, SAME, UNSURE = (
+    (1.3, 1.32, 1.28, 1.31), (0.7, 0.72, 0.68, 0.71), (1.001, 0.999, 1.002, 0.998),
+    (0.5, 1.2, 0.7, 0.6),
+)  # fmt: skip
+
+
+def told(*rows: tuple[str, str, tuple[float, ...]]) -> str:
+    return without_links(suite_words.headline(suite(*rows)))
+
+
+def test_a_suite_whose_mean_is_unsure_claims_nothing() -> None:
+    assert told(("eager", "training", UNSURE)) == (
+        "**eager** in training (bf16, 4 of 4 models) at 0.71x (0.39 to 1.29) is not shown to be "
+        "faster or slower than no compile: the difference may be chance, so much do models and "
+        "rounds differ."
+    )
+
+
+def test_the_fastest_backend_of_a_suite_is_told_part_by_part() -> None:
+    text = told(("inductor", "training", FAST), ("inductor", "inference", SLOW),
+                ("eager", "training", SAME), ("cudagraphs", "inference", FAST))  # fmt: skip
+    assert text == (
+        "**inductor** is faster than no compile in training (bf16, 4 of 4 models) at 1.30x (1.28 "
+        "to 1.33) and slower in inference (bf16, 4 of 4 models) at 0.70x (0.68 to 0.73). Faster, "
+        "too: **cudagraphs** in inference (bf16, 4 of 4 models) at 1.30x (1.28 to 1.33)."
+    )
+
+
+def test_a_suite_without_a_faster_backend_says_what_each_row_is() -> None:
+    text = told(("eager", "training", SLOW), ("aot_eager", "training", SAME))
+    assert text.startswith("No backend is shown to be faster than no compile: **aot_eager** in ")
+    assert " is as fast and **eager** in training" in text and text.endswith(" is slower.")
+
+
+def test_that_nothing_got_worse_is_qualified_by_what_could_not_be_told() -> None:
+    cell = Cell("M", "bf16", "training", "eager")
+    wide = Ratio(median=1.0, low=0.3, high=3.0, p_value=0.9, n=9)
+    one = Outcome(cell=cell, experiments={"speed": "x"}, is_over=True, speedup=wide)
+    text = without_links(suite_words.headline(groups([one]), against([one], [one]), "before"))
+    assert text.endswith("Nothing got clearly worse since before. Of 1 cell it cannot be told.")
+
+
+def check(label: str, status: str | None, part: str = "training") -> Check:
+    return Check(label=label, state="finished", part=part, status=status,  # type: ignore[arg-type]
+                 message=None, tolerance=None, num_tensors=1, num_failed=0, worst=(),
+                 notes=())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ([check("a", "pass")],
+         "Every backend computes what the model says in training, gradients included."),
+        ([check("a", "pass", "inference")],
+         "Every backend computes what the model says in inference."),
+        ([check("a", "OOM"), check("b", "fail_accuracy"), check("c", "pass")],
+         "Not what the model says: **b**. Gave nothing to check: **a** (OOM). As the model says: "
+         "**c**."),
+        ([check("a", "eager_two_runs_differ"), check("b", None)],
+         "Nothing to check against, because the baseline or the model failed: **a** "
+         "(eager_two_runs_differ). Not checked: **b**."),
+        ([], "There is only the baseline: add a backend to check."),
+    ],
+)  # fmt: skip
+def test_a_check_that_was_not_made_is_no_fault_and_a_fault_is_not_left_out(
+    found: list[Check], sentence: str
+) -> None:
+    assert without_links(compare_accuracy.headline([check("baseline", "pass"), *found])) == sentence
+
+
+def caches(cold: float, warm: float) -> ColdWarm:
+    return ColdWarm(backend="inductor", cold_seconds=(cold,), warm_seconds=(warm,))
+
+
+@pytest.mark.parametrize(
+    ("found", "is_over", "sentence"),
+    [
+        ([caches(8.0, 2.0)], True, "Filled caches saved 75.0 % of the compile time of "
+                                   "**inductor**: 2.00 s instead of 8.00 s (1 repeat)."),
+        ([caches(8.0, 9.0)], True, "Filled caches saved nothing: **inductor** took 9.00 s "
+                                   "instead of 8.00 s (1 repeat)."),
+        ([caches(0.0, 0.0)], True, "Nothing was compiled, so caches have nothing to save."),
+        ([], True, "What filled caches save cannot be told from this experiment."),
+        ([], False, "No pair of a cold and a warm process has ended yet."),
+    ],
+)  # fmt: skip
+def test_what_caches_saved_may_be_nothing(
+    found: list[ColdWarm], is_over: bool, sentence: str
+) -> None:
+    assert without_links(compare_cache.headline(found, is_over)) == sentence

@@ -1,0 +1,120 @@
+"""Every page over run folders that are broken, and over journals that no run would write."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.run_dir import DataDir, RunDir
+from storage.index.journal_rows import EVENT_TABLES, event_columns
+from storage.index.store import Store
+from tests.helpers.breakages import HOSTILE_NAMES, break_file
+from tests.helpers.journals import experiment_spec, record_experiment
+from views.parts import actions
+from views.shared import resources
+
+ROOT = Path(__file__).parents[2]
+GOOD, BAD = "20261121-093010-123456-aaaa", "20261121-093111-123456-bbbb"
+EXTREMES: dict[str, tuple[Any, ...]] = {
+    "BIGINT": (2**53, -(2**53), 2**63 - 1, 10**30, 1.5, "x"),
+    "DOUBLE": (1e308, -1e308, "NaN", "Infinity", 10**400, 0, "x"),
+    "BOOLEAN": (True, "x", 3),
+    "VARCHAR": ("a\u0000b", "\ud800", "x" * 200_000, "[a](http://x)<b>$", "", "\n\n# x", 5, {}),
+    "JSON": ({"a": {"b": []}}, [[1]], {}, [], 5, "x", {"torch": None}),
+    "MAP(VARCHAR, DOUBLE)": ({"a": 1e308, "": "NaN"}, {}, [], "x"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]:
+    data_dir = DataDir(tmp_path / "data")
+    record_experiment(data_dir.runs, experiment_spec(num_steps=40), GOOD)
+    record_experiment(data_dir.runs, experiment_spec(num_steps=40), BAD)
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
+    monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
+    monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
+    monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
+    yield data_dir
+    resources.close_store(data_dir)
+
+
+def opened(page: str, **query: str) -> str:
+    """What a page says; the test fails if it raises."""
+    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=60).run()
+    app.switch_page(f"views/{page}.py")
+    app.query_params.clear()
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception, [error.value for error in app.exception]
+    shown = (*app.markdown, *app.code, *app.error, *app.warning, *app.caption)
+    return "\n".join(entry.value for entry in shown)
+
+
+def hostile_rows(data_dir: DataDir) -> list[dict[str, Any]]:
+    """For each field of each kind of event a row with each extreme in it, beside plain values."""
+    with Store.in_memory(data_dir) as store, store._connection.cursor() as cursor:
+        tables = event_columns(cursor)
+    rows = []
+    for kind, table in EVENT_TABLES.items():
+        columns = {name: kind_of for name, (kind_of, _) in tables[table].items()}
+        plain = {name: {"BIGINT": 3, "DOUBLE": 0.5, "BOOLEAN": True, "VARCHAR": "a"}.get(type_)
+                 for name, type_ in columns.items()}  # fmt: skip
+        for name, type_ in columns.items():
+            for value in EXTREMES.get(type_, ("x", 5, [], {}, [{}], [None])):
+                rows.append({"v": 1, "kind": kind, **plain, "seq": 10_000 + len(rows), name: value})
+    return rows
+
+
+def with_extremes(folder: DataDir) -> RunDir:
+    """The run whose journal holds them, and that some of each kind are believed."""
+    run = folder.run_dir(f"{BAD}.inductor")
+    with run.events_file.open("a") as journal:
+        for row in hostile_rows(folder):
+            journal.write(json.dumps(row) + "\n")
+    with Store.in_memory(folder) as store:
+        for table in EVENT_TABLES.values():
+            rows = store.query(f"SELECT count(*) AS n FROM {table} WHERE run_id = ?", [run.run_id])
+            # No extreme fits what the caches of each layer are counted in.
+            assert rows["n"].iloc[0] > 0 or table == "compile_caches", table
+    return run
+
+
+@pytest.mark.parametrize("page", ["compare", "live", "run", "suites"])
+def test_a_journal_of_extremes_breaks_no_page(folder: DataDir, page: str) -> None:
+    run = with_extremes(folder)
+    opened(page, experiment=BAD, run=run.run_id)
+    assert "Traceback" not in opened(page, experiment=GOOD)
+
+
+@pytest.mark.parametrize("page", ["compare", "live", "run"])
+def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
+    folder: DataDir, page: str
+) -> None:
+    for name in HOSTILE_NAMES:
+        (folder.runs / os.fsdecode(name)).mkdir()
+    (folder.runs / "loop").symlink_to("loop")
+    outside = folder.path.parent / "outside"
+    outside.write_text("secret")
+    break_file(folder.runs / f"{BAD}.baseline", "spec.json", "100,000 brackets", outside)
+    break_file(folder.runs / f"{BAD}.control", "exit.json", "cut off", outside)
+    break_file(folder.runs / f"{BAD}.inductor", "output.log", "a link outside", outside)
+    shown = opened(page, experiment=GOOD)
+    assert f"{BAD}.baseline: " in shown and "nested too deeply" in shown
+    assert "loop: " in shown and "a\\nb.baseline: " in shown
+    bad = opened(page, experiment=BAD, run=f"{BAD}.control", tab="Log")
+    assert "secret" not in bad
+    if page != "compare":
+        assert "exit.json cannot be read" in bad
+
+
+@pytest.mark.parametrize("tab", ["Scores", "Gradients", "Compiling", "Device", "Checkpoints",
+                                 "Settings", "Environment", "Log"])  # fmt: skip
+def test_a_journal_of_extremes_breaks_no_tab_of_a_run(folder: DataDir, tab: str) -> None:
+    run = with_extremes(folder)
+    opened("run", experiment=BAD, run=run.run_id, tab=tab)

@@ -1,0 +1,549 @@
+"""Figures show the data they are given, under titles and units of the registry of metrics."""
+
+import math
+from html import unescape
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+from storage.comparison.results import Comparison, Result
+from storage.exchange.csv_files import to_csv
+from storage.numbers.metrics import DASH
+from storage.statistics.parity import Parity, parity_text, unknown
+from storage.statistics.speedups import BreakEven, Ratio
+from tests.helpers.journals import experiment_spec
+from tests.views.test_pages import without_links
+from views.charts import bars, break_even
+from views.charts import cache as cache_charts
+from views.charts import layers as charts
+from views.charts import run as run_charts
+from views.charts import scores as score_charts
+from views.charts.marks import mark_compiler_events, mark_resumptions
+from views.charts.palette import KNOWN
+from views.comparison import behind_verdicts, leaderboard
+from views.comparison.answers import headline
+from views.comparison.verdicts import doubts, speedup_text
+from views.parts.exports import Origin, to_html, to_png
+from views.shared import links
+
+ROLES = {"baseline": "baseline", "control": "control"}
+
+
+def result(label: str, **values: object) -> Result:
+    """A run's result with nothing known but `values`."""
+    fields: dict[str, object] = dict.fromkeys(Result.__dataclass_fields__)
+    role = ROLES.get(label, "backend")
+    fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
+               "metrics": {}, "device_doubts": ()}  # fmt: skip
+    return Result(**(fields | values))  # type: ignore[arg-type]
+
+
+def series(column: str, **runs: list[float]) -> pd.DataFrame:
+    """One row per step and run, as the queries return it."""
+    rows = [
+        {"run_id": f"x.{label}", "label": label, "role": ROLES.get(label, "backend"),
+         "step": step, column: value}
+        for label, values in runs.items()
+        for step, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def comparison(*results: Result) -> Comparison:
+    return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
+                      results=results, warnings=(), notes=(), noise_floor=0.01,
+                      loss_band=pd.DataFrame())  # fmt: skip
+
+
+def pays_off(steps: float | None, high: float | None = None) -> BreakEven:
+    return BreakEven(
+        steps=steps, low=None, high=high, seconds=None, epochs=None, never=steps is None
+    )
+
+
+def trace(figure, name: str):
+    return next(entry for entry in figure.data if entry.name == name)
+
+
+def test_losses_are_one_line_per_run_with_the_loss_of_each_step():
+    frame = series("loss", baseline=[2.0, 1.5], control=[2.0, 1.4], inductor=[2.0, 1.6])
+    figure = charts.losses(frame)
+    assert [entry.name for entry in figure.data] == ["baseline", "control", "inductor"]
+    assert list(trace(figure, "inductor").y) == [2.0, 1.6]
+    assert figure.layout.yaxis.title.text == links.axis("loss")
+    assert figure.layout.xaxis.title.text == links.axis("step")
+
+
+def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
+    frame = series("loss", baseline=[2.0, 1.5])
+    band = pd.DataFrame({"step": [0, 1], "baseline": [2.0, 1.5], "low": [1.9, 1.3],
+                         "high": [2.1, 1.7]})  # fmt: skip
+    figure = charts.losses(frame, band)
+    lower, upper, line = figure.data
+    assert list(lower.y) == [1.9, 1.3]
+    assert list(upper.y) == [2.1, 1.7]
+    assert upper.fill == "tonexty"
+    assert line.name == "baseline"
+
+
+def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
+    # 300 steps alternating between 0 and 2: a window of 300 // 50 = 6 steps averages to 1.
+    frame = series("loss", baseline=[0.0, 2.0] * 150)
+    faint, average = charts.losses(frame).data
+    assert (faint.opacity, len(faint.y)) == (0.25, 300)
+    assert list(average.y[10:290]) == pytest.approx([1.0] * 280)
+
+
+def test_a_moving_average_passes_over_a_loss_that_is_not_finite():
+    run = series("loss", baseline=[1.0, math.inf, 3.0])
+    assert list(charts.moving_average(run, 3)["loss"]) == [1.0, 2.0, 3.0]
+
+
+def test_a_run_that_diverges_does_not_flatten_the_others():
+    figure = charts.losses(series("loss", baseline=[2.0, 1.0], inductor=[2.0, 1e6]))
+    # The baseline spans 1 to 2; one more span and a margin of 5 % are shown: up to 3.05.
+    assert figure.layout.yaxis.range == (pytest.approx(0.95), pytest.approx(3.05))
+
+
+def test_differences_are_distances_to_the_baseline_at_the_same_step():
+    frame = series("loss", baseline=[2.0, 1.5, 1.0], inductor=[2.0, 1.25, 1.5])
+    figure = charts.loss_differences(frame)
+    # |2 - 2| = 0 has no place on a log scale; |1.25 - 1.5| = 0.25; |1.5 - 1| = 0.5
+    assert list(trace(figure, "inductor").x) == [1, 2]
+    assert list(trace(figure, "inductor").y) == [0.25, 0.5]
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_a_diverged_loss_does_not_stretch_the_differences():
+    frame = series("loss", baseline=[2.0, 1.5], inductor=[math.inf, math.nan])
+    assert len(trace(charts.loss_differences(frame), "inductor").y) == 0
+
+
+def test_steps_that_compiled_stand_out_in_the_times_of_a_run():
+    frame = series("seconds", inductor=[9.0, 0.1, 0.1]).assign(compiled=[True, False, False])
+    figure = run_charts.step_series(frame)
+    assert list(trace(figure, "compiled during this step").x) == [0]
+    # The median step takes 0.1 s, so the axis counts milliseconds.
+    assert figure.layout.yaxis.title.text == links.axis("step_seconds", "Step time (ms)")
+    assert list(trace(figure, "inductor").y) == pytest.approx([9000, 100, 100])
+
+
+def test_the_compilers_work_is_marked_at_its_steps_and_leaves_the_range_alone():
+    figure = charts.losses(series("loss", eager=[2.0, 1.5, 1.0], inductor=[2.0, 1.5, 1.0]))
+    span = figure.layout.yaxis.range
+    rows = [
+        ("inductor", 0, "training", "compiled", 3, "forward"),
+        ("inductor", 2, "training", "recompiled", 1, "0/0: expected <2>, actual 3"),
+        ("eager", 2, "evaluating", "graph break", 2, None),
+    ]
+    columns = ["label", "step", "phase", "kind", "count", "detail"]
+    mark_compiler_events(figure, pd.DataFrame(rows, columns=columns))
+    told = {name: trace(figure, name) for name in ("compiled", "recompiled", "graph break")}
+    assert {name: list(one.x) for name, one in told.items()} == {
+        "compiled": [0], "recompiled": [2], "graph break": [2],
+    }  # fmt: skip
+    assert told["compiled"].text[0] == "inductor, 3 x compiled: forward"
+    assert told["recompiled"].text[0].endswith("expected <2>, actual 3")
+    assert told["graph break"].text[0] == "eager, 2 x graph break while evaluating"
+    assert told["graph break"].marker.color[0] == trace(figure, "eager").line.color
+    assert {one.yaxis for one in told.values()} == {"y2"}
+    assert figure.layout.yaxis.range == span and figure.layout.yaxis2.range == (0, 1)
+
+
+def test_marks_have_the_colour_of_their_runs_line_whichever_runs_compiled():
+    labels = {f"mine-{number}": [2.0, 1.0] for number in range(9)}
+    figure = charts.losses(series("loss", **labels))
+    event = {"label": "mine-8", "step": 0, "phase": "training", "kind": "compiled", "count": 1,
+             "detail": None}  # fmt: skip
+    mark_compiler_events(figure, pd.DataFrame([event]))
+    assert trace(figure, "compiled").marker.color[0] == trace(figure, "mine-8").line.color
+
+
+def test_a_run_that_compiled_nothing_has_no_such_marks():
+    figure = charts.losses(series("loss", baseline=[2.0, 1.0]))
+    none = pd.DataFrame(columns=["label", "step", "phase", "kind", "count", "detail"])
+    assert len(mark_compiler_events(figure, none).data) == 1
+    assert "yaxis2" not in figure.layout
+
+
+def test_of_a_million_steps_a_screens_worth_of_extremes_is_drawn():
+    seconds = pd.Series(0.1, index=range(1_000_000))
+    seconds[123_456], seconds[777_777] = 5.0, 0.01
+    frame = pd.DataFrame({"label": "eager", "role": "backend", "step": seconds.index,
+                          "seconds": seconds, "compiled": False, "name": "a",
+                          "value": seconds.where(seconds != 5.0, math.nan)})  # fmt: skip
+    line = trace(run_charts.step_series(frame), "eager")
+    assert len(line.x) <= 1000
+    assert dict(zip(line.x, line.y, strict=True)).items() >= {123_456: 5e3, 777_777: 10.0}.items()
+    own = run_charts.named_series(frame, "a").data[0]
+    assert len(own.x) <= 1000 and 777_777 in own.x
+
+
+def test_every_step_of_several_runs_is_a_line_each():
+    frame = series("seconds", baseline=[0.2, 0.2], inductor=[9.0, 0.1])
+    figure = run_charts.step_series(frame.assign(compiled=[False, False, True, False]))
+    assert [one.name for one in figure.data if one.mode == "lines"] == ["baseline", "inductor"]
+    assert list(trace(figure, "compiled during this step").y) == pytest.approx([9000])
+
+
+def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
+    # The baseline takes 2 s a step; inductor 1 s, after 6 s of compiling in its first step.
+    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(6.0))]  # fmt: skip
+    figure = break_even.cumulative(frame, results)
+    ring = trace(figure, "inductor pays off")
+    # 6 + n = 2 n at n = 6: both have then taken 12 s.
+    assert (list(ring.x), list(ring.y)) == ([6.0], [12.0])
+    dotted = [entry for entry in figure.data if entry.line.dash == "dot"]
+    # Up to 1.15 x 6 = 6.9 steps: baseline 4 + 4.9 x 2 = 13.8 s, inductor 8 + 4.9 = 12.9 s.
+    assert [list(entry.x) for entry in dotted] == [[2.0, pytest.approx(6.9)]] * 2
+    assert [entry.y[1] for entry in dotted] == [pytest.approx(13.8), pytest.approx(12.9)]
+    assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
+
+
+def test_a_crossing_within_the_measured_steps_needs_no_dotted_lines():
+    frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.0, 4.0, 5.0, 6.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(2.0))]  # fmt: skip
+    figure = break_even.cumulative(frame, results)
+    assert not [entry for entry in figure.data if entry.line.dash == "dot"]
+    assert list(trace(figure, "inductor pays off").y) == [4.0]
+
+
+def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
+    frame = series("seconds", baseline=[2.0], inductor=[7.0], eager=[3.0], aot_eager=[9.0],
+                   mine=[3.0])  # fmt: skip
+    results = [
+        result("baseline", step_seconds=2.0),
+        result("inductor", step_seconds=1.0, speed_verdict="faster",
+               break_even=pays_off(1234.0)),
+        result("eager", step_seconds=2.5, speed_verdict="slower",
+                   break_even=pays_off(None)),
+        result("aot_eager", step_seconds=1.9, speed_verdict="faster",
+               break_even=pays_off(500.0, high=math.inf)),
+        result("mine", step_seconds=1.9, speed_verdict="unsure", break_even=pays_off(700.0)),
+    ]  # fmt: skip
+    names = [entry.name for entry in break_even.cumulative(frame, results).data]
+    assert names == [
+        "baseline",
+        "inductor: after 1,234 steps",
+        "eager: never",
+        "aot_eager: after 500 steps, perhaps never",
+        "mine: unsure",
+    ]
+
+
+def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even():
+    frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
+    results = [result("baseline", step_seconds=2.0),
+               result("inductor", step_seconds=1.0, speed_verdict="faster",
+                      break_even=pays_off(6.0))]  # fmt: skip
+    figure = break_even.saved(frame, results)
+    assert list(trace(figure, "inductor: after 6 steps").y) == [-5.0, -4.0]
+    assert list(trace(figure, "inductor pays off").y) == [0.0]
+    dotted = next(entry for entry in figure.data if entry.line.dash == "dot"
+                  and entry.legendgroup == "inductor")  # fmt: skip
+    # It gains 1 s a step: after 6.9 steps -4 + 4.9 = 0.9 s.
+    assert dotted.y[1] == pytest.approx(0.9)
+
+
+def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
+    frame = series("seconds", baseline=[float(value) for value in range(101)])
+    box = bars.step_times(frame).data[0]
+    shown = (box.lowerfence[0], box.q1[0], box.median[0], box.q3[0], box.upperfence[0])
+    assert shown == (5.0, 25.0, 50.0, 75.0, 95.0)
+
+
+def test_step_times_are_drawn_in_the_unit_in_which_their_median_is_written():
+    short = bars.step_times(series("seconds", baseline=[0.25, 0.5, 0.75]))
+    assert (short.data[0].median[0], short.layout.xaxis.title.text) == (
+        500.0,
+        links.axis("step_seconds", "Step time (ms)"),
+    )
+    long = bars.step_times(series("seconds", baseline=[0.5, 1.0, 1.5]))
+    assert (long.data[0].median[0], long.layout.xaxis.title.text) == (
+        1.0,
+        links.axis("step_seconds"),
+    )
+
+
+def test_bars_carry_their_value_as_the_registry_writes_it_and_a_dash_if_undefined():
+    results = [result("baseline"), result("inductor", compile_seconds=12.5)]
+    figure = bars.metric(results, "compile_seconds")
+    bar, text = figure.data
+    assert list(bar.x) == [0.0, 12.5]
+    assert list(text.text) == ["\N{EN DASH}", "12.5 s"]
+    assert figure.layout.xaxis.title.text == links.axis("compile_seconds")
+
+
+def test_memory_ticks_are_round_binary_numbers():
+    results = [result("baseline", peak_memory_bytes=3 * 2**30),
+               result("inductor", peak_memory_bytes=2 * 2**30,
+                      compile_peak_memory_bytes=5 * 2**30)]  # fmt: skip
+    figure = bars.peak_memory(results)
+    assert list(figure.layout.xaxis.ticktext) == ["0 MiB", "2 GiB", "4 GiB"]
+    assert list(figure.data[2].x) == [5 * 2**30]
+    assert list(figure.data[2].y) == ["inductor"]
+
+
+def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
+    results = [result("baseline", peak_memory_bytes=2**30),
+               result("inductor", peak_memory_bytes=2**29, compile_peak_memory_bytes=2**30,
+                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
+    _bar, text, _compiling, reserved = bars.peak_memory(results).data
+    assert list(text.text) == ["1.00 GiB", "512.0 MiB, \N{WHITE DIAMOND} 1.00 GiB, | 3.00 GiB"]
+    assert list(text.x) == [2**30, 3 * 2**30], "the text stands beyond the last mark"
+    assert (list(reserved.x), list(reserved.y)) == ([3 * 2**30], ["inductor"])
+
+
+def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
+    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [1, 2],
+                          "step": [50, 100], "value": [0.5, 0.75]})  # fmt: skip
+    figure = score_charts.scores_of_runs(frame, "accuracy", majority_share=0.2)
+    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([1, 2], [0.5, 0.75])
+    assert figure.layout.shapes[0].y0 == 0.2
+    assert figure.layout.yaxis.tickformat.endswith("%")
+
+
+def test_several_evaluations_of_one_epoch_stand_at_their_steps():
+    frame = pd.DataFrame({"label": ["baseline"] * 2, "role": ["baseline"] * 2, "epoch": [0, 0],
+                          "step": [50, 100], "value": [1.0, 0.5]})  # fmt: skip
+    figure = score_charts.scores_of_runs(frame, "loss")
+    assert (list(figure.data[0].x), list(figure.data[0].y)) == ([50, 100], [1.0, 0.5])
+    assert figure.layout.xaxis.title.text == links.axis("step")
+    assert figure.layout.yaxis.title.text == links.axis("eval_loss")
+
+
+def test_a_single_evaluation_is_a_bar_whatever_the_task_is_judged_by():
+    results = [result("baseline", metrics={"f1": 0.5}), result("inductor", metrics={})]
+    bar, text = score_charts.last_scores(results, "f1").data
+    assert list(bar.x) == [0.5, 0.0]
+    assert list(text.text) == ["50.0 %", "\N{EN DASH}"]
+
+
+def test_scores_of_a_run_have_a_line_for_each_split_and_dashes_for_the_compiled_model():
+    frame = pd.DataFrame(
+        [(20, "validation", False, 0.5), (20, "validation", True, 0.4), (20, "test", False, 0.6),
+         (20, "test", True, 0.7), (40, "validation", False, 0.8)],
+        columns=["step", "split", "compiled", "value"],
+    )  # fmt: skip
+    plain, compiled, test, test_compiled = score_charts.scores(frame, "f1").data
+    assert (plain.name, list(plain.x), list(plain.y)) == ("validation", [20, 40], [0.5, 0.8])
+    assert (compiled.line.dash, list(compiled.y)) == ("dash", [0.4])
+    assert compiled.line.color == plain.line.color != test.line.color
+    assert compiled.name == "under the compiled model"
+    assert test_compiled.showlegend is False, "said once"
+
+
+def test_a_confusion_matrix_counts_samples_and_colours_shares_of_each_label():
+    counts = pd.DataFrame([[3, 1], [0, 2]], index=["low", "high"], columns=["low", "high"])
+    (cells,) = score_charts.confusion(counts).data
+    assert (list(cells.x), list(cells.y)) == (["low", "high"], ["low", "high"])
+    assert cells.text.tolist() == [[3, 1], [0, 2]]
+    assert cells.z.tolist() == [[0.75, 0.25], [0.0, 1.0]]
+
+
+def test_numbers_by_name_are_lines_and_a_single_one_needs_no_legend():
+    frame = pd.DataFrame({"step": [0, 1, 0, 1], "name": ["a", "a", "b", "b"],
+                          "value": [1.0, math.inf, 3.0, 4.0]})  # fmt: skip
+    figure = run_charts.named_series(frame, "Loss")
+    assert [entry.name for entry in figure.data] == ["a", "b"]
+    assert math.isnan(figure.data[0].y[1])
+    alone = run_charts.named_series(frame[frame["name"] == "b"], "b")
+    assert alone.layout.showlegend is False
+    assert alone.layout.height < figure.layout.height
+
+
+def test_gradients_are_coloured_by_their_power_of_ten_and_zeros_by_their_share():
+    frame = pd.DataFrame({"step": [0, 5, 0, 5], "name": ["in", "in", "out", "out"],
+                          "norm": [100.0, 0.01, 0.0, 1.0],
+                          "zeros": [0.0, 0.5, 1.0, 0.0]})  # fmt: skip
+    (cells,) = run_charts.gradient_norms(frame, "norm").data
+    assert (list(cells.x), list(cells.y)) == ([0, 5], ["in", "out"])
+    assert cells.z[0].tolist() == [2.0, -2.0]
+    assert math.isnan(cells.z[1][0]), "a gradient of 0 has no power of ten"
+    assert list(cells.colorbar.ticktext) == [f"10<sup>{power}</sup>" for power in range(-2, 3)]
+    (shares,) = run_charts.gradient_norms(frame, "zeros").data
+    assert shares.z.tolist() == [[0.0, 0.5], [1.0, 0.0]]
+
+
+def test_gradients_that_are_all_dead_are_an_empty_figure_and_no_error():
+    frame = pd.DataFrame({"step": [0], "name": ["in"], "norm": [0.0]})
+    (cells,) = run_charts.gradient_norms(frame, "norm").data
+    assert math.isnan(cells.z[0][0])
+
+
+def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
+    resumed = pd.DataFrame({"label": ["inductor", "eager", "a", "b", "c"],
+                            "step": [40, 40, 80, 80, 80]})  # fmt: skip
+    figure = mark_resumptions(charts.losses(series("loss", inductor=[1.0] * 90)), resumed)
+    # 40 steps were done, 0 to 39: the line lies between 39 and 40.
+    assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]
+    said = [note.text for note in figure.layout.annotations]
+    assert said == ["inductor, eager resumed", "3 runs resumed"]
+    one = mark_resumptions(charts.losses(series("loss", a=[1.0] * 90)), resumed[:1], named=False)
+    assert [note.text for note in one.layout.annotations] == ["resumed"]
+
+
+def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart():
+    labels = ["baseline", "inductor-reduce-overhead", "inductor-forward", "inductor", "eager"]
+    figure = bars.metric([result(label, compile_seconds=1.0) for label in labels[:3]],
+                         "compile_seconds")  # fmt: skip
+    assert list(figure.layout.yaxis.ticktext) == [
+        "baseline", "inductor-<br>reduce-overhead", "inductor-<br>forward",
+    ]  # fmt: skip
+    many = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
+    few = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels[:4]}))
+    assert (few.layout.height, many.layout.height) == (340, 356)  # 16 for each run beyond four
+
+
+def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
+    frame = series("gradient_norm", inductor=[2.5, math.inf, 1.5])
+    line = run_charts.setting(frame, "gradient_norm").data[0]
+    assert (line.y[0], line.y[2]) == (2.5, 1.5)
+    assert math.isnan(line.y[1])
+    assert line.connectgaps is not True
+
+
+def test_the_control_is_told_from_the_baseline_by_its_dashes():
+    figure = charts.losses(series("loss", baseline=[1.0, 2.0], control=[1.0, 2.0]))
+    assert trace(figure, "baseline").line.dash == "solid"
+    assert trace(figure, "control").line.dash == KNOWN["control"].dash
+
+
+def test_csv_leaves_undefined_values_empty():
+    assert to_csv(pd.DataFrame({"label": ["a"], "value": [None]})) == b"label,value\na,\n"
+
+
+ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))
+
+
+def test_html_export_needs_no_network_and_says_what_it_shows():
+    figure = charts.losses(series("loss", baseline=[1.0, 2.0]))
+    page = to_html(figure, "Losses", ["loss"], ABOUT, "Few points.").decode()
+    assert "<h1>Losses</h1>" in page and "<title>Losses</title>" in page
+    shown = unescape(page)
+    assert "Mine · 7f3a<br>bert on <b>reviews</b> · cpu · float32<br>Few points." in shown
+    assert "<b>reviews" not in page, "foreign text is inert"
+    assert "<script src=" not in page
+    assert len(page) > 1_000_000, "plotly.js must be inside"
+
+
+@pytest.mark.browser
+def test_png_export_draws_a_picture():
+    picture = to_png(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_a_speedup_with_too_few_rounds_shows_no_interval():
+    ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
+    assert speedup_text(result("inductor", speedup=ratio)) == "1.50x"
+    known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
+    assert speedup_text(result("inductor", speedup=known)) == "1.50x (1.40 to 1.60)"
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "said"),
+    [(59, "and pays for its compiling after 60 steps"),
+     (60, "and has paid for its compiling after 60 steps")],
+)  # fmt: skip
+def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_steps: int, said: str):
+    ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
+    best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
+                  break_even=pays_off(60.0))  # fmt: skip
+    assert said in without_links(headline(comparison(result("baseline"), best)))
+
+
+def judged(label: str, median: float, speed: str, verdict: str) -> Result:
+    ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
+    parity = Parity(verdict=verdict, first_step_outside=None, max_ratio_to_band=None,
+                    steps_compared=60, reason="so it is")  # fmt: skip
+    return result(label, speedup=ratio, speed_verdict=speed, parity=parity)
+
+
+def test_a_broken_backend_is_never_the_best_of_those_that_are_right():
+    broken = judged("wrong", 3.0, "faster", "broken")
+    slow = judged("right", 0.8, "slower", "holds")
+    said = without_links(headline(comparison(result("baseline"), broken, slow)))
+    assert said.startswith("**right** at 0.80x (0.70 to 0.90) is slower than no compile.")
+    assert "**wrong** does not count: its answers differ" in said
+    alone = without_links(headline(comparison(result("baseline"), broken)))
+    assert alone.startswith("No backend can be trusted: **wrong** is at 3.00x")
+
+
+def test_a_run_stands_behind_a_piece_of_its_line():
+    mark = unquote(leaderboard.run_mark("mine", KNOWN["eager"]))
+    assert "stroke='#1f7a5c'" in mark and "stroke-dasharray='6,3'" in mark
+    assert "dasharray" not in leaderboard.run_mark("inductor", KNOWN["inductor"])
+
+
+def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():
+    ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
+    found = BreakEven(steps=700.0, low=300.0, high=math.inf, seconds=30.0, epochs=7.0, never=False)
+    table = leaderboard.html([
+        result("baseline"),
+        result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
+    ])  # fmt: skip
+    reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
+              "for after 700 steps (300 to never, 30.0 s).")  # fmt: skip
+    assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outside", "in_band", "said"),
+    [
+        ("broken", 1200, None, "broken at step 1,200"),
+        ("holds", None, 1240, "holds (losses to step 1,240)"),
+        ("broken", None, 1240, "broken"),
+        ("nothing learned", None, 1240, "nothing learned"),
+        ("holds", None, 1989, "holds"),  # of 2,000 steps; the last ten never have a band
+        ("broken", None, None, "broken"),
+    ],
+)
+def test_parity_says_how_far_losses_could_tell(
+    verdict: str, outside: int | None, in_band: int | None, said: str
+):
+    parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
+                    steps_compared=2000, reason="so it is",
+                    last_step_in_band=in_band)  # fmt: skip
+    assert parity_text(parity) == said
+
+
+def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_has():
+    ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9, effect_size=0.8)
+    found = behind_verdicts.table(comparison(
+        result("baseline"), result("control", speedup=ratio),
+        result("inductor", speedup=ratio, p_holm=0.02, training_loss_excess=0.2),
+        result("eager"),
+    ))  # fmt: skip
+    assert found.to_dict("list") == {
+        "run": ["control", "inductor"],
+        "p_holm": [DASH, "0.020"],
+        "effect_size": ["0.80", "0.80"],
+        # exp(2.802 x ln(1.6 / 1.4) / 3.920) - 1
+        "detectable_effect": ["10.0 %", "10.0 %"],
+        "training_loss_excess": [DASH, "0.2000"],
+        "training_loss_check": [DASH, "fails"],
+    }
+
+
+def test_a_doubt_that_several_runs_share_is_said_once():
+    found = doubts([result("eager", parity=unknown("no control")),
+                    result("inductor", parity=unknown("no control"))])  # fmt: skip
+    assert found == ["**eager, inductor**, [parity](definitions#parity): no control"]
+
+
+def test_phases_of_compiling_are_stacked_cold_and_warm():
+    rows = [("inductor", cache, phase, seconds) for cache, seconds in (("cold", 4.0), ("warm", 1.0))
+            for phase in ("Dynamo", "Triton and C++")]  # fmt: skip
+    figure = cache_charts.phases(
+        pd.DataFrame(rows, columns=["backend", "cache", "phase", "seconds"])
+    )
+    assert figure.layout.barmode == "stack"
+    assert list(trace(figure, "Dynamo").y) == ["inductor, cold", "inductor, warm"]
+    assert list(trace(figure, "Triton and C++").x) == [4.0, 1.0]
+    assert figure.layout.xaxis.title.text == links.axis("compile_phases")

@@ -1,0 +1,291 @@
+"""Every number on every page leads to its definition: the pages are walked and looked through."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import CheckpointSpec, EvaluationSpec
+from storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.speed_journals import record_speed, speed_spec
+from tests.storage.comparison.test_correctness import passing, record, tensor
+from tests.storage.suite.test_suite import SuiteRecorder
+from tests.views.test_device import OTHER
+from tests.views.test_device import record as on_device
+from tests.views.test_exchange import HARNESS, bring
+from tests.views.test_pages import folder, opened  # noqa: F401
+from tests.views.test_run import LOSSES, evaluate, predict, recording
+from views.charts import layers as charts
+from views.parts.downloads import to_html
+
+LINK = re.compile(r"definitions#(\w+)")
+LINKED_WORDS = re.compile(r"\[[^]]*\]\(definitions#\w+\)|`[^`]*`")
+QUANTITY = re.compile(
+    r"\d[\d.,]*( ?(x|%|ms|s|min|h|[KMG]iB)|(?<=\d) (steps?|epochs?|samples?))(?![\w-])"
+)
+"""A number with its unit, as `storage.numbers.formats` and `views.shared.words` write it."""
+TABS = ("Steps", "Scores", "Gradients", "Compiling", "Checkpoints", "Environment")
+SAID = ("markdown", "caption", "info", "warning", "error", "progress")
+
+
+def blocks_with(app: AppTest, kind: str) -> Iterator[tuple[Any, list[str]]]:
+    """Each element of a kind, and the help texts of the card that holds it."""
+    for block in app:
+        children = getattr(block, "children", {}).values()
+        for element in children:
+            if element.type == kind:
+                yield element, [one.proto.help for one in block if one.type == "markdown"]
+
+
+def are_numbers(values: Any) -> bool:
+    """Whether a column shows quantities, as numbers or written for people."""
+    if isinstance(values, dict) or not len(values):  # Plotly's packed arrays
+        return bool(values)
+    column = pd.Series(list(values)).dropna()
+    if column.empty:
+        return False
+    if column.map(lambda value: isinstance(value, str)).all():
+        return bool(column.str.match(r"^[<~]?[\d.,]+( ?[a-zA-Z%/]+)?( \(.*\))?$").any())
+    return pd.api.types.is_numeric_dtype(column) and column.dtype != bool
+
+
+def unexplained_columns(app: AppTest) -> list[str]:
+    meant = {number.definition: number.anchor for number in NUMBERS.values()}
+    missing = []
+    for table, helps in blocks_with(app, "dataframe"):
+        config = json.loads(table.proto.columns or "{}")
+        for title, values in table.value.items():
+            anchor = meant.get(config.get(title, {}).get("help"))
+            if are_numbers(values) and anchor not in LINK.findall(" ".join(helps)):
+                missing.append(f"column {title}")
+    return missing
+
+
+def unexplained_axes(app: AppTest) -> list[str]:
+    missing = []
+    for chart, helps in blocks_with(app, "plotly_chart"):
+        figure = json.loads(chart.proto.spec)
+        for trace in figure["data"]:
+            if "z" in trace and not LINK.search(" ".join(helps)):
+                missing.append(f"colours of {trace['type']}")
+            for letter in "xy":
+                axis = figure["layout"].get(f"{letter}axis", {})
+                title = axis.get("title", {}).get("text", "")
+                values = trace.get("median" if letter == "x" and "median" in trace else letter, [])
+                if are_numbers(values) and not LINK.search(title):
+                    missing.append(f"axis {letter} of {trace.get('name')}: {title}")
+    return missing
+
+
+def unexplained_cells(app: AppTest) -> list[str]:
+    """Of tables in HTML: cells that begin with a digit, below a header that leads nowhere."""
+    missing = []
+    for element in app.get("html"):
+        html = element.proto.body
+        headers = re.findall(r"<th>(.*?)</th>", html)[1:]
+        for row in re.findall(r"<tr>(<td>.*?)</tr>", html):
+            cells = re.findall(r"<td>(.*?)</td>", row)[1:]
+            missing += [f"cell {cell}" for header, cell in zip(headers, cells, strict=True)
+                        if re.match(r"[<~]?\d", re.sub("<[^>]*>", "", cell))
+                        and not LINK.search(header)]  # fmt: skip
+    return missing
+
+
+def unexplained_words(app: AppTest) -> list[str]:
+    said = [one.proto.body if hasattr(one.proto, "body") else one.proto.text
+            for kind in SAID for one in app.get(kind)]  # fmt: skip
+    return [found[0] for text in said if (found := QUANTITY.search(LINKED_WORDS.sub("", text)))]
+
+
+def dead_links(app: AppTest) -> set[str]:
+    everything = " ".join(str(element.proto) for element in app if hasattr(element, "proto"))
+    return set(LINK.findall(everything)) - set(read_definitions())
+
+
+def check(app: AppTest) -> None:
+    assert LINK.search(" ".join(str(one.proto) for one in app if hasattr(one, "proto")))
+    assert not unexplained_columns(app)
+    assert not unexplained_axes(app)
+    assert not unexplained_cells(app)
+    assert not unexplained_words(app)
+    assert not dead_links(app)
+
+
+def bare_page() -> None:
+    import pandas as pd
+    import plotly.graph_objects as go
+    import streamlit as st
+
+    with st.container():
+        st.dataframe(pd.DataFrame({"Took": ["3 ms"], "Count": [2], "Name": ["a 1"]}))
+        st.plotly_chart(go.Figure(go.Bar(x=[1.5], y=["a"], orientation="h")))
+        st.plotly_chart(go.Figure(go.Box(q1=[1], median=[2], q3=[3], y=["a"], name="box")))
+    st.html("<table><tr><th>Run</th><th>Loss</th></tr><tr><td>a 1</td><td>0.5</td></tr></table>")
+    st.warning(
+        "took `3 s` and [5 s](definitions#loss), then 1,200.5 ms; on 21 Nov 2026, torch 2.13"
+    )
+    st.caption("[here](definitions#nowhere)")
+
+
+def test_numbers_that_lead_nowhere_are_found() -> None:
+    app = AppTest.from_function(bare_page).run()
+    assert unexplained_columns(app) == ["column Took", "column Count"]
+    assert unexplained_axes(app) == ["axis x of None: ", "axis x of box: "]
+    assert unexplained_cells(app) == ["cell 0.5"]
+    assert unexplained_words(app) == ["1,200.5 ms"]
+    assert dead_links(app) == {"nowhere"}
+
+
+def rich(folder: DataDir) -> None:  # noqa: F811
+    """A training of which everything was recorded that a page can show."""
+    spec = experiment_spec(
+        evaluation=EvaluationSpec(predictions=("validation",), metric="accuracy"),
+        checkpoints=CheckpointSpec(every=20, unit="steps"),
+    )
+    for label, answers in (("baseline", [0, 0, 1, 1]), ("control", [0, 1, 1, 1]),
+                           ("inductor", [1, 0, 0, 1])):  # fmt: skip
+        run = recording(folder, label, spec)
+        if label == "inductor":
+            compile_once(run)
+        run.blocks([0.2 if label != "inductor" else 0.1] * 4, LOSSES, 3.0)
+        evaluate(run, 20, "validation", False, loss=0.6, accuracy=0.7, mine=3.0)
+        evaluate(run, 40, "validation", False, loss=0.5, accuracy=0.75, mine=4.0)
+        evaluate(run, 40, "validation", True, loss=0.5, accuracy=0.75)
+        run.checkpoint(value=0.75)
+        run.log.append("value", step=1, name="weight norm", value=5.0)
+        statistics = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0, "norm": 1.0}
+        run.log.append("gradient_statistics", step=0,
+                       tensors=[{"name": "layer.weight", **statistics}])  # fmt: skip
+        predict(run, answers, [1, 1, 0, 1] if label == "inductor" else None)
+        run.end()
+
+
+def compile_once(run: Recording) -> None:
+    when = {"step": 0, "phase": "training", "compile_id": "0/0"}
+    run.log.append("compile_started", trigger="DYNAMO", **when)
+    run.log.append("compile_ended", trigger="DYNAMO", seconds=3.0, **when)
+    run.log.append("compile_metrics", **when, function="forward", file="model.py", line=7,
+                   dynamo_seconds=1.0, aot_seconds=1.5, inductor_seconds=1.0, code_seconds=0.5,
+                   kernel_seconds=0.2, total_seconds=3.0, graph_ops=100, guards=12)  # fmt: skip
+    run.log.append("compile_metrics", step=20, phase="training", compile_id="0/1", guards=12,
+                   function="forward", file="model.py", line=7,
+                   recompile_reason="0/0: size mismatch")  # fmt: skip
+    run.log.append("graph_break", step=0, phase="training", reason="print", location="model.py:9",
+                   count=2)  # fmt: skip
+
+
+def cold_and_warm(folder: DataDir) -> None:  # noqa: F811
+    spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
+    Recording(folder.runs, "baseline", spec).start().blocks([0.7] * 2, [1.0] * 20).end()
+    for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
+        run = Recording(folder.runs, label, spec).start()
+        compile_once(run)
+        run.block([0.5 + seconds] + [0.5] * 9, [1.0] * 10, compiled=[0])
+        layers = {"fx_graph": {"hit": 3, "miss": 1, "bypass": 0}}
+        run.log.append("compile_cache", step=10, phase="training", layers=layers)
+        run.block([0.5] * 10, [1.0] * 10).end()
+
+
+@pytest.fixture
+def everything(folder: DataDir) -> DataDir:  # noqa: F811
+    rich(folder)
+    return folder
+
+
+def test_every_number_of_a_comparison_leads_to_its_definition(everything: DataDir):
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+@pytest.mark.parametrize(
+    "choice", ["break-even=Time saved", "loss=Difference", "step-times=Every step"]
+)
+def test_so_does_every_number_of_a_chart_that_was_chosen(everything: DataDir, choice: str):
+    name, _, title = choice.partition("=")
+    check(opened(experiment=EXPERIMENT_ID, **{name: title}))
+
+
+def test_rows_that_were_imported_lead_to_definitions_too(folder: DataDir):  # noqa: F811
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    bring(folder, HARNESS)
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_number_of_a_run_leads_to_its_definition(everything: DataDir, tab: str):
+    check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab))
+
+
+def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
+    folder: DataDir,  # noqa: F811
+):
+    record(folder, "baseline", passing())
+    record(folder, "eager", passing())
+    record(folder, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)])})
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+def test_every_number_of_cold_and_warm_caches_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    cold_and_warm(folder)
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+def test_every_number_of_a_running_experiment_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label, experiment_spec(num_steps=40))
+        run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)
+    check(opened("live", experiment=EXPERIMENT_ID))
+
+
+def test_what_a_launch_is_expected_to_take_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    record_experiment(folder.runs)
+    check(opened("launch"))
+
+
+def test_the_page_of_definitions_has_an_anchor_for_each_of_them(folder: DataDir):  # noqa: F811
+    app = opened("definitions")
+    anchors = [heading.proto.anchor for heading in app.subheader]
+    assert set(read_definitions()) <= set(anchors)
+    assert len(anchors) == len(set(anchors))
+    linked = re.findall(r"\]\(#([\w-]+)\)", " ".join(one.value for one in app.markdown))
+    assert linked and set(linked) <= set(anchors)
+    assert len(app.caption[0].value.split(" · ")) == len(read_chapters()) - 1
+
+
+def test_a_chart_that_leaves_as_html_has_the_definitions_of_its_numbers_inside():
+    steps = {"run_id": "a", "label": "a", "role": "baseline", "step": [0, 1], "loss": [2.0, 1.0]}
+    figure = charts.losses(pd.DataFrame(steps))
+    page = to_html(figure, "Losses", ["parity"]).decode()
+    assert all(f'<h3 id="{anchor}">' in page for anchor in ("parity", "loss", "step"))
+    assert "Optimizer steps of a run, counted from 0." in page
+    assert "definitions#" not in page, "no link leads out of the file"
+
+
+def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    suite = SuiteRecorder(folder)
+    suite.speed("Model", 0.1, suite_run="before", memory=50)
+    suite.speed("Model", 0.2, memory=50)
+    suite.accuracy("Model", "pass")
+    check(opened("suites", suite_run="now", against="before"))
+
+
+def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):  # noqa: F811
+    on_device(folder, throttle_reasons=["power cap"], processes=[OTHER])
+    check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Device"))
+    check(opened(experiment=EXPERIMENT_ID))
+
+
+@pytest.mark.parametrize("part", ["training", "inference"])
+def test_every_number_of_a_speed_experiment_leads_to_its_definition(
+    folder: DataDir,  # noqa: F811
+    part: str,
+):
+    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
+        record_speed(folder, label, speed_spec(part), seconds, compile_seconds=3.0, num_rounds=20)
+    check(opened(experiment=EXPERIMENT_ID))

@@ -1,0 +1,343 @@
+"""Who reaches the dashboard, and what people may do who do."""
+
+import ast
+import base64
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from streamlit import config
+from streamlit.testing.v1 import AppTest
+
+from runner.errors import InvalidSpec
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import PROJECT_ROOT, experiments
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import DataSpec, ModelSpec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.serving import served
+from tests.views.test_pages import MACHINE, folder, keep, opened, text  # noqa: F401
+from views.access import doors, permissions, uploads
+from views.parts import actions
+
+VARIABLES = (
+    doors.HOST_VARIABLE, doors.NAMES_VARIABLE, permissions.OTHERS_VARIABLE,
+    permissions.FILES_VARIABLE,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A dashboard that listens for others."""
+    before = config.get_option("server.address")
+    config.set_option("server.address", "0.0.0.0")
+    yield monkeypatch
+    config.set_option("server.address", before)
+
+
+def ask(url: str, host: str | None, path: str = "/", **how: Any) -> str:
+    """The status of the answer to a request that says it is for `host`."""
+    return answered(url, host, path, **how).split(" ")[1]
+
+
+def answered(
+    url: str,
+    host: str | None,
+    path: str,
+    *,
+    origin: str = "",
+    method: str = "GET",
+    websocket: bool = False,
+    more: str = "",
+) -> str:
+    """The beginning of the answer."""
+    lines = [f"{method} {path} HTTP/1.1", *([] if host is None else [f"Host: {host}"])]
+    lines += [f"Origin: {origin}"] if origin else []
+    lines += [more] if more else []
+    if websocket:
+        key = base64.b64encode(b"0123456789abcdef").decode()
+        lines += ["Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Key: {key}",
+                  "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: streamlit"]  # fmt: skip
+    else:
+        lines += ["Connection: close", "Content-Length: 0"]
+    at = urlsplit(url)
+    with socket.create_connection((at.hostname, at.port), timeout=20) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = b""
+        while not websocket and (part := connection.recv(4000)):
+            answer += part
+        return (answer or connection.recv(4000)).decode("latin-1")
+
+
+STREAM = "/_stcore/stream"
+PATHS = ("/", "/launch", "/_stcore/health", "/_stcore/host-config", "/static/index.html",
+         "/_stcore/agent/openapi.json")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A dashboard as `make run` starts it."""
+    with served(DataDir(tmp_path_factory.mktemp("local"))) as (url, _server):
+        yield url
+
+
+def test_by_default_only_this_machine_is_listened_to(local: str) -> None:
+    port = urlsplit(local).port
+    others = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), port)}
+    for address in others - {"127.0.0.1", "127.0.1.1", "::1"}:
+        with pytest.raises(OSError):
+            socket.create_connection((address, port), timeout=2)
+    with pytest.raises(OSError):
+        socket.create_connection(("::1", port), timeout=2)
+
+
+def test_a_name_that_is_not_ours_is_refused_for_pages_files_and_websocket(local: str) -> None:
+    port = urlsplit(local).port
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert ask(local, host) == "200"
+        assert ask(local, host, STREAM, websocket=True, origin=f"http://{host}") == "101"
+    for host in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "10.1.2.3",
+                 "evil.example#localhost", "localhost@evil.example", "a b", ""):  # fmt: skip
+        # A rebound name: browsers send it as origin, too, so both agree.
+        assert ask(local, host, STREAM, websocket=True, origin=f"http://{host}") in ("403", "400")
+        for path in PATHS:
+            assert ask(local, host, path) in ("403", "400"), (host, path)
+        assert ask(local, host, "/_stcore/agent/interact", method="POST") in ("403", "400")
+    assert ask(local, None) == "400"
+    twice = "Host: localhost"
+    assert ask(local, "evil.example", more=twice) in ("400", "403")
+
+
+def test_a_page_of_somebody_else_may_not_speak_to_us(local: str) -> None:
+    for origin in ("http://evil.example", "null", "http://localhost:1", "https://localhost.evil"):
+        assert ask(local, "localhost", STREAM, websocket=True, origin=origin) == "403"
+        assert ask(local, "localhost", "/_stcore/host-config", origin=origin) == "403"
+
+
+def test_where_others_are_served_the_operators_names_numbers_and_the_machines_own_are_ours(
+    others: pytest.MonkeyPatch,
+) -> None:
+    others.setenv(doors.NAMES_VARIABLE, "bench.example.org, Other.Example.")
+    ours = ("bench.example.org", "BENCH.example.org:8501", "other.example", "10.1.2.3:8501",
+            "[2001:db8::1]:8501", socket.gethostname(), "localhost")  # fmt: skip
+    assert all(map(doors.is_ours, ours))
+    assert not doors.is_ours("evil.example") and not doors.is_ours("x.bench.example.org")
+    assert doors.may_come_from("https://bench.example.org", "127.0.0.1:8501")
+    assert not doors.may_come_from("https://evil.example", "bench.example.org")
+
+
+def test_a_named_host_or_a_proxy_means_that_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not doors.serves_others(["Host", "Cookie"])
+    assert doors.serves_others(["Host", "X-Forwarded-For"])
+    monkeypatch.setenv(doors.NAMES_VARIABLE, "localhost")
+    assert not doors.serves_others()
+    monkeypatch.setenv(doors.NAMES_VARIABLE, "bench.example.org")
+    assert doors.serves_others()
+
+
+def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
+    head = answered(local, "localhost", "/").lower()
+    assert "content-security-policy: default-src 'self'" in head
+    assert "http:" not in head.partition("content-security-policy")[2].partition("\r\n")[0]
+
+
+def test_a_dashboard_for_others_takes_no_uploads_unless_they_may_launch(
+    data_dir: DataDir,
+) -> None:
+    data_dir.path.mkdir(parents=True)
+    upload = "/_stcore/upload_file/session/file"
+    for others_may, refused in (("view", True), ("launch", False)):
+        environment = {doors.HOST_VARIABLE: "0.0.0.0", permissions.OTHERS_VARIABLE: others_may}
+        with served(data_dir, environment=environment) as (url, _server):
+            answer = answered(url, "localhost", upload, method="PUT")
+            assert ("for viewing only" in answer) == refused
+            assert ask(url, "evil.example", STREAM, websocket=True) == "403"
+
+
+def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
+    environment = {**os.environ, permissions.OTHERS_VARIABLE: "everything"}
+    answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
+                            capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert answer.returncode == 1
+    assert "BREAKEVEN_OTHERS = 'everything' must be view or launch" in answer.stderr
+
+
+def record(folder: DataDir) -> None:  # noqa: F811
+    """A run that is at work, so that there is something to stop."""
+    keep(folder, MACHINE)
+    me = ProcessIdentity.of(os.getpid())
+    Recording(folder.runs, "inductor", experiment_spec()).claim(me).start()
+
+
+def buttons(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def test_others_see_everything_and_are_offered_nothing_that_changes_it(
+    folder: DataDir,  # noqa: F811
+    others: pytest.MonkeyPatch,
+) -> None:
+    record(folder)
+    assert "Stop it" not in buttons(opened("live", experiment=EXPERIMENT_ID))
+    launch = opened("launch")
+    assert "Viewing only." in text(launch) and "BREAKEVEN_OTHERS=launch" in text(launch)
+    assert not launch.button and not launch.text_input and not launch.selectbox
+    others.setenv(permissions.OTHERS_VARIABLE, "launch")
+    assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
+    assert "Launch" in buttons(opened("launch"))
+
+
+def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:  # noqa: F811
+    record(folder)
+    assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
+    assert "Launch" in buttons(opened("launch"))
+
+
+def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
+    folder: DataDir,  # noqa: F811
+    others: pytest.MonkeyPatch,
+) -> None:
+    keep(folder, MACHINE)
+    with pytest.raises(permissions.NotAllowed, match="BREAKEVEN_OTHERS=launch"):
+        actions.launch(experiment_spec(), MACHINE)
+    with pytest.raises(permissions.NotAllowed):
+        uploads.keep("data.csv", b"text,label\n")
+    assert not list(experiments(folder))
+    assert not permissions.uploads().exists()
+
+
+CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
+            "unlink", "rmtree", "mkdir", "import_rows", "import_file"}  # fmt: skip
+HARMLESS = {
+    ("resources.py", "_open"),  # makes the data folder, when the dashboard starts
+    ("resources.py", "look_at_machine"),  # asks torch what there is, once
+}
+
+
+def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
+    for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+            names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
+            changing = names & CHANGING
+            if changing and (file.name, function.name) not in HARMLESS:
+                asks = names & {"require_acting", "keep"}
+                assert asks, f"{file.name}, {function.name}: {changing}, require_acting() missing"
+
+
+READING = {"read_head", "locate", "check_data"}
+"""Functions that open a path that somebody typed."""
+
+
+def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() -> None:
+    for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+                names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
+                reads = names & READING or "checks.check" in map(ast.unparse, called)
+                allowed = names & {"check_path", "check_files"}
+                assert allowed or not reads, f"{file.name}, {function.name}: check_path() missing"
+
+
+def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
+    folder: DataDir,  # noqa: F811
+    tmp_path: Path,
+    others: pytest.MonkeyPatch,
+) -> None:
+    keep(folder, MACHINE)
+    secret = tmp_path / "secret.csv"
+    secret.write_text("text,label\nthe password is swordfish,1\nanother,2\n" * 40)
+    others.setenv(permissions.OTHERS_VARIABLE, "launch")
+    query = {"preset": "Your own data", "own.data": str(secret)}
+    app = opened("launch", **query)
+    shown = text(app) + "".join(frame.value.to_csv() for frame in app.dataframe)
+    assert "swordfish" not in shown and "must lie in a folder that is open" in shown
+    assert app.button[-1].disabled
+    others.setenv(permissions.FILES_VARIABLE, str(tmp_path))
+    app = opened("launch", **query)
+    assert "swordfish" in "".join(frame.value.to_csv() for frame in app.dataframe)
+
+
+def with_data(source: str) -> object:
+    return experiment_spec(data=DataSpec(source=source))
+
+
+def test_others_use_only_files_in_folders_that_were_named(
+    folder: DataDir,  # noqa: F811
+    tmp_path: Path,
+    others: pytest.MonkeyPatch,
+) -> None:
+    opened_folder, secret = tmp_path / "open", tmp_path / "secret"
+    for one in (opened_folder, secret):
+        one.mkdir()
+        (one / "a.csv").write_text("text,label\n")
+    (opened_folder / "link.csv").symlink_to(secret / "a.csv")
+    (opened_folder / "away").symlink_to(secret)
+    others.setenv(permissions.FILES_VARIABLE, str(opened_folder))
+    kept = permissions.uploads() / "b.csv"
+    for source in (opened_folder / "a.csv", kept, "builtin:reviews", "owner/name"):
+        permissions.check_files(with_data(str(source)))
+    for source in (
+        secret / "a.csv", opened_folder / "link.csv", opened_folder / "away" / "a.csv",
+        opened_folder / ".." / "secret" / "a.csv", "/etc/passwd", "~/a.csv", "./a.csv", "a.csv",
+        "http://evil.example/a.csv", "file:///etc/a.csv", "storage", "examples", "text",
+        "docs/decisions", "hf://datasets/owner/name/a.csv", f"{opened_folder}/\0.csv", "",
+    ):  # fmt: skip
+        with pytest.raises(InvalidSpec, match="must"):
+            permissions.check_files(with_data(str(source)))
+    for model in (str(secret), "views", "../other", "docs/decisions"):
+        with pytest.raises(InvalidSpec, match="must lie in a folder"):
+            permissions.check_files(experiment_spec(model=ModelSpec(source=model)))
+    permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
+
+
+def test_on_this_machine_alone_any_path_may_be_used(tmp_path: Path) -> None:
+    permissions.check_files(with_data(str(tmp_path / "a.csv")))
+
+
+def test_an_uploaded_file_is_kept_under_a_safe_name_once(
+    folder: DataDir,  # noqa: F811
+) -> None:
+    for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
+                 "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
+        path = uploads.keep(name, b"text,label\ngood,1\n")
+        assert path.parent == permissions.uploads()
+        assert path.name.isascii() and path.suffix == ".csv" and len(path.name) < 110
+        assert path.name[0].isalnum()
+        assert path.read_bytes() == b"text,label\ngood,1\n"
+    assert uploads.keep("a.csv", b"1") == uploads.keep("a.csv", b"1")
+    assert uploads.keep("a.csv", b"1") != uploads.keep("a.csv", b"2")
+    assert not [entry for entry in permissions.uploads().iterdir() if entry.name.startswith(".")]
+
+
+def test_an_upload_that_is_too_large_or_no_data_is_refused(
+    folder: DataDir,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):
+        with pytest.raises(uploads.UploadRefused, match="must end in one of"):
+            uploads.keep(name, b"1")
+    monkeypatch.setattr(uploads, "MAX_MEBIBYTES", 0)
+    with pytest.raises(uploads.UploadRefused, match="must not be larger"):
+        uploads.keep("a.csv", b"1")
+    monkeypatch.undo()
+    monkeypatch.setattr(uploads, "MAX_TOTAL_BYTES", 0)
+    with pytest.raises(uploads.UploadRefused, match="together"):
+        uploads.keep("a.csv", b"12345")

@@ -1,0 +1,167 @@
+"""Files that leave a page hold all that was measured, whatever its charts leave out."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.specs.cache import CacheSpec
+from storage.exchange.csv_files import to_csv
+from storage.exchange.harness import write_csv
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+from tests.views.test_pages import folder, opened, text  # noqa: F401
+from views.parts import downloads
+
+NUM_STEPS = 1800
+"""More than the 1,000 points that a chart gets."""
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
+    """What each button would hand out, as the page offers it, by the button's key."""
+    offered: dict[str, Callable[[], bytes]] = {}
+
+    def button(label: str, data: Any, file_name: str, mime: str, key: str, **settings: Any) -> None:
+        offered[key] = data if callable(data) else lambda: data
+
+    monkeypatch.setattr(downloads.st, "download_button", button)
+    return offered
+
+
+def record_long(folder: DataDir) -> None:  # noqa: F811
+    spec = experiment_spec(num_steps=NUM_STEPS, block_steps=100, epochs=2)
+    for label in ("baseline", "control", "inductor"):
+        recording = Recording(folder.runs, label, spec).claim().start()
+        recording.blocks([0.1] * 18, falling_losses(NUM_STEPS)).evaluation(0.8, epoch=1).end()
+
+
+def rows_of(files: dict[str, Callable[[], bytes]], name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(files[f"download-{name}.csv"]().decode())))
+
+
+def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["label"], []).append(int(row["step"]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["loss", "break-even", "step-times"])
+def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+    record_long(folder)
+    opened(experiment=EXPERIMENT_ID)
+    every = list(range(NUM_STEPS))
+    expected = {"baseline": every, "control": every, "inductor": every}
+    assert steps_by_run(rows_of(files, name)) == expected
+
+
+@pytest.mark.parametrize("name", ["run-loss", "run-steps"])
+def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+    record_long(folder)
+    opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    assert steps_by_run(rows_of(files, name)) == {"inductor": list(range(NUM_STEPS))}
+
+
+def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):  # noqa: F811
+    record_long(folder)
+    asked = []
+    real = downloads.to_csv
+
+    def counting(frame: pd.DataFrame) -> bytes:
+        asked.append(len(frame))
+        return real(frame)
+
+    monkeypatch.setattr(downloads, "to_csv", counting)
+    opened(experiment=EXPERIMENT_ID)
+    assert asked == [], "a page that is only looked at writes no file"
+    rows_of(files, "loss")
+    assert asked == [3 * NUM_STEPS]
+
+
+def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):  # noqa: F811
+    record_long(folder)
+    opened(experiment=EXPERIMENT_ID)
+    assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
+    assert {row["epoch"] for row in rows_of(files, "accuracy")} == {"2"}
+    assert min(int(row["round"]) for row in rows_of(files, "step-times")) == 1
+
+
+FORMULAS = (
+    "=HYPERLINK(1)",
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(1)",
+    "\t=1",
+    "\r=1",
+    "=1\r\n=2\r=3",
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
+    frame = pd.DataFrame({"name": [formula, "plain", None], "change": [-1.5, 2.0, float("nan")],
+                          "shown": ["-0.5", "+3", "1e3"], formula: ["a", "b", "c"]})  # fmt: skip
+    frame["kind"] = pd.Categorical([formula, "plain", "plain"])
+    safe = "'" + formula.replace("\r\n", "\n").replace("\r", "\n")
+    header, first, second, _third = csv.reader(io.StringIO(to_csv(frame).decode(), newline=""))
+    assert header == ["name", "change", "shown", safe, "kind"]
+    assert first == [safe, "-1.5", "-0.5", "a", safe], "numbers stay numbers"
+    assert second == ["plain", "2.0", "+3", "b", "plain"]
+    written = write_csv(("name", "speedup"), [{"name": formula, "speedup": "-1.5"}])
+    _header, row = csv.reader(io.StringIO(written, newline=""))
+    assert row == [safe, "-1.5"]
+
+
+UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")
+"""A number as it is written for people, or the dash of what is undefined."""
+
+
+def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDir, files):  # noqa: F811
+    spec = experiment_spec(num_steps=80)
+    record_experiment(folder.runs, spec)
+    cache = "20261121-093015-123456-cccc"
+    caching = experiment_spec(scenario="cache", backends=("inductor",), num_steps=20,
+                              cache=CacheSpec(repeats=1))  # fmt: skip
+    for variant in caching.variants:
+        run = Recording(folder.runs, variant.label, caching, cache).claim().start()
+        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.label.split("-")[1:2][0]
+                                                  if "-" in variant.label else "", 0.0)  # fmt: skip
+        run.blocks([0.5, 0.5], [1.0] * 20, compiles).checkpoint().end()
+    opened(experiment=EXPERIMENT_ID)
+    opened(experiment=cache)
+    for tab in ("Scores", "Compiling", "Checkpoints", "Device"):
+        opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+    opened("run", experiment=cache, run=f"{cache}.inductor-cold-1", tab="Checkpoints")
+    names = [name for name in files if name.endswith(".csv") and "harness" not in name]
+    assert {"download-cold-warm.csv", "download-checkpoints.csv",
+            "download-behind-verdicts.csv", "download-evaluations.csv"} <= set(names)  # fmt: skip
+    written = {
+        (name, column): value
+        for name in names
+        for row in csv.DictReader(io.StringIO(files[name]().decode()))
+        for column, value in row.items()
+        if UNIT.match(value or "")
+    }
+    assert not written
+
+
+def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):  # noqa: F811
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    assert "<td>80.0 %</td>" in text(opened(experiment=EXPERIMENT_ID))
+    app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Scores")
+    (evaluations,) = app.dataframe
+    shown = pa.ipc.open_stream(evaluations.proto.arrow_data.styler.display_values).read_pandas()
+    assert "80.0 %" in shown.to_numpy().ravel().tolist()
+    assert evaluations.value["Accuracy"].tolist() == [0.8], "sorted as a number"

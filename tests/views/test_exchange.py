@@ -1,0 +1,94 @@
+"""Downloads in PyTorch's formats, and imported rows beside own ones."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.run_dir import DataDir
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from views.parts import exchange
+from views.shared import resources
+
+ROOT = Path(__file__).parents[2]
+SPEC = experiment_spec(num_steps=80, block_steps=10)
+HARNESS = """\
+dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio
+cuda,BertForMaskedLM,32,1.5,41.25,18.72,1.11
+cuda,OPTForCausalLM,4,0.0,0.0,0,0
+"""
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    data_dir = DataDir(tmp_path / "data")
+    record_experiment(data_dir.runs, SPEC)
+    return data_dir
+
+
+@pytest.fixture
+def page(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest]:
+    """Compare, not yet opened."""
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    monkeypatch.setattr(resources, "EXAMPLES", data_dir.path / "examples")
+    monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
+    yield AppTest.from_file(ROOT / "dashboard.py", default_timeout=60)
+    resources.close_store(data_dir)
+
+
+def bring(data_dir: DataDir, content: str) -> None:
+    folder = data_dir.path / "imports"
+    folder.mkdir()
+    (folder / "inductor.csv").write_text(content)
+
+
+def imported_rows(app: AppTest) -> list[pd.DataFrame]:
+    return [frame.value for frame in app.dataframe if "From" in frame.value.columns]
+
+
+def test_imported_rows_stand_beside_own_ones_and_say_that_they_were_imported(
+    page: AppTest, data_dir: DataDir
+) -> None:
+    bring(data_dir, HARNESS)
+    app = page.run()
+    assert not app.exception
+    (rows,) = imported_rows(app)
+    imported = "imported: inductor.csv"
+    assert rows["From"].tolist() == ["measured here", imported, imported]
+    assert rows["Model"].tolist() == ["builtin:bert-tiny", "BertForMaskedLM", "OPTForCausalLM"]
+    assert rows["Outcome"].tolist() == ["pass", "measured", "failed"]
+    dash = "\N{EN DASH}"
+    assert rows["Speedup"].tolist() == ["2.00x", "1.50x", dash], "a failure is no number"
+    assert rows["Step time"].tolist() == ["100 ms", "41.2 ms", dash]
+    assert rows["Compile latency"].tolist() == ["3.00 s", "18.7 s", dash]
+
+
+def test_without_imports_compare_shows_no_such_table(page: AppTest) -> None:
+    app = page.run()
+    assert not app.exception
+    assert imported_rows(app) == []
+
+
+def test_a_file_that_is_none_of_the_harness_is_named_and_the_page_stands(
+    page: AppTest, data_dir: DataDir
+) -> None:
+    bring(data_dir, "a,b\n1,2\n")
+    app = page.run()
+    assert not app.exception
+    assert any("inductor.csv is no performance or accuracy CSV" in w.value for w in app.warning)
+
+
+def test_every_format_has_a_button_whose_file_is_made_on_demand(
+    page: AppTest, data_dir: DataDir
+) -> None:
+    app = page.run()
+    labels = {button.proto.label for button in app.get("download_button")}
+    assert {f"{title} ({suffix.upper()})" for title, suffix in exchange.TITLES.values()} <= labels
+    assert exchange.TITLES.keys() == exchange.FORMATS.keys()
+    with Store.in_memory(data_dir) as store:
+        records = json.loads(exchange._written(exchange.FORMATS["hud-json"], store, EXPERIMENT_ID))
+    assert {record["model"]["backend"] for record in records} == {"inductor"}

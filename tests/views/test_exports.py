@@ -1,0 +1,136 @@
+"""What leaves a page says what it shows, under a name that says it too, and nothing covers it."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from runner.folders.run_dir import DataDir
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.serving import browser as browser
+from tests.views.test_charts import result, series
+from tests.views.test_downloads import files  # noqa: F401
+from tests.views.test_pages import folder, opened  # noqa: F401
+from views.charts import bars
+from views.charts import layers as charts
+from views.parts import downloads
+from views.parts.exports import Origin, picture, slug, to_html
+from views.shared.inert import inert_figure
+
+ABOUT = Origin(
+    name="bert-20261121-7f3a",
+    facts=(
+        "Star reviews · 20261121-093015-123456-7f3a",
+        "builtin:bert-tiny on builtin:reviews · NVIDIA H200 (cuda:0) · bfloat16 · 21 Nov 2026",
+        ", ".join(f"package{number} 1.{number}.0" for number in range(14)),
+    ),
+)
+LONG = "a_backend_with_a_rather_long_name_{}: after 1,234,567 steps, perhaps never"
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Names of the files that a page offers, by the button's key."""
+    offered: dict[str, str] = {}
+
+    def button(label: str, data: object, file_name: str, mime: str, key: str, **more: object):
+        offered[key] = file_name
+
+    monkeypatch.setattr(downloads.st, "download_button", button)
+    return offered
+
+
+@pytest.mark.parametrize(
+    ("page", "begins"),
+    [("compare", "my-first-race-20261121-7f3a-"), ("live", "my-first-race-20261121-7f3a-"),
+     ("run", "my-first-race-20261121-7f3a-inductor-")],
+)  # fmt: skip
+def test_file_names_begin_with_the_experiment(folder: DataDir, named, page: str, begins: str):  # noqa: F811
+    record_experiment(folder.runs, experiment_spec(name="My <b>first</b> race!".replace("b>", "")))
+    opened(page, experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
+    assert any(name.startswith(begins) for name in named.values())
+    assert all(name.startswith("my-first-race-20261121-7f3a-") for name in named.values())
+
+
+def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):  # noqa: F811
+    record_experiment(folder.runs, experiment_spec(name="Race <1>"))
+    opened(experiment=EXPERIMENT_ID)
+    said = unescape(files["download-loss.html"]().decode())
+    header = re.search(r"<header.*?</header>", said, re.DOTALL)[0]
+    for fact in ("Training loss", "Race <1>", EXPERIMENT_ID, "builtin:bert-tiny", "builtin:reviews",
+                 "Test CPU (cpu)", "float32", "21 Nov 2026", "torch 2.13.0", "Python 3.11.7",
+                 "transformers 5.23.0"):  # fmt: skip
+        assert fact in header, fact
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("BERT on reviews", "bert-on-reviews"), ("../../etc", "etc"), ("Über ½", "ber"),
+     ("日本", "experiment"), ("a" * 90, "a" * 40), ("CON:|?*", "con")],
+)  # fmt: skip
+def test_any_name_can_begin_a_files_name(name: str, expected: str):
+    assert slug(name) == expected
+
+
+BOXES = """names => names.map(name => {
+  const found = document.querySelector(name);
+  const box = found && found.getBoundingClientRect();
+  return box && [box.left, box.top, box.right, box.bottom];
+})"""
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1000, "height": 1200})
+    yield page
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("labels", [["baseline", "inductor"], [f"run-{n}" for n in range(14)],
+                                    [LONG.format(n) for n in range(7)]])  # fmt: skip
+def test_in_a_picture_no_title_lies_over_the_legend(page: Page, tmp_path: Path, labels):
+    figure = charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
+    drawn = inert_figure(picture(figure, "Training loss", ABOUT))
+    file = tmp_path / "picture.html"
+    drawn.write_html(file, include_plotlyjs=True, default_width=1000)
+    page.goto(file.as_uri())
+    names = [".gtitle", ".gtitle-subtitle", ".legend", ".nsewdrag"]
+    title, facts, legend, plot = page.evaluate(BOXES, names)
+    assert title[3] <= facts[1] + 4, "the facts follow the title"
+    assert facts[3] <= legend[1], "the legend follows the facts"
+    assert legend[3] <= plot[1] + 4, "the plot follows the legend"
+    assert facts[2] <= 1000 and legend[2] <= 1000, "nothing leaves the picture"
+    assert plot[3] - plot[1] > 250
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1440, 390])
+def test_in_a_page_of_a_chart_no_title_lies_over_the_legend(page: Page, tmp_path: Path, width: int):
+    figure = charts.losses(series("loss", **{LONG.format(n): [2.0, 1.0] for n in range(5)}))
+    file = tmp_path / "page.html"
+    file.write_bytes(to_html(figure, "Training loss", ["loss"], ABOUT))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(file.as_uri())
+    header, legend = page.evaluate(BOXES, ["header", ".legend"])
+    offered = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
+    assert offered and not [one for one in offered if "cloud" in one.lower()]
+    assert header[3] <= legend[1]
+
+
+def test_the_marks_of_memory_are_explained_in_the_chart_itself():
+    results = [result("baseline", peak_memory_bytes=2**30),
+               result("inductor", peak_memory_bytes=2**29, compile_peak_memory_bytes=2**30,
+                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
+    figure = bars.peak_memory(results)
+    explained = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend}
+    assert explained == {
+        "Peak memory while compiling": "diamond-open",
+        "Reserved memory": "line-ns",
+    }
+    assert figure.layout.showlegend
+    plain = bars.peak_memory(results[:1])
+    assert not [trace for trace in plain.data if trace.showlegend], "nothing to explain"

@@ -1,0 +1,148 @@
+"""Foreign text is shown as it is: the function that sees to it, and that nothing gets round it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from playwright.sync_api import Browser, Page, Request
+
+from runner.folders.run_dir import DataDir
+from tests.helpers.hostile import HOST, ODD, TEXTS
+from tests.helpers.inert_sources import Sources
+from tests.helpers.serving import browser as browser
+from tests.helpers.serving import served
+from views.shared.inert import JOINER, code, inert, inert_figure
+
+VIEWS = Path(__file__).parents[2] / "views"
+WAYS = ("plain", "code", "label")
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page of all texts; its requests to other hosts are listed in `asked`."""
+    folder = DataDir(tmp_path_factory.mktemp("inert"))
+    with served(folder, "tests/helpers/inert_page.py", {"PYTHONPATH": "."}) as (url, _server):
+        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        asked: list[str] = []
+
+        def note(request: Request) -> None:
+            if HOST in request.url:
+                asked.append(request.url)
+
+        page.on("request", note)
+        page.asked = asked  # type: ignore[attr-defined]
+        page.goto(url)
+        page.locator(".js-plotly-plot").wait_for(timeout=60_000)
+        yield page
+        page.close()
+
+
+@pytest.mark.browser
+def test_a_browser_shows_every_character_of_a_foreign_text(shown: Page) -> None:
+    places = {"html": ".html-{}", **{way: f".st-key-{way}-{{}} p" for way in WAYS}}
+    wrong = {}
+    for number, text in enumerate(TEXTS):
+        for way, place in places.items():
+            found = shown.locator(place.format(number)).first.inner_text().replace(JOINER, "")
+            if found.strip() != text.strip():
+                wrong[way, text] = found
+        hover = shown.locator(f".html-{number}").get_attribute("title") or ""
+        if hover.replace(JOINER, "") not in (text, ""):  # Streamlit empties some, to be safe
+            wrong["title", text] = hover
+    assert not wrong
+
+
+@pytest.mark.browser
+def test_no_foreign_text_makes_a_browser_ask_a_stranger_or_lead_there(shown: Page) -> None:
+    shown.wait_for_timeout(1000)
+    assert shown.asked == []  # type: ignore[attr-defined]
+    links = shown.evaluate(
+        "[...document.querySelectorAll('a')].map(a => a.href.baseVal ?? a.href ?? '')"
+        ".concat([...document.querySelectorAll('*')].map(e => e.getAttribute('xlink:href') ?? ''))"
+    )
+    assert len(links) > len(TEXTS)  # our own are there
+    assert not [link for link in links if HOST in link]
+    made = "img[src*='stranger'], script[src*='stranger'], .katex, h1, h2, blockquote, del, em, hr"
+    main = shown.locator("[data-testid=stMain]")
+    assert main.locator(made).count() == 0
+
+
+def test_what_cannot_be_seen_or_sent_is_replaced() -> None:
+    for text in ODD:
+        for way in (inert, code):
+            way(text).encode()
+            assert "\n" not in way(text) and "\u202e" not in way(text) and "\0" not in way(text)
+
+
+def test_an_ordinary_text_stays_as_it_is() -> None:
+    for text in ("inductor-max-autotune", "aot_eager", "1.62x (1.60 to 1.64)", "Tiny BERT, 8 steps",
+                 "ValueError: 3 is no class", "20 Nov 2026, 10:00", "-5 %"):  # fmt: skip
+        assert inert(text).replace("&#58;", ":") == text
+        assert code(text) == f"`{text}`"
+
+
+def test_a_figure_keeps_our_own_html_and_no_other() -> None:
+    figure = go.Figure(layout={"xaxis": {"title": '<a target="_blank" href="definitions#step">'}})
+    figure.add_bar(x=["inductor-<br>blocks", '<a href="http://x">y</a>', "10<sup>3</sup>"],
+                   name="<b>loud</b>", hovertemplate="%{x}<extra></extra>")  # fmt: skip
+    found = inert_figure(figure)
+    assert list(found.data[0].x) == ["inductor-<br>blocks", '&lt;a href="http://x">y</a>',
+                                     "10<sup>3</sup>"]  # fmt: skip
+    assert found.data[0].name == "&lt;b>loud&lt;/b>"
+    assert found.data[0].hovertemplate == "%{x}<extra></extra>"
+    assert found.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'
+    plain = go.Figure().add_bar(x=["a"], y=[1.0])
+    assert inert_figure(plain) is plain
+
+
+def test_nothing_foreign_reaches_a_page_but_by_the_one_function() -> None:
+    faults = list(Sources(sorted(VIEWS.rglob("*.py"))).faults())
+    assert not faults, (
+        "say `inert(...)` of `views/shared/inert.py`, or promise it by the type `Markdown`"
+    )
+
+
+FORGOTTEN = {
+    "a name in an f-string": "st.caption(f'{run.label} is done')",
+    "an error as it is": "st.error(str(error))",
+    "a local name": "said = run.reason\n    st.info(said)",
+    "a list that grew": "said = ['done']\n    said.append(run.reason)\n    st.info(' '.join(said))",
+    "a loop": "for one in run.labels:\n        st.markdown(one)",
+    "a label": "st.button(run.label)",
+    "a help": "st.button('Stop', help=run.label)",
+    "options that are read as Markdown": "st.pills('Runs', run.labels)",
+    "a column of a page": "left, right = st.columns(2)\n    left.caption(run.label)",
+    "HTML": "st.html(f'<p>{run.label}</p>')",
+    "an argument that has to be inert": "asks(run.label)",
+    "a figure": "st.plotly_chart(run.figure)",
+    "a figure's file": "run.figure.to_html()",
+    "another's promise": "broken(run)",
+}
+
+
+@pytest.mark.parametrize("forgotten", FORGOTTEN)
+def test_the_reading_of_sources_finds_what_was_forgotten(forgotten: str, tmp_path: Path) -> None:
+    page = f"""
+import streamlit as st
+from views.shared.inert import Markdown, inert, inert_figure
+
+def asks(title: Markdown) -> None:
+    st.markdown(f"**{{title}}**")
+
+def promised(run) -> Markdown:
+    return f"{{inert(run.label)}} of {{run.count:,}}"
+
+def page(run, error):
+    {FORGOTTEN[forgotten]}
+
+def sound(run):
+    asks(promised(run))
+    st.caption("Done: " + ", ".join(inert(one) for one in run.labels))
+    st.plotly_chart(inert_figure(run.figure))
+"""
+    if forgotten == "another's promise":
+        page += "\ndef broken(run) -> Markdown:\n    return run.label\n"
+    file = tmp_path / "page.py"
+    file.write_text(page)
+    assert len(list(Sources([file]).faults())) == 1

@@ -1,0 +1,488 @@
+"""Launch's form: optional settings, options as text, variants of backends, and what is said."""
+
+from dataclasses import asdict, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Selectbox
+
+from runner.commands.options import spec_options
+from runner.folders.queue import experiments
+from runner.folders.run_dir import DataDir
+from runner.machine import capabilities
+from runner.machine.capabilities import Device, read_capabilities
+from runner.specs import tasks
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.options import parse_options, write_options
+from runner.specs.tasks import Task
+from tests.helpers.changed import CHANGED
+from tests.views.test_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
+from views.form.presets import PRESETS, adjusted
+
+
+@pytest.mark.parametrize(
+    ("written", "options"),
+    [
+        ("", {}),
+        ("weight_decay=0.01", {"weight_decay": 0.01}),
+        (" num_cycles = 2 , last=1e-3,", {"num_cycles": 2, "last": 1e-3}),
+        ("fused=true, foreach=false", {"fused": True, "foreach": False}),
+        ("betas=(0.9, 0.95), mode=triangular", {"betas": (0.9, 0.95), "mode": "triangular"}),
+        ("milestones=(30,)", {"milestones": (30,)}),
+    ],
+)
+def test_options_are_read_as_numbers_truth_values_lists_and_text(
+    written: str, options: dict[str, Any]
+):
+    found = parse_options(written)
+    assert found == options
+    assert {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in options.items()
+    }
+    assert parse_options(write_options(found)) == options
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("weight_decay", "'weight_decay' must read name=value"),
+        ("=3", "'=3' must read name=value"),
+        ("weight decay=3", "'weight decay=3' must read name=value"),
+        ("a=", "'a=' must read name=value"),
+        ("a=1, a=2", "'a' is given twice"),
+        ("a=nan", "'nan' is not a finite number"),
+        ("a=(1, two)", "'(1, two)' must hold numbers"),
+        ("a=()", "'()' must hold numbers"),
+        ("a=(1", "'(1' has a parenthesis without its other half"),
+    ],
+)
+def test_options_that_cannot_be_read_are_named(written: str, said: str):
+    with pytest.raises(ValueError) as error:
+        parse_options(written)
+    assert said in str(error.value)
+
+
+@pytest.fixture(autouse=True)
+def typing_into_selectboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed reaches the page, as from a browser; the tester's knows options only."""
+
+    def state(box: Selectbox[str]) -> WidgetState:
+        return WidgetState(id=box.id, string_value=box.value)
+
+    monkeypatch.setattr(Selectbox, "_widget_state", property(state))
+
+
+OF_HUB_TEXTS = {
+    "data.text_column", "data.label_column", "data.train_split", "data.eval_split",
+    "data.test_split", "data.sequence_length",
+}  # fmt: skip
+"""Fields that a model and data of one's own do not have."""
+FIRST = (
+    "scenario", "task", "training.precision", "data.num_test_samples", "evaluation.when",
+    "checkpoints.every", "stopping.patience",
+)  # fmt: skip
+"""Fields that let others be changed."""
+
+
+def set_field(app: AppTest, path: str, value: Any) -> None:
+    """Types a value into the widget of a field of the preset `quick`."""
+    option = next(option for option in spec_options() if option.path == path)
+    key = f"quick.{option.flag.removeprefix('--').replace('-', '_')}"
+    if (
+        path in ("model.source", "data.source")
+        and app.selectbox(key="quick.task").value == "custom"
+    ):
+        key = key.replace("quick.", "quick.custom.")  # each task remembers its own
+    if isinstance(value, dict):
+        value = write_options(value)
+    elif path == "devices":
+        (value,) = value
+    elif isinstance(value, tuple):
+        value = list(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    kinds = (app.selectbox, app.multiselect, app.text_input, app.toggle)
+    (widget,) = [one for kind in kinds for one in kind if one.key == key]
+    assert not widget.disabled, path
+    widget.set_value(value)
+
+
+def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:  # noqa: F811
+    app.run()
+    assert not app.exception and not app.error, text(app)
+    app.button(key="launch").click().run()
+    (experiment,) = experiments(folder)
+    return experiment.spec
+
+
+def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
+    """The specification with these values by path."""
+    content = asdict(spec)
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        (content[section] if section else content)[name] = value
+    return ExperimentSpec.from_dict(content)
+
+
+def test_every_field_of_the_form_reaches_the_experiment(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.setenv("BREAKEVEN_CODE", str(tmp_path))
+    (tmp_path / "mine.py").touch()
+    second = Device(id="cuda:1", name="Test GPU", memory_bytes=2**36)
+    keep(folder, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
+    own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
+           "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
+    unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache")}
+    values = {path: value for path, value in CHANGED.items() if path not in unasked} | own
+    values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
+    usual, debug = values.pop("backends")[1:], ["eager"]
+
+    app = opened("launch")
+    for path in FIRST:
+        set_field(app, path, values[path])
+    app.multiselect(key="quick.backends").set_value([*usual])
+    app.multiselect(key="quick.debug_backends").set_value(debug).run()
+    for path, value in values.items():
+        if path not in FIRST:
+            set_field(app, path, value)
+    expected = changed(
+        adjusted(PRESETS["quick"].spec, WITH_GPU), values | {"backends": (*usual, *debug)}
+    )
+    assert launched(app, folder) == expected
+
+
+def fields_of(scenario: str) -> list[str]:
+    """What is asked of a scenario alone."""
+    return [path for path in CHANGED if path.startswith(f"{scenario}.")]
+
+
+@pytest.mark.parametrize("scenario", ["speed", "cache"])
+def test_fields_of_another_scenario_reach_the_experiment(
+    scenario: str,
+    folder: DataDir,  # noqa: F811
+):
+    values = {path: CHANGED[path] for path in fields_of(scenario)}
+    app = opened("launch")
+    set_field(app, "scenario", scenario)
+    app.run()
+    for path, value in values.items():
+        set_field(app, path, value)
+    expected = changed(adjusted(PRESETS["quick"].spec, MACHINE), values | {"scenario": scenario})
+    assert launched(app, folder) == expected
+
+
+def test_fields_of_hub_texts_reach_the_experiment(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    start = changed(PRESETS["quick"].spec, {"data.source": "hub/texts"})
+    monkeypatch.setitem(PRESETS, "quick", replace(PRESETS["quick"], spec=start))
+    values = {path: CHANGED[path] for path in OF_HUB_TEXTS}
+    app = opened("launch")
+    for path, value in values.items():
+        set_field(app, path, value)
+    expected = changed(adjusted(start, MACHINE), values)
+    assert launched(app, folder) == expected
+
+
+def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):  # noqa: F811
+    app = opened("launch")
+    assert app.text_input(key="quick.max_steps").value == ""
+    assert app.text_input(key="quick.clip_norm").value == ""
+    app.button(key="launch").click().run()
+    (experiment,) = experiments(folder)
+    assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
+
+
+def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    app.text_input(key="quick.optimizer_options").set_value("weight_decay")
+    app.text_input(key="quick.evaluate_every").set_value("3").run()
+    said = "'weight_decay' must read name=value"
+    assert [entry.value for entry in app.caption if said in unescape(entry.value)]
+    assert "training.optimizer_options" in app.error[0].value
+    assert app.text_input(key="quick.optimizer_options").value == "weight_decay"
+    assert app.text_input(key="quick.evaluate_every").value == "3", "fields after it are shown"
+    assert app.button[-1].disabled
+
+
+def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
+    folder: DataDir,  # noqa: F811
+):
+    keep(folder, WITH_GPU)
+    app = opened("launch")
+    scaler = app.text_input(key="quick.scaler_options")
+    assert scaler.disabled and scaler.help.startswith("Only `fp16` needs a loss scaler.")
+    app.selectbox(key="quick.precision").set_value("fp16").run()
+    app.text_input(key="quick.scaler_options").set_value("init_scale=1024")
+    app.text_input(key="quick.warmup_steps").set_value("5").run()
+    assert "init_scale=1024" in text(app) and "Warm-up steps 5" in text(app)
+    app.selectbox(key="quick.precision").set_value("float32")
+    app.text_input(key="quick.scheduler_options").set_value("step_size=30")
+    app.selectbox(key="quick.scheduler").set_value("step").run()
+    assert app.text_input(key="quick.warmup_steps").help.startswith("`step` has no warm-up.")
+    app.selectbox(key="quick.evaluate").set_value("never").run()
+    assert app.text_input(key="quick.patience").help.startswith("Nothing is evaluated.")
+    training = launched(app, folder).training
+    assert (training.scaler_options, training.warmup_steps) == ({}, 0)
+
+
+def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    assert "Changed:" not in text(app)
+    app.text_input(key="quick.batch_size").set_value("16")
+    app.text_input(key="quick.checkpoint_every").set_value("2").run()
+    assert "**Changed:** Batch size 16 · Checkpoint every 2" in text(app)
+    assert "--checkpoint-every=2" in text(app)
+
+
+def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    app.text_input(key="quick.batch_size").set_value("5000").run()
+    rule = "must not exceed data.num_train_samples (960): not one batch would be full"
+    assert [entry.value for entry in app.caption if rule in entry.value]
+    assert "**Batch size** (under “Batches, steps and precision”)" in app.error[0].value
+    assert app.button[-1].disabled
+
+
+def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    assert app.selectbox(key="quick.model").options == ["builtin:bert-tiny", "builtin:bert-base"]
+    app.selectbox(key="quick.model").set_value("builtin:bert-base")
+    app.selectbox(key="quick.task").set_value("image_classification").run()
+    assert app.selectbox(key="quick.image_classification.model").options == ["builtin:vit-small"]
+    assert app.selectbox(key="quick.image_classification.data").value == "builtin:digits"
+    assert "quick.sequence_length" not in [field.key for field in app.text_input]
+    assert launched(app, folder).model.source == "builtin:vit-small"
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "asked"),
+    [
+        ("text_classification", "builtin:reviews", []),
+        ("text_classification", "hub/texts", ["Text column", "Label column"]),
+        ("causal_lm", "texts.csv", ["Text column"]),
+        ("image_classification", "hub/images", ["Image column", "Label column"]),
+        ("image_classification", "/folder/of/images", []),
+    ],
+)
+def test_the_columns_are_asked_that_task_and_data_have(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,  # noqa: F811
+    asked: list[str],
+):  # fmt: skip
+    preset = PRESETS["quick"]
+    start = changed(preset.spec, {"task": task, "data.source": source})
+    monkeypatch.setitem(PRESETS, "quick", replace(preset, spec=start))
+    labels = [field.label for field in opened("launch").selectbox]
+    assert [label for label in labels if label.endswith("column")] == asked
+
+
+def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    for module in (tasks, capabilities):
+        monkeypatch.setattr(module, "TASKS", (*tasks.TASKS, "ranking"))
+    ranking = Task(learns="an order", samples="texts", labels="token", models=("a", "b"),
+                   metrics=("mae",))  # fmt: skip
+    keep(folder, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))
+    app = opened("launch")
+    app.selectbox(key="quick.task").set_value("ranking").run()
+    assert "* `ranking`: an order" in app.selectbox(key="quick.task").help
+    assert app.selectbox(key="quick.ranking.model").options == ["a", "b"]
+    assert app.selectbox(key="quick.metric").options == ["loss", "mae"]
+    assert app.multiselect(key="quick.predictions").disabled
+    app.text_input(key="quick.ranking.data").set_value("hub/texts").run()
+    labels = [field.label for field in app.selectbox if field.label.endswith("column")]
+    assert labels == ["Text column"]
+    spec = launched(app, folder)
+    assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
+
+
+def test_what_a_machine_of_before_a_task_said_no_longer_holds(folder: DataDir):  # noqa: F811
+    assert read_capabilities(folder) == MACHINE
+    keep(folder, replace(MACHINE, tasks={"suite": MACHINE.tasks["suite"]}))
+    assert read_capabilities(folder) is None
+
+
+def test_own_code_is_explained_where_no_folder_is_allowed(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.delenv("BREAKEVEN_CODE", raising=False)
+    app = opened("launch")
+    assert "BREAKEVEN_CODE=/folder/of/your/files make run" in text(app)
+    assert app.multiselect(key="quick.callback").disabled
+    app.selectbox(key="quick.task").set_value("custom").run()
+    assert "my_code.py may not run here" in app.error[0].value
+
+
+def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):  # noqa: F811
+    app = opened("launch")
+    assert "Each backend compiles its model once more" in text(app)
+    assert "Every step of every run then waits" not in text(app)
+    app.toggle(key="quick.evaluate_compiled").set_value(False)
+    app.toggle(key="quick.stop_nonfinite").set_value(True).run()
+    assert "Each backend compiles its model once more" not in text(app)
+    assert "Every step of every run then waits" in text(app)
+
+
+def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):  # noqa: F811
+    for key, preset in PRESETS.items():
+        if preset.spec.data.is_file:
+            continue  # it needs a file first
+        app = opened("launch", preset=preset.title)
+        assert not app.error, key
+        app.button(key="launch").click().run()
+        newest = list(experiments(folder))[-1]
+        assert newest.spec == adjusted(preset.spec, MACHINE)
+
+
+def test_backends_can_be_typed_with_settings(folder: DataDir):  # noqa: F811
+    app = opened("launch")
+    app.multiselect(key="quick.backends").set_value(["inductor", "inductor:mode=max-autotune"])
+    app.run()
+    assert "`inductor-max-autotune`" in text(app)
+    app.multiselect(key="quick.backends").set_value(["inductor", "inductor:mode=fast"]).run()
+    assert "inductor:mode=fast" in app.error[0].value
+    app.multiselect(key="quick.backends").set_value(["nobody:scope=forward"]).run()
+    assert "this machine has" in app.error[0].value
+
+
+def test_an_address_brings_back_typed_backends_and_options(folder: DataDir):  # noqa: F811
+    typed = ["inductor", "inductor:scope=forward+dynamic=true"]
+    app = opened("launch", **{"quick.backends": typed, "quick.clip_norm": "0.5",
+                              "quick.optimizer_options": "weight_decay=0.1"})  # fmt: skip
+    assert app.multiselect(key="quick.backends").value == typed
+    assert app.text_input(key="quick.clip_norm").value == "0.5"
+    assert app.text_input(key="quick.optimizer_options").value == "weight_decay=0.1"
+
+
+def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
+    variants = ExperimentSpec(
+        name="variants", backends=("inductor:scope=forward", "cudagraphs", "eager:dynamic=true")
+    )
+    assert adjusted(variants, WITH_GPU).backends == variants.backends
+    assert adjusted(variants, MACHINE).backends == ("inductor:scope=forward", "eager:dynamic=true")
+
+
+# Numbers that cannot be
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("batch_size", "-5", "must be at least 1"),
+        ("batch_size", "1e20", "'1e20' must be a whole number, written in digits alone"),
+        ("batch_size", "1,000", "'1,000' must be a whole number"),
+        ("batch_size", "", "must not be empty"),
+        ("max_steps", "99999999999999999999", "must be at most 9,223,372,036,854,775,807"),
+        ("max_steps", "9" * 5000, "is not a finite number"),
+        ("train_samples", "1000000000000", "must be at most 100,000,000: every run holds all"),
+        ("cpu_threads", "1000", "further threads would only wait for each other"),
+        ("learning_rate", "fast", "'fast' must be a number, such as 0.001 or 1e-3"),
+        ("learning_rate", "nan", "is not a finite number"),
+        ("time_limit", "1e300", "must be at most 31,536,000: that is a year"),
+    ],
+)
+def test_a_number_that_cannot_be_stays_gets_its_words_at_the_field_and_stops_the_launch(
+    folder: DataDir, field: str, typed: str, said: str  # noqa: F811
+):  # fmt: skip
+    app = opened("launch")
+    app.text_input(key=f"quick.{field}").set_value(typed).run()
+    said_at_the_field = [
+        entry for entry in app.caption if said in entry.value.replace("&#39;", "'")
+    ]
+    assert said_at_the_field and len(app.error) == 1, text(app)
+    assert app.button[-1].label == "Launch" and app.button[-1].disabled
+    assert app.text_input(key=f"quick.{field}").value == typed
+
+
+# Data of one's own
+
+
+QUESTIONS = "question,type\n" + "".join(
+    f'"What, and how often, is number {n}?",{"count" if n % 2 else "thing"}\n' for n in range(50)
+)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    file = tmp_path / "questions [1].csv"
+    file.write_text(QUESTIONS)
+    return file
+
+
+def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):  # noqa: F811
+    app = opened("launch", preset="Your own data")
+    assert not app.error and not app.exception
+    assert "Name your data" in text(app)
+    assert app.selectbox(key="own.data").value is None
+    assert app.button[-1].label == "Launch" and app.button[-1].disabled
+
+
+def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_as_it_has(
+    folder: DataDir, questions: Path  # noqa: F811
+):  # fmt: skip
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    assert "50 rows in this file; the first 5 rows:" in text(app)
+    (shown,) = (entry.value for entry in app.dataframe)
+    assert list(shown.columns) == ["question", "type"]
+    assert shown["question"][0] == "What, and how often, is number 0?"
+    for name, likely in (("text_column", "question"), ("label_column", "type")):
+        column = app.selectbox(key=f"own.{name}")
+        assert column.options == ["question", "type"] and column.value == likely
+    spec = launched(app, folder)
+    # 960 and 200 of 1,160 were asked for: of 50 that is 41.4 and 8.6, in whole ones 42 and 8.
+    assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (42, 8)
+    assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
+
+
+def test_columns_follow_another_file_unless_somebody_chose_them(
+    folder: DataDir, questions: Path, tmp_path: Path  # noqa: F811
+):  # fmt: skip
+    other = tmp_path / "other.csv"
+    other.write_text(QUESTIONS.replace("question,type", "body,kind"))
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    app.selectbox(key="own.data").set_value(str(other)).run()
+    assert app.selectbox(key="own.text_column").value == "body" and not app.error, text(app)
+    app.selectbox(key="own.text_column").set_value("kind").run()
+    assert "is the text column as well" in app.error[0].value
+    app.selectbox(key="own.label_column").set_value("body").run()
+    assert "50 different labels in 50 rows" in app.error[0].value
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    assert app.selectbox(key="own.text_column").value == "kind", "it was chosen"
+    assert "is no column of" in app.error[0].value
+
+
+def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
+    folder: DataDir, questions: Path  # noqa: F811
+):  # fmt: skip
+    app = opened("launch", preset="Your own data")
+    app.selectbox(key="own.data").set_value(str(questions)).run()
+    app.text_input(key="own.train_samples").set_value("49").run()
+    assert "more than the 50 rows of" in app.error[0].value and app.button[-1].disabled
+    app.selectbox(key="own.data").set_value(str(questions.with_name("nothing.csv"))).run()
+    assert "no such file or folder; give its full path" in app.error[0].value
+    assert not app.dataframe
+
+
+def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(
+    folder: DataDir,  # noqa: F811
+):
+    app = opened("launch")
+    app.text_input(key="quick.optimizer_options").set_value("wieght_decay=0.1").run()
+    assert "**Optimizer options**" in app.error[0].value
+    assert "unexpected keyword argument" in app.error[0].value

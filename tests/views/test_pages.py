@@ -1,0 +1,472 @@
+"""Every page over an empty data folder, over recorded experiments, and over broken input."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from html import unescape
+from importlib import metadata
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import experiments
+from runner.folders.run_dir import DataDir, RunState
+from runner.locks import FileLock
+from runner.machine.capabilities import Capabilities, Device
+from runner.specs.experiment import CacheSpec
+from runner.worker.probe import tasks
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from views.form.presets import PRESETS, adjusted
+from views.parts import actions, progress
+from views.shared import resources, words
+
+ROOT = Path(__file__).parents[2]
+MACHINE = Capabilities(
+    torch_version=metadata.version("torch"),
+    python=sys.executable,
+    devices=(Device(id="cpu", name="Test CPU", memory_bytes=None),),
+    backends=("cudagraphs", "inductor"),
+    debug_backends=("aot_eager", "eager"),
+    optimizers=("Adam", "AdamW", "SGD"),
+    tasks=tasks(),
+    cpp_compiler="/usr/bin/g++",
+    time=time.time(),
+)
+WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU",
+                                                              memory_bytes=2**36)))  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]:
+    """An empty data folder that knows this machine, and no shipped examples."""
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    keep(data_dir, MACHINE)
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
+    # What a supervisor then does is test_browser's subject; here it would only burn processor time.
+    monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
+    monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
+    yield data_dir
+    resources.close_store(data_dir)
+
+
+def keep(data_dir: DataDir, machine: Capabilities) -> None:
+    data_dir.capabilities_file.write_text(json.dumps(asdict(machine)))
+
+
+def opened(page: str = "compare", **query: str) -> AppTest:
+    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=30).run()
+    app.switch_page(f"views/{page}.py")
+    app.query_params.clear()  # as a browser does on the way to another page
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def text(app: AppTest) -> str:
+    """All that the page says, as it reads, in one string; links as the words that they show."""
+    shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
+    said = "\n".join([*(entry.value for entry in shown),
+                      *(entry.proto.body for entry in app.get("html"))])  # fmt: skip
+    return unescape(without_links(said))
+
+
+def without_links(said: str) -> str:
+    return re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
+
+
+@pytest.mark.parametrize("page", ["compare", "live", "launch", "run"])
+def test_an_empty_data_folder_leads_every_page_to_something_to_do(folder: DataDir, page: str):
+    app = opened(page)
+    expected = {
+        "compare": "One click trains a tiny BERT",
+        "live": "Nothing is running.",
+        "launch": "What will run",
+        "run": "No runs yet.",
+    }
+    assert expected[page] in text(app)
+
+
+@pytest.mark.parametrize("page", ["compare", "live", "launch", "run"])
+def test_every_page_shows_a_recorded_experiment(folder: DataDir, page: str):
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    opened(page)
+
+
+def test_compare_answers_in_a_sentence_and_a_table(folder: DataDir):
+    record_experiment(folder.runs, experiment_spec(num_steps=80))
+    shown = text(opened())
+    # Steps of 0.2 s against 0.1 s, 3 s of compiling: 3 / 0.1 = 30 steps.
+    assert "**inductor** trains at 2.00x (2.00 to 2.00) the speed of no compile" in shown
+    assert "after 30 steps" in shown
+    assert "It learns the same thing." in shown
+    assert "Test CPU" in shown
+    assert ">holds</span>" in shown
+    assert 'title="the loss stays within' in shown, "the reason of a verdict shows on hover"
+
+
+def test_the_example_is_introduced_as_one_until_something_was_run_here(folder: DataDir):
+    record_experiment(resources.EXAMPLES / "first", experiment_spec(num_steps=80))
+    app = opened()
+    assert "recorded example, Test CPU, 21 Nov 2026" in text(app)
+    assert "Below is a recorded example." in text(app)
+    assert app.button(key="quick_race")
+    record_experiment(folder.runs, experiment_id="20261122-101010-000000-aaaa")
+    assert "Below is a recorded example." not in text(app.run())
+
+
+def test_one_click_queues_the_quick_race_and_goes_to_watch_it(folder: DataDir):
+    app = opened()
+    app.button(key="quick_race").click().run()
+    (experiment,) = experiments(folder)
+    assert experiment.spec == adjusted(PRESETS["quick"].spec, MACHINE)
+    assert app.query_params["experiment"] == experiment.experiment_id
+
+
+def test_the_address_decides_which_experiment_is_shown(folder: DataDir):
+    first = record_experiment(folder.runs, experiment_spec(name="first"))
+    later = "20261122-101010-000000-aaaa"
+    record_experiment(folder.runs, experiment_spec(name="second"), experiment_id=later)
+    assert opened().selectbox(key="compare_experiment").value == later
+    assert opened(experiment=first).selectbox(key="compare_experiment").value == first
+
+
+def test_experiments_of_the_same_name_and_minute_are_told_apart(folder: DataDir):
+    ids = [f"20261122-101010-00000{number}-aaa{number}" for number in range(2)]
+    for experiment_id in ids:
+        record_experiment(folder.runs, experiment_id=experiment_id)
+    app = opened()
+    for experiment_id in ids:
+        app.selectbox(key="compare_experiment").set_value(experiment_id).run()
+        assert app.query_params["experiment"] == experiment_id
+
+
+def test_choosing_an_experiment_changes_the_address(folder: DataDir):
+    first = record_experiment(folder.runs)
+    record_experiment(folder.runs, experiment_id="20261122-101010-000000-aaaa")
+    app = opened()
+    app.selectbox(key="compare_experiment").set_value(first).run()
+    assert app.query_params["experiment"] == first
+    assert not app.warning or "There is no" not in app.warning[0].value
+
+
+def test_an_address_of_an_experiment_that_is_not_there_says_so(folder: DataDir):
+    record_experiment(folder.runs)
+    assert "There is no experiment `gone`" in text(opened(experiment="gone"))
+
+
+def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
+    spec = experiment_spec()
+    record_experiment(folder.runs, spec)
+    failed = Recording(folder.runs, "inductor", spec, "20261122-101010-000000-aaaa").claim()
+    failed.start().log.append("error", error="RuntimeError", message="boom", out_of_memory=False,
+                              traceback="Traceback\n  in line 7\nRuntimeError: boom")  # fmt: skip
+    failed.run.output_file.write_text("a last word\n")
+    failed.end(RunState.FAILED, "exit status 1: boom")
+    for label in ("baseline", "control"):
+        Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa").claim().start().end()
+    run_id = f"20261122-101010-000000-aaaa.{failed.run_id.rpartition('.')[2]}"
+    app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id)
+    assert "RuntimeError: boom" in app.error[0].value
+    assert "in line 7" in text(app)
+    app = opened("run", experiment="20261122-101010-000000-aaaa", run=run_id, tab="Log")
+    assert "a last word" in text(app)
+    live = opened("live", experiment="20261122-101010-000000-aaaa")
+    assert "**inductor**: RuntimeError: boom" in text(live)
+
+
+def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: DataDir):
+    for label in ("baseline", "control", "inductor"):
+        Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")
+    shown = text(opened())
+    assert "There is nothing sure to compare with: the baseline did not finish (failed)." in shown
+    assert "No step was recorded" in shown
+
+
+@pytest.mark.parametrize("tab", ["Steps", "Compiling", "Settings", "Environment", "Log"])
+def test_every_tab_of_a_run_can_be_linked_to(folder: DataDir, tab: str):
+    record_experiment(folder.runs)
+    opened("run", run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+
+
+def charted(app: AppTest) -> list[str]:
+    return [title for title in ("**Learning rate**", "**Gradient norm**") if title in text(app)]
+
+
+def test_a_run_charts_its_learning_rate_if_it_changes_and_its_gradient_norm_if_recorded(
+    folder: DataDir,
+):
+    record_experiment(folder.runs)  # as journals were before these fields
+    expected: dict[str, list[str]] = {EXPERIMENT_ID: []}
+    for number, (rates, norm, titles) in enumerate((
+        ((1e-3, 1e-3), None, []),
+        ((0.0, 1e-3), None, ["**Learning rate**"]),
+        ((1e-3, 1e-3), 2.5, ["**Gradient norm**"]),
+    )):  # fmt: skip
+        experiment_id = f"20261122-101010-000000-aaa{number}"
+        recording = Recording(folder.runs, "baseline", experiment_id=experiment_id).claim().start()
+        for step, rate in enumerate(rates):
+            recording.log.append("step", step=step, epoch=0, round=0, loss=1.0, seconds=0.1,
+                                 compiled=False, learning_rate=rate,
+                                 gradient_norm=norm)  # fmt: skip
+        recording.end()
+        expected[experiment_id] = titles
+    assert {one: charted(opened("run", experiment=one)) for one in expected} == expected
+
+
+def test_a_run_says_what_it_measured_and_leaves_out_what_it_could_not(folder: DataDir):
+    recording = Recording(folder.runs, "baseline").claim().start()
+    for _ in range(2):
+        recording.block([0.2] * 10, [1.0] * 10, peak_memory_bytes=2**29,
+                        reserved_memory_bytes=3 * 2**30)  # fmt: skip
+    recording.end()
+    shown = text(opened("run"))
+    assert "Step time 200 ms · Peak memory 512.0 MiB · Reserved memory 3.00 GiB" in shown
+
+
+def test_live_shows_progress_and_a_stop_button_that_asks_once(folder: DataDir):
+    spec = experiment_spec(num_steps=40)
+    me = ProcessIdentity.of(os.getpid())  # any living process makes a claim look alive
+    for label in ("baseline", "control", "inductor"):
+        recording = Recording(folder.runs, label, spec).claim(me).start()
+        recording.blocks([0.1, 0.1], [1.0] * 20)
+    app = opened("live")
+    assert "loss 1" in text(app)
+    # 3 runs have 20 of 40 steps left at 0.1 s: 6 s. Four evaluations are to come, one of them under
+    # inductor, of 200 samples: 25 batches at 0.35 of a step, 0.875 s each.
+    assert "about 9.5 s left" in progress_texts(app)
+    assert not any(run.cancel_requested for run in folder.run_dirs())
+    app.button(key=f"stop-{EXPERIMENT_ID}").click().run()
+    assert all(run.cancel_requested for run in folder.run_dirs())
+
+
+def progress_texts(app: AppTest) -> str:
+    return without_links("\n".join(bar.proto.text for bar in app.get("progress")))
+
+
+def test_live_lists_what_waits_in_the_queue(folder: DataDir):
+    for experiment_id in (EXPERIMENT_ID, "20261122-101010-000000-aaaa"):
+        for label in ("baseline", "control", "inductor"):
+            Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
+    app = opened("live")
+    assert app.selectbox(key="live_experiment").value == EXPERIMENT_ID, "the next one to run"
+    assert "waiting in the queue" in progress_texts(app)
+    assert "Also in the queue" in text(app)
+
+
+def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
+    app = opened("launch")
+    assert "4 processes" in text(app)
+    assert "120 steps" in text(app)
+    assert "the first run of this model on this machine will tell" in text(app)
+    app.text_input(key="quick.batch_size").set_value("16").run()
+    assert "60 steps" in text(app)  # 960 samples in batches of 16
+    app.button(key="launch").click().run()
+    (experiment,) = experiments(folder)
+    assert experiment.spec.training.batch_size == 16
+    assert experiment.spec.num_steps == 60
+
+
+def test_launch_estimates_from_an_earlier_run_of_the_same_model_and_device(folder: DataDir):
+    record_experiment(folder.runs)
+    assert "going by “test” with the same model on this machine" in text(opened("launch"))
+
+
+def test_what_cannot_run_is_said_beside_the_form_and_nothing_typed_is_lost(folder: DataDir):
+    app = opened("launch")
+    app.text_input(key="quick.batch_size").set_value("5000").run()
+    assert "must not exceed data.num_train_samples (960)" in app.error[0].value
+    assert app.text_input(key="quick.batch_size").value == "5000"
+    assert not list(experiments(folder))
+
+
+def test_an_address_brings_back_what_was_typed(folder: DataDir):
+    app = opened("launch", preset="Digits", **{"digits.epochs": "7"})
+    assert app.text_input(key="digits.epochs").value == "7"
+    assert "7 epochs" in text(app)
+
+
+def test_a_data_file_that_is_not_there_is_named_before_anything_starts(folder: DataDir):
+    app = opened("launch", preset="Your own data", **{"own.data": "my-data.csv"})
+    assert "`data.source = 'my-data.csv'`: no such file" in text(app)
+    assert not [button for button in app.button if button.key == "launch"]
+
+
+def test_a_missing_compiler_is_said_with_the_remedy(folder: DataDir):
+    keep(folder, replace(MACHINE, cpp_compiler=None))
+    app = opened("launch")
+    assert "No C++ compiler found" in text(app)
+    assert "apt install g++" in text(app)
+    assert app.multiselect(key="quick.backends").value == []
+
+
+def test_presets_move_to_the_gpu_and_drop_what_a_machine_lacks():
+    quick = PRESETS["quick"].spec
+    assert adjusted(quick, WITH_GPU).device == "cuda:0"
+    assert adjusted(PRESETS["bert-base"].spec, MACHINE).backends == (
+        "eager",
+        "aot_eager",
+        "inductor",
+    )
+    bare = replace(MACHINE, cpp_compiler=None)
+    assert adjusted(quick, bare).backends == ("eager", "aot_eager")
+
+
+def test_a_database_in_use_is_said_and_the_page_stops(folder: DataDir):
+    lock = FileLock(folder.database_file.with_suffix(".duckdb.lock"))
+    assert lock.try_acquire()
+    with lock:
+        app = opened()
+    assert "The database is in use." in text(app)
+    assert app.button(key="retry_store")
+
+
+def test_a_data_folder_that_cannot_be_made_is_said_and_the_page_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("BREAKEVEN_DATA", str(tmp_path / "file" / "data"))
+    assert "The data folder cannot be used." in text(opened())
+
+
+def test_work_that_an_earlier_supervisor_left_gets_a_new_one(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    started: list[DataDir] = []
+    monkeypatch.setattr(resources, "ensure_supervisor", started.append)
+    record_experiment(folder.runs)
+    assert not resources.has_open_work(folder)
+    later = "20261122-101010-000000-aaaa"
+    recording = Recording(folder.runs, "baseline", experiment_id=later)
+    Recording(folder.runs, "control", experiment_id=later)
+    Recording(folder.runs, "inductor", experiment_id=later)
+    recording.claim()  # by a process that is gone
+    opened()
+    assert [one.path for one in started] == [folder.path]
+
+
+def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
+    store = resources.get_store()
+    # What Streamlit's watcher does to a changed module: drop it, import it again.
+    before = sys.modules.pop("views.shared.resources")
+    try:
+        again = importlib.import_module("views.shared.resources")
+        assert again is not before
+        assert again.get_store() is store
+    finally:
+        sys.modules["views.shared.resources"] = before
+
+
+def test_the_first_page_imports_no_torch(folder: DataDir):
+    record_experiment(folder.runs)
+    script = (
+        "import sys; from streamlit.testing.v1 import AppTest;"
+        f"app = AppTest.from_file({str(ROOT / 'dashboard.py')!r}, default_timeout=30).run();"
+        "assert not app.exception, app.exception;"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_who_still_loads_is_named_once_others_have_begun():
+    now = pd.Timestamp("2026-11-22 10:00:20")
+    runs = pd.DataFrame(
+        {"label": ["baseline", "eager", "inductor"], "state": ["running", "running", "queued"],
+         "phase": ["waiting", "preparing", None], "steps_done": [10, 0, 0],
+         "started": [now - pd.Timedelta(seconds=20)] * 2 + [pd.NaT],
+         "compiling_since": pd.Series([pd.NaT] * 3, dtype="datetime64[ns]")}
+    )  # fmt: skip
+    said = words.outlook(runs, None, now)
+    assert said.endswith("; eager: torch, model and data are loading")
+    runs["phase"] = "waiting"
+    assert words.outlook(runs, None, now).endswith(
+        "; after the first round the remaining time is known"
+    )
+
+
+def test_runs_that_ended_early_count_as_done_in_the_progress():
+    runs = pd.DataFrame({
+        "state": ["running", "running", "finished"],
+        "num_steps": [100, 100, 100],
+        "steps_done": [50, 0, 30],
+    })  # fmt: skip
+    # (50 + 0 + 100) of 300 steps are behind.
+    assert progress.fraction_done(runs) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(None, "\N{EN DASH}"), (0.42, "0.4 s"), (45.2, "45 s"), (59.7, "1 min"), (200, "3 min 20 s"),
+     (1500, "25 min"), (7500, "2 h 5 min")],
+)  # fmt: skip
+def test_durations_read_naturally(seconds: float | None, expected: str):
+    assert words.duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "said"),
+    [
+        ("builtin:bert-tiny", "builtin:reviews", "bert-tiny on reviews"),
+        ("google/bert", "/home/me/ag_news.csv", "google/bert on ag_news.csv"),
+        ("/home/me/code.py:net", "/home/me/code.py:data", "code.py:net on code.py:data"),
+    ],
+)
+def test_a_workload_is_called_by_the_ends_of_its_paths(model: str, data: str, said: str):
+    assert unescape(words.workload(model, data)) == said
+
+
+def test_compare_says_what_filled_compile_caches_save(folder: DataDir):
+    spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
+    Recording(folder.runs, "baseline", spec).start().blocks([0.7] * 2, [1.0] * 20).end()
+    for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
+        recording = Recording(folder.runs, label, spec).start()
+        recording.block([0.5 + seconds] + [0.5] * 9, [1.0] * 10, compiled=[0])
+        layers = {"fx_graph": {"hit": 3, "miss": 1, "bypass": 0}}
+        recording.log.append("compile_cache", step=10, phase="training", layers=layers)
+        recording.block([0.5] * 10, [1.0] * 10).end()
+    app = opened(experiment=EXPERIMENT_ID)
+    assert "saved 75.0 % of the compile time of **inductor**: 2.00 s instead of 8.00 s" in text(app)
+    assert "No interval is claimed from 1 repeat: it takes 6 (`--repeats 6`)." in text(app)
+    table, pays_off, caches = (entry.value for entry in app.dataframe)
+    # 0.2 s saved per step: 8 s are earned in 40 steps of 0.5 s, 2 s in 10; an epoch has 20.
+    assert pays_off["Break-even, cold"].tolist() == [
+        "unsure; by the median 40 steps (28.0 s, 2.0 epochs)"
+    ]
+    assert pays_off["Break-even, warm"].tolist() == [
+        "unsure; by the median 10 steps (7.00 s, 0.5 epochs)"
+    ]
+    assert table[["Compiled", "Shapes"]].values.tolist() == [["iteration", "automatic"]]
+    assert table["Compile time saved"].tolist() == ["75.0 %"]
+    assert table["Cold over warm"].tolist() == ["4.00x"]
+    assert caches["Hits"].tolist() == [3, 3]
+
+
+def test_compare_says_why_ended_processes_tell_nothing_of_compile_caches(folder: DataDir):
+    spec = experiment_spec(num_steps=10, scenario="cache", backends=("inductor",),
+                           cache=CacheSpec(steps=10))  # fmt: skip
+    labels = ("baseline", "inductor-cold-1", "inductor-warm-1")
+    runs = [Recording(folder.runs, label, spec).start() for label in labels]
+    for recording, compiled in zip(runs, ([], [0], [0]), strict=True):
+        recording.block([0.5] * 10, [1.0] * 10, compiled=compiled)
+    assert "No pair of a cold and a warm process has ended yet." in text(opened())
+    for recording in runs:
+        recording.end()
+    shown = text(opened())
+    assert "What filled caches save cannot be told from this experiment." in shown
+    assert "inductor-cold-1 and inductor-warm-1 finished, but no step came after" in shown
+    assert "has ended yet" not in shown

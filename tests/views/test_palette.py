@@ -1,0 +1,138 @@
+"""Every run is told from every other, on either background, by people of every colour vision."""
+
+import io
+import tomllib
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from tests.helpers.colour_vision import VISIONS, contrast, difference, linear, seen_difference
+from views.charts import layers as charts
+from views.charts import scores as score_charts
+from views.charts import speed as speed_charts
+from views.charts import suites as suite_charts
+from views.charts.palette import BAD, COLORS, KNOWN, OTHERS, SPLITS, run_looks
+
+CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit" / "config.toml").read_text())
+BACKGROUNDS = [CONFIG["theme"][theme]["backgroundColor"] for theme in ("light", "dark")]
+USUAL = ("baseline", "eager", "aot_eager", "inductor", "cudagraphs")
+"""What nearly every experiment compares; told apart by colour alone."""
+CLEAR = 12.0
+"""CIEDE2000 of colours that are told apart at a glance, as thin lines too; 2 is just noticeable."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [  # of the test data that Sharma, Wu and Dalal publish with the formula
+        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+        ((50, -1.3802, -84.2814), (50, 0, -82.7485), 1.0000),
+        ((50, 2.5, 0), (73, 25, -18), 27.1492),
+        ((50, 2.49, -0.001), (50, -2.49, 0.0011), 7.2195),
+        ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
+        ((6.7747, -0.2908, -2.4247), (5.8714, -0.0985, -2.2286), 0.6377),
+    ],
+)
+def test_differences_are_those_of_the_published_test_data(one, other, expected: float):
+    assert difference(np.array(one), np.array(other)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_simulation_leaves_greys_alone_and_confuses_what_those_people_confuse():
+    for vision, matrix in VISIONS.items():
+        assert matrix @ linear("#808080") == pytest.approx(linear("#808080"), abs=1e-5), vision
+    # The colours of inductor and aot_eager until now; few people with deuteranopia told them apart.
+    assert seen_difference("#2f7fe0", "#9b5de5", "usual") > CLEAR
+    for vision in ("deuteranopia", "protanopia"):
+        assert seen_difference("#2f7fe0", "#9b5de5", vision) < 5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize(("one", "other"), combinations(USUAL, 2))
+def test_usual_backends_are_told_apart_by_their_colours_alone(one: str, other: str, vision: str):
+    assert seen_difference(KNOWN[one].color, KNOWN[other].color, vision) >= CLEAR
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_whoever_looks_alike_in_colour_differs_in_dash_and_marker(vision: str):
+    looks = {**KNOWN, **{f"other {number}": look for number, look in enumerate(OTHERS)}}
+    alike = [
+        (one, other)
+        for one, other in combinations(looks, 2)
+        if seen_difference(looks[one].color, looks[other].color, vision) < CLEAR
+        and (looks[one].dash == looks[other].dash or looks[one].symbol == looks[other].symbol)
+    ]
+    # Nobody else has dash and marker of a label that is not known; two such labels may share them,
+    # but then hardly ever look alike: `run_looks` parts those that have all three in common.
+    assert not [pair for pair in alike if not all(name.startswith("other") for name in pair)]
+    assert len(set(OTHERS)) == len(OTHERS)
+
+
+def test_colours_stand_out_from_every_background():
+    for color in {*COLORS, BAD, *(look.color for look in (*KNOWN.values(), *OTHERS))}:
+        for background in BACKGROUNDS:
+            assert contrast(color, background) >= 3, (color, background)
+
+
+def test_a_label_looks_the_same_in_every_experiment_whoever_else_is_there():
+    mine = run_looks(["mine"])["mine"]
+    for others in (["baseline", "inductor"], ["mine-2", "mine-3", "zeta"], [*KNOWN, "eager-1"]):
+        assert run_looks([*others, "mine"])["mine"] == mine
+        assert run_looks(["mine", *others])["mine"] == mine
+    for label, look in KNOWN.items():
+        assert run_looks(["mine", label])[label] == look
+
+
+def test_runs_that_nobody_knows_all_look_different():
+    labels = [f"mine-{number}" for number in range(40)]
+    assert len(set(run_looks([*KNOWN, *labels]).values())) == len(KNOWN) + 40
+    assert len(run_looks([f"mine-{number}" for number in range(200)])) == 200
+
+
+def frame_of(column: str, labels: list[str], **columns: object) -> pd.DataFrame:
+    """The same falling numbers for every run."""
+    rows = [
+        {"run_id": label, "label": label, "step": step, column: 2 - step / 50, **columns,
+         "role": label if label in ("baseline", "control") else "backend"}
+        for label in labels for step in range(50)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+LABELS = ["baseline", "control", "eager", "aot_eager", "inductor", "cudagraphs", "mine"]
+
+
+def test_every_chart_gives_each_run_its_dash_or_its_marker():
+    looks = run_looks(LABELS)
+    lines = charts.losses(frame_of("loss", LABELS)).data
+    assert {line.name: (line.line.color, line.line.dash) for line in lines} == {
+        label: (look.color, look.dash) for label, look in looks.items()
+    }
+    scores = score_charts.scores_of_runs(frame_of("value", LABELS, epoch=1), "accuracy").data
+    assert {line.name: (line.line.dash, line.marker.symbol) for line in scores} == {
+        label: (look.dash, look.symbol) for label, look in looks.items()
+    }
+    rounds = frame_of("speedup", LABELS, process="a").rename(columns={"step": "round"})
+    dots = [one for one in speed_charts.round_by_round(rounds).data if one.mode == "markers"]
+    assert [dot.marker.symbol for dot in dots] == [look.symbol for look in looks.values()]
+    cells = pd.DataFrame({"backend": LABELS, "model": "m", "speedup": 1.0, "low": 0.9, "high": 1.1,
+                          "failure": [None] * 6 + ["wrong"], "earlier": None})  # fmt: skip
+    marks = {one.name: one.marker.symbol[0] for one in suite_charts.speedups(cells).data}
+    assert marks == {label: look.symbol for label, look in looks.items()} | {
+        "mine": f"{looks['mine'].symbol}-open"
+    }
+    assert len({look.color for look in SPLITS.values()}) == 3
+    assert len({look.symbol for look in SPLITS.values()}) == 3
+
+
+@pytest.mark.browser
+def test_equal_losses_do_not_hide_each_other():
+    figure = charts.losses(frame_of("loss", LABELS)).update_layout(showlegend=False)
+    picture = figure.update_layout(template="plotly_white").to_image("png", width=900, height=400)
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+    for label, look in run_looks(LABELS).items():
+        color = np.array([int(look.color[place : place + 2], 16) for place in (1, 3, 5)])
+        seen = (np.abs(pixels - color).max(axis=2) <= 30).sum()
+        assert seen >= 60, f"of {label}'s line {seen} pixels are seen"

@@ -1,0 +1,342 @@
+"""Run, Compare and Live show how a training went on, what it answered, and what it recorded."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.queue import find_experiment
+from runner.folders.run_dir import DataDir, RunState
+from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401
+
+INDUCTOR = f"{EXPERIMENT_ID}.inductor"
+LOSSES = falling_losses(40)
+
+
+def recording(folder: DataDir, label: str, spec: ExperimentSpec | None = None) -> Recording:  # noqa: F811
+    return Recording(folder.runs, label, spec).claim().start(labels=["bad", "good"])
+
+
+def others(folder: DataDir, spec: ExperimentSpec | None = None) -> None:  # noqa: F811
+    """Baseline and control, so that the experiment is whole."""
+    for label in ("baseline", "control"):
+        recording(folder, label, spec).blocks([0.2] * 4, LOSSES).evaluation(0.8).end()
+
+
+def tables(app: AppTest) -> list[pd.DataFrame]:
+    return [entry.value for entry in app.dataframe]
+
+
+def table(app: AppTest, column: str) -> pd.DataFrame:
+    """The one table with such a column."""
+    (found,) = [frame for frame in tables(app) if column in frame.columns]
+    return found
+
+
+def cards(app: AppTest) -> list[str]:
+    said = [without_links(entry.value) for entry in app.markdown]
+    return [title for text in said for title in re.findall(r"^\*\*(.+)\*\*$", text)]
+
+
+def charts(app: AppTest) -> str:
+    moving = [json.loads(entry.proto.json)["figure"] for entry in app.get("bidi_component")]
+    return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
+
+
+def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: DataDir):  # noqa: F811
+    run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
+    run.checkpoint(value=0.5).resume(20).blocks([0.1] * 2, LOSSES[20:]).end()
+    others(folder)
+    app = opened("run", run=INDUCTOR)
+    assert "resumed at step 20" in text(app)
+    assert charts(app).count('"text":"resumed"') == 2, "in step times and losses"
+    assert '"x0":19.5' in charts(app)
+    assert '"text":"inductor resumed"' in charts(opened(experiment=EXPERIMENT_ID))
+    assert '"text":"inductor resumed"' in charts(opened("live", experiment=EXPERIMENT_ID))
+
+
+def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):  # noqa: F811
+    recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20]).stop("accuracy is enough").end()
+    others(folder)
+    app = opened("run", run=INDUCTOR)
+    assert "Stopped early after 20 steps: accuracy is enough" in text(app)
+    live = text(opened("live", experiment=EXPERIMENT_ID))
+    assert "**inductor** stopped early after 20 steps: accuracy is enough" in live
+
+
+def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_are_kept(
+    folder: DataDir,  # noqa: F811
+):
+    spec = experiment_spec(checkpoints=CheckpointSpec(every=20, unit="steps"),
+                           evaluation=EvaluationSpec(metric="accuracy"))  # fmt: skip
+    run = recording(folder, "inductor", spec).blocks([0.1] * 2, LOSSES[:20])
+    run.checkpoint(value=0.25).blocks([0.1] * 2, LOSSES[20:])
+    run.checkpoint(value=0.75, removed=[20]).end()
+    others(folder, spec)
+    shown = table(opened("run", run=INDUCTOR, tab="Checkpoints"), "Kept")
+    assert list(shown["Step"]) == [40, 20]
+    assert list(shown["Kept"]) == ["yes", "no"]
+    assert list(shown["Accuracy"]) == [0.75, 0.25]
+    assert (shown["Size"] == 1000).all(), "a number, whatever it is written as"
+
+
+@pytest.mark.parametrize(
+    ("tab", "said"),
+    [
+        ("Gradients", "--gradient-statistics-every"),
+        ("Checkpoints", "--checkpoint-every"),
+        ("Scores", "--predictions"),
+    ],
+)
+def test_what_was_not_asked_for_says_how_to_ask(folder: DataDir, tab: str, said: str):  # noqa: F811
+    recording(folder, "inductor").blocks([0.1] * 4, LOSSES).end()
+    others(folder)
+    assert said in text(opened("run", run=INDUCTOR, tab=tab))
+
+
+def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):  # noqa: F811
+    run = recording(folder, "inductor")
+    for step in range(2):
+        run.log.append("step", step=step, epoch=0, round=0, loss=3.0, seconds=0.1, compiled=False,
+                       losses={"model": 1.0, "MSELoss": 4.0})  # fmt: skip
+        run.log.append("value", step=step, name="weight norm", value=5.0 + step)
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR)
+    assert {"Terms of the loss", "weight norm"} <= set(cards(app))
+    assert '"name":"MSELoss"' in charts(app)
+
+
+def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir):  # noqa: F811
+    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
+    for number in range(9):
+        run.log.append("value", step=1, name=f"v{number}", value=1.0)
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR)
+    assert {title for title in cards(app) if title.startswith("v")} == {f"v{n}" for n in range(6)}
+    app.multiselect(key="values").set_value(["v8"]).run()
+    assert [title for title in cards(app) if title.startswith("v")] == ["v8"]
+
+
+def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
+    folder: DataDir,  # noqa: F811
+):
+    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES, 3.0)
+    for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
+        run.log.append("graph_break", step=step, phase="training", reason="print",
+                       location=f"mine.py:{line}", stopped_at="torch/x.py:1",
+                       count=count)  # fmt: skip
+    for step, reason in ((0, None), (30, "0/0: size mismatch, expected 2, actual 3")):
+        run.log.append("compile_metrics", step=step, phase="training", compile_id="0/0",
+                       function="forward", file="mine.py", line=3, guards=4,
+                       recompile_reason=reason)  # fmt: skip
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR, tab="Compiling")
+    breaks = table(app, "Location")
+    assert list(breaks["Location"]) == ["mine.py:7", "mine.py:9"]
+    assert (list(breaks["Times"]), list(breaks["Step"])) == ([3, 1], [0, 0])
+    again = table(app, "Failed guard")
+    assert list(again["Failed guard"]) == ["0/0: size mismatch, expected 2, actual 3"]
+    assert list(again["Step"]) == [30] and list(again["File"]) == ["mine.py:3"]
+    assert "Graph breaks 4 · Distinct graph breaks 2" in text(app)
+    assert "Guards 8" in text(app)
+    steps = charts(opened("run", run=INDUCTOR))
+    assert steps.count('"name":"recompiled"') == 2, "in step times and losses"
+    assert "mine.py:7, mine.py:9" in steps
+
+
+def test_gradients_are_charted_by_parameter(folder: DataDir):  # noqa: F811
+    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
+    tensor = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0}
+    for step in (0, 10):
+        run.log.append("gradient_statistics", step=step, tensors=[
+            {"name": "layer.weight", "norm": 10.0, **tensor}])  # fmt: skip
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR, tab="Gradients")
+    assert "Gradients by parameter" in cards(app)
+    assert "layer.weight" in charts(app)
+
+
+def evaluate(run: Recording, step: int, split: str, compiled: bool, **metrics: float) -> None:
+    loss = metrics.pop("loss")
+    run.log.append("evaluation", epoch=0, step=step, split=split, compiled=compiled, loss=loss,
+                   metrics=metrics, accuracy=metrics.get("accuracy"), num_samples=50,
+                   seconds=0.1)  # fmt: skip
+
+
+def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_one(
+    folder: DataDir,  # noqa: F811
+):
+    run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
+    for split in ("validation", "test"):
+        for compiled in (False, True):
+            evaluate(run, 40, split, compiled, loss=0.5, accuracy=0.75, f1=0.5)
+    run.end()
+    others(folder)
+    app = opened("run", run=INDUCTOR, tab="Scores")
+    assert {"Evaluation loss", "Accuracy", "F1"} <= set(cards(app))
+    shown = table(app, "F1")
+    assert list(shown["Epoch"]) == [1] * 4
+    assert list(shown["Split"]) == ["validation", "validation", "test", "test"]
+    assert list(shown["Compiled"]) == [False, True] * 2
+    assert list(shown["Samples"]) == [50] * 4
+
+
+def predict(run: Recording, predictions: list[int], compiled: list[int] | None = None) -> None:
+    """Four samples labelled 0, 0, 1, 1, and what the run took them for."""
+    columns: dict[str, Any] = {"label": [0, 0, 1, 1], "prediction": predictions}
+    columns["logits"] = [[1.0, 0.0] if answer == 0 else [0.0, 1.0] for answer in predictions]
+    if compiled is not None:
+        columns |= {"compiled_prediction": compiled, "compiled_logits": columns["logits"]}
+    file = Path("artifacts/predictions-validation.parquet")
+    (run.run.path / file).parent.mkdir(exist_ok=True)
+    pd.DataFrame(columns).to_parquet(run.run.path / file)
+    run.log.append("prediction", split="validation", file=str(file), num_samples=4)
+
+
+@pytest.fixture
+def predicted(folder: DataDir) -> DataDir:  # noqa: F811
+    """The control differs from the baseline in one answer, inductor in two, and once from its
+    own weights."""
+    spec = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
+    for label, answers, compiled in (
+        ("baseline", [0, 0, 1, 1], None),
+        ("control", [0, 1, 1, 1], None),
+        ("inductor", [1, 0, 0, 1], [1, 1, 0, 1]),
+    ):
+        run = recording(folder, label, spec).blocks([0.1] * 4, LOSSES)
+        predict(run, answers, compiled)
+        run.end()
+    return folder
+
+
+def test_a_run_shows_its_confusions_by_name_and_where_its_compiled_model_differs(
+    predicted: DataDir,
+):
+    app = opened("run", run=INDUCTOR, tab="Scores")
+    assert "Confusion, validation" in cards(app)
+    assert '"y":["bad","good"]' in charts(app)
+    assert "Answered differently by the compiled model, validation: 1 of 4 samples" in cards(app)
+    assert list(table(app, "Compiled prediction")["Sample"]) == [1]
+
+
+def test_compare_counts_and_lists_the_samples_on_which_runs_disagree(predicted: DataDir):
+    app = opened(experiment=EXPERIMENT_ID)
+    counts = table(app, "Unlike the baseline").set_index("Run")
+    assert list(counts.index) == ["control", "inductor"]
+    assert list(counts["Unlike the baseline"]) == [1, 2]
+    assert counts.loc["inductor", "Compiled unlike its own weights"] == 1
+    samples = table(app, "Margin of inductor")
+    assert list(samples["Sample"]) == [0, 1, 2]
+    assert list(samples["True label"]) == ["bad", "bad", "good"], "names, not numbers"
+    assert list(samples["Predicted by inductor"]) == ["good", "bad", "bad"]
+
+
+def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: DataDir):  # noqa: F811
+    spec = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
+    for label in ("baseline", "control", "inductor"):
+        run = recording(folder, label, spec).blocks([0.1] * 4, LOSSES)
+        predict(run, [0, 0, 1, 1], [0, 0, 1, 1])
+        file = run.run.artifacts / "predictions-validation.parquet"
+        pd.read_parquet(file).astype({"label": float, "prediction": float}).to_parquet(file)
+        run.end()
+    scores = opened("run", run=INDUCTOR, tab="Scores")
+    assert "no classes to be confused" in text(scores)
+    assert "Answered differently" not in text(scores)
+    assert "there is no answer to disagree on" in text(opened(experiment=EXPERIMENT_ID))
+
+
+def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):
+    file = predicted.run_dir(INDUCTOR).path / "artifacts/predictions-validation.parquet"
+    file.write_text("torn")
+    assert "is no file of predictions" in text(opened(experiment=EXPERIMENT_ID))
+    assert "is no file of predictions" in text(opened("run", run=INDUCTOR, tab="Scores"))
+
+
+def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: DataDir):  # noqa: F811
+    spec = experiment_spec(callbacks=("/a/hooks.py:Mine",))
+    run = recording(folder, "inductor", spec).blocks([0.1] * 4, LOSSES)
+    copy = run.run.artifacts / "sources" / "hooks.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("class Mine: ...")
+    (folder.path / "secret.py").write_text("class Secret: ...")
+    for file in ("artifacts/sources/hooks.py", "../../secret.py"):
+        run.log.append("source", source="/a/hooks.py:Mine", file=file, sha256="ab12")
+    run.end()
+    others(folder, spec)
+    app = opened("run", run=INDUCTOR, tab="Settings")
+    assert "add `--allow-code` with the folder of its files" in text(app)
+    assert list(table(app, "Sha256")["Sha256"]) == ["ab12", "ab12"]
+    assert "class Mine" in text(app)
+    assert "Secret" not in text(app)
+
+
+def stopped_experiment(folder: DataDir) -> None:  # noqa: F811
+    """Stopped on request after 20 of 40 steps; inductor alone left a checkpoint."""
+    spec = experiment_spec(checkpoints=CheckpointSpec(every=20, unit="steps"))
+    for label in ("baseline", "control", "inductor"):
+        run = recording(folder, label, spec).blocks([0.1] * 2, LOSSES[:20])
+        if label == "inductor":
+            run.checkpoint()
+            run.run.checkpoints.mkdir(parents=True)
+            (run.run.checkpoints / "step-00000020.pt").touch()
+        run.end(RunState.CANCELLED, "stopped on request")
+
+
+@pytest.mark.parametrize("page", ["run", "live"])
+def test_runs_that_left_a_checkpoint_go_on_with_one_click(folder: DataDir, page: str):  # noqa: F811
+    stopped_experiment(folder)
+    app = opened(page, experiment=EXPERIMENT_ID)
+    button = app.button(key=f"resume-{EXPERIMENT_ID}")
+    assert button.help == "Goes on from the latest checkpoint: inductor."
+    button.click().run()
+    states = [run.state for run in find_experiment(folder, EXPERIMENT_ID).runs]
+    assert states == [RunState.CANCELLED, RunState.CANCELLED, RunState.QUEUED]
+    assert app.query_params["experiment"] == EXPERIMENT_ID
+
+
+def test_what_finished_or_has_no_checkpoint_offers_no_resumption(folder: DataDir):  # noqa: F811
+    recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20]).end(RunState.CANCELLED)
+    others(folder)
+    for page in ("run", "live"):
+        assert not [button for button in opened(page).button if "resume" in button.key]
+
+
+def test_compare_says_the_error_of_a_run_that_failed(folder: DataDir):  # noqa: F811
+    run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
+    run.log.append("error", error="WorkloadError", message="the column 'text' is missing\nmore",
+                   traceback="...", out_of_memory=False)  # fmt: skip
+    run.end(RunState.FAILED, "exit status 1; output.log says why")
+    others(folder)
+    shown = text(opened(experiment=EXPERIMENT_ID))
+    assert "the column 'text' is missing" in shown
+    assert "output.log says why" not in shown
+
+
+def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(
+    folder: DataDir,  # noqa: F811
+):
+    spec = experiment_spec(training=TrainingSpec(batch_size=8))
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label, spec).claim()
+        run.start(tokens_per_step=1000, padding_share=0.5, flops_per_step=10**9)
+        run.blocks([0.1] * 4, LOSSES)
+        evaluate(run, 40, "validation", False, loss=0.5, perplexity=8.0)
+        run.end()
+    app = opened(experiment=EXPERIMENT_ID)
+    bodies = [entry.proto.body for entry in app.get("html")]
+    (table_html,) = [body for body in bodies if body.startswith('<div class="leaderboard"')]
+    assert ">Perplexity</a>" in table_html and "<td>8.000</td>" in table_html
+    assert "Accuracy" not in table_html
+    assert "Perplexity" in cards(app)
+    offered = next(one for one in app.get("button_group") if one.key == "tokens_per_second")
+    assert offered.options == ["Tokens", "Without padding", "FLOP"]

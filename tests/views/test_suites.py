@@ -1,0 +1,130 @@
+"""The page of suites: from recorded experiments to what a reader sees."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders.run_dir import DataDir, RunState
+from storage.index.store import Store
+from storage.suite.cells import outcomes
+from storage.suite.groups import Cell, Outcome, groups
+from tests.storage.suite.test_suite import SuiteRecorder
+from tests.views.test_launch import launched
+from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401
+from views.charts import suites as suite_charts
+from views.suite_parts import table as suite_table
+from views.suite_parts import words as suite_words
+
+
+@pytest.fixture
+def record(folder: DataDir) -> SuiteRecorder:  # noqa: F811
+    return SuiteRecorder(folder)
+
+
+def tables(app: AppTest) -> dict[str, list[str]]:
+    """Columns of all tables by title."""
+    return {name: list(map(str, frame.value[name])) for frame in app.dataframe
+            for name in frame.value.columns}  # fmt: skip
+
+
+def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
+    with Store.in_memory(data_dir) as store:
+        return outcomes(store, suite_run)
+
+
+def test_without_a_suite_run_the_page_says_how_to_get_one(folder: DataDir) -> None:  # noqa: F811
+    assert "python -m runner suite huggingface" in text(opened("suites"))
+
+
+def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None:
+    record.speed("Fast", 0.1, memory=50)
+    record.speed("Wrong", 0.05)
+    record.accuracy("Fast", "pass")
+    record.accuracy("Wrong", "fail_accuracy")
+    record.speed("Huge", 0.1, state=RunState.OUT_OF_MEMORY)
+    app = opened("suites", suite_run="now")
+    said = text(app)
+    assert (
+        "**inductor** in training (float32, 1 of 3 models) at 2.00x is not shown to be faster or "
+        "slower than no compile: too few models to tell, it takes 3."
+    ) in said
+    assert "1 accuracy check did not pass." in said
+    assert "Huge (inductor, float32, training): it did not finish: out of memory" in said
+    shown = tables(app)
+    assert shown["Pass rate"] == ["50.0 % (1 of 2)"]
+    assert (shown["Counted"], shown["Failed"]) == (["1"], ["2"])
+    assert 'title="the accuracy check says fail_accuracy"' in said
+
+
+def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None:
+    record.speed("Model", 0.1, suite_run="before")
+    record.speed("Gone", 0.1, suite_run="before")
+    record.speed("Model", 0.2)
+    app = opened("suites", suite_run="now", against="before")
+    shown = tables(app)
+    assert (shown["What"], shown["Change"]) == (["speed"], ["worse"])
+    assert shown["Before"] == ["2.00x (2.00 to 2.00)"]
+    assert shown["Now"] == ["1.00x (1.00 to 1.00)"]
+    said = text(app)
+    assert "1 number got worse since before." in said
+    assert "speedups are 0.50x the earlier ones over 1 model: unsure" in said
+    assert "Only the earlier run has 1 cell: Gone." in said
+
+
+def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:
+    cell = Cell("Model", "bf16", "training", "inductor")
+    outcome = Outcome(cell=cell, experiments={"cache": "x"}, is_over=True, cold_seconds=8.0,
+                      warm_seconds=2.0)  # fmt: skip
+    rows = groups([outcome])
+    said = without_links(suite_words.headline(rows))
+    assert said == (
+        "Filled caches saved 75.0 % of the compile time of **inductor** in training "
+        "(bf16, 1 model)."
+    )
+    assert list(suite_words.summary(rows)) == [
+        "backend", "precision", "part", "models", "compile_time_saved", "failed"
+    ]  # fmt: skip
+
+
+def test_a_suite_run_that_goes_on_says_how_far_it_is(record: SuiteRecorder) -> None:
+    record.speed("Model", 0.1)
+    record.queued("Model")
+    assert "1 of 2 experiments are still to come" in text(opened("suites", suite_run="now"))
+
+
+def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:  # noqa: F811
+    record.speed("Model", 0.1)
+    record.accuracy("Model", "pass")
+    (outcome,) = read(folder)
+    html = suite_table.html([outcome])
+    for experiment in outcome.experiments.values():
+        assert f'href="./?experiment={experiment}"' in html
+    frame = suite_table.frame([outcome])
+    assert frame["speedup"].tolist() == [pytest.approx(2.0)]
+    assert set(outcome.experiments) == {"speed", "accuracy"}
+
+
+def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
+    record: SuiteRecorder, folder: DataDir  # noqa: F811
+) -> None:  # fmt: skip
+    record.speed("Model", 0.1)
+    record.speed("Wrong", 0.05)
+    record.accuracy("Wrong", "fail_accuracy")
+    record.speed("Model", 0.2, suite_run="before")
+    frame = suite_charts.speedup_frame(read(folder), read(folder, "before"))
+    now, earlier = suite_charts.speedups(frame).data
+    assert dict(zip(now.y, now.marker.symbol, strict=True)) == {
+        "Model": "square", "Wrong": "square-open"
+    }  # fmt: skip
+    assert list(earlier.y) == ["Model"]
+    assert list(earlier.x) == [pytest.approx(1.0)]
+
+
+def test_a_model_of_a_suite_can_be_launched_alone(folder: DataDir) -> None:  # noqa: F811
+    app = opened("launch")
+    app.selectbox(key="quick.task").set_value("suite").run()
+    model = app.selectbox(key="quick.suite.model")
+    assert {"huggingface:BertForMaskedLM", "timm:inception_v3"} <= set(model.options)
+    model.set_value("huggingface:T5Small").run()
+    spec = launched(app, folder)
+    assert (spec.task, spec.model.source) == ("suite", "huggingface:T5Small")
+    assert spec.data.source == "builtin:random"

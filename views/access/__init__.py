@@ -1,0 +1,1 @@
+"""Who reaches the dashboard, what they may do, which files they may use."""

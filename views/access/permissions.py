@@ -1,0 +1,131 @@
+"""What people may do who reach the dashboard: one place decides, for every page and action.
+
+On this machine alone everybody may do everything. Where others are served, who are not asked who
+they are, they may look, unless whoever starts the dashboard allows them by name to launch; files by
+path are then taken only from folders that he names.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import streamlit as st
+
+from runner.errors import InvalidSpec, RunnerError
+from runner.folders.queue import PROJECT_ROOT
+from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from runner.specs.workload import BUILTIN
+from views.access import doors
+from views.shared.inert import Markdown, code
+from views.shared.resources import data_dir
+
+OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
+"""What others may do: `view`, as by default, or `launch`."""
+FILES_VARIABLE = "BREAKEVEN_FILES"
+"""Folders whose data files and models others may use by path, separated like `PATH`."""
+VIEWING_ONLY: Markdown = (
+    "**Viewing only.** This dashboard is served to others, and it does not ask who they are: there "
+    "is no sign-in. So nothing can be started, stopped or uploaded here. Whoever runs it can allow "
+    f"that with `{OTHERS_VARIABLE}=launch`, best behind a proxy that has people sign in: launching "
+    "is running programs on that machine."
+)
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")
+
+
+class NotAllowed(RunnerError):
+    """Something was asked for that people who are served from elsewhere may not do."""
+
+
+def may_act() -> bool:
+    """Whether this session may start and stop experiments."""
+    return may_act_by(st.context.headers)
+
+
+def may_act_by(headers: object) -> bool:
+    """The same by the names of a request's headers."""
+    return not doors.serves_others(headers) or allowed_to_others() == "launch"  # type: ignore[arg-type]
+
+
+def require_acting() -> None:
+    """Raises `NotAllowed` where this session may only look. Whatever changes something asks here,
+    whether or not its button was shown."""
+    if not may_act():
+        raise NotAllowed(
+            "This dashboard is served to others and lets them only look. Whoever runs it can allow "
+            f"more with {OTHERS_VARIABLE}=launch"
+        )
+
+
+def allowed_to_others() -> str:
+    """What others may do; raises `NotAllowed` for what cannot be meant: it allows nothing."""
+    asked = os.environ.get(OTHERS_VARIABLE) or "view"
+    if asked not in ("view", "launch"):
+        raise NotAllowed(f"{OTHERS_VARIABLE} = {asked!r} must be view or launch")
+    return asked
+
+
+def files_are_limited() -> bool:
+    """Whether this session may use only files in folders that the operator named."""
+    return doors.serves_others(st.context.headers)
+
+
+def uploads() -> Path:
+    """Where uploaded files lie."""
+    return data_dir().path / "uploads"
+
+
+def allowed_folders() -> list[Path]:
+    """Folders from which others may use files, resolved; uploads first."""
+    named = [entry for entry in os.environ.get(FILES_VARIABLE, "").split(os.pathsep) if entry]
+    return [uploads().resolve(), *(Path(entry).expanduser().resolve() for entry in named)]
+
+
+def check_files(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for a path that this session may not use, before anything looks at it.
+
+    Code by path is `runner.checks.user_code`'s to allow.
+    """
+    check_path(spec.model, "model.source")
+    check_path(spec.data, "data.source")
+
+
+def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
+    """The same for a model or for data alone; `field` is called by name in the error."""
+    if not files_are_limited():
+        return
+    source = asked.source
+    from_suite = isinstance(asked, ModelSpec) and asked.from_suite
+    if source.startswith(BUILTIN) or asked.is_user_code or from_suite:
+        return
+    is_file = isinstance(asked, DataSpec) and asked.is_file
+    if not is_file and HUB_NAME.fullmatch(source) and not _is_there(source):
+        # A bare name may be one of the `datasets` library's own, which reads what lies around.
+        rule = "must be owner/name, where it is a hub data set and others are served"
+        if isinstance(asked, DataSpec) and "/" not in source:
+            raise InvalidSpec(field, source, rule)
+        return
+    try:
+        path = Path(source).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):
+        path = None
+    if path is None or "://" in source or not _is_allowed(path):
+        raise InvalidSpec(
+            field, source,
+            "must lie in a folder that is open to others. Upload the file, or ask whoever runs "
+            f"this dashboard to name its folder in {FILES_VARIABLE}",
+        )  # fmt: skip
+
+
+def _is_allowed(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in allowed_folders())
+
+
+def _is_there(source: str) -> bool:
+    return any((folder / source).exists() for folder in (Path.cwd(), PROJECT_ROOT))
+
+
+def show_folders() -> None:
+    """Says from which folders files may be used, where that is limited."""
+    listed = ", ".join(code(folder) for folder in allowed_folders()[1:])
+    if listed:
+        st.caption(f"Files may be used from {listed}, and those that are uploaded.")

@@ -1,0 +1,198 @@
+"""Figures over training steps: losses and their differences; and what all figures share.
+
+Pure functions from data frames, as `storage.queries` returns them, to figures. Titles and units of
+axes come from the registry of metrics. `views.charts.bars` has the figures with one mark per run,
+`views.charts.break_even` those of time paid and time saved, `views.charts.run` those of a single
+run, `views.charts.scores` those of what a model answers.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.queries import MAX_POINTS
+from views.charts.palette import FAINT, Look, run_looks
+from views.shared import links
+
+HEIGHT = 340
+FEW_RUNS, LEGEND_LINE = 4, 16
+LINE_WIDTH, BELOW_ALL = 1.6, 1.6
+"""Width of a line, and what more the baseline has, which lies below all others."""
+SMOOTHED_FROM = 200
+"""Steps from which on a loss chart draws moving averages."""
+MAX_SMOOTH_POINTS = 500
+
+
+def losses(
+    frame: pd.DataFrame, band: pd.DataFrame | None = None, every_step: pd.DataFrame | None = None
+) -> go.Figure:
+    """Training loss over steps, one line per run, on the band that the control allows.
+
+    `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high. A long training is
+    drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
+    """
+    figure = go.Figure()
+    if band is not None and len(band):
+        _add_band(figure, band)
+    window = smoothing_window(frame)
+    full = frame if every_step is None else every_step
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
+        if window > 1:
+            figure.add_scatter(
+                x=run["step"], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
+                opacity=0.25, legendgroup=label, showlegend=False, hoverinfo="skip",
+            )  # fmt: skip
+            run = moving_average(full[full["label"] == label], window)
+        figure.add_scatter(
+            x=run["step"], y=run["loss"], name=label, mode="lines", legendgroup=label,
+            **layers[label],
+        )  # fmt: skip
+    over_steps(figure, links.axis("loss"))
+    return figure.update_yaxes(range=_loss_range(frame))
+
+
+def smoothing_window(frame: pd.DataFrame) -> int:
+    """Steps that the moving average of a loss chart spans; 1 where every step can be seen."""
+    num_steps = int(frame["step"].max()) + 1 if len(frame) else 0
+    return max(1, num_steps // 50) if num_steps > SMOOTHED_FROM else 1
+
+
+def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
+    """step, loss: the mean of `window` steps around each, thinned to what a screen can show."""
+    ordered = run.sort_values("step")
+    finite = ordered["loss"].astype(float).where(np.isfinite(ordered["loss"].astype(float)))
+    mean = finite.rolling(window, center=True, min_periods=1).mean()
+    smooth = pd.DataFrame({"step": ordered["step"], "loss": mean})
+    return smooth.iloc[:: max(1, len(smooth) // MAX_SMOOTH_POINTS)]
+
+
+def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> go.Figure:
+    """Distance of each run's loss from the baseline's at the same step, on a log scale.
+
+    Steps at which a run equals the baseline exactly have no place on a log scale and are left
+    out; steps at which either is not finite too.
+    """
+    figure = go.Figure()
+    if band is not None and len(band):
+        allowed = (band["high"] - band["low"]) / 2
+        figure.add_scatter(
+            x=band["step"], y=allowed, name="allowed by the control", mode="lines",
+            line={"color": FAINT, "width": 0}, fill="tozeroy", fillcolor=FAINT,
+        )  # fmt: skip
+    baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
+    others = frame[frame["role"] != "baseline"]
+    layers = layers_of(others)
+    for label, _role, _look, run in by_run(others):
+        at_step = run.set_index("step")["loss"]
+        distance = (at_step - baseline).abs().replace([0.0, np.inf], np.nan).dropna()
+        figure.add_scatter(x=distance.index, y=distance, name=label, mode="lines", **layers[label])
+    over_steps(figure, links.axis("loss_difference"))
+    return figure.update_yaxes(type="log", exponentformat="power")
+
+
+def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
+    """As many of one run's steps as a screen can show: of more than `MAX_POINTS`, the lowest and
+    the highest of each stretch, all real points, as `storage.queries.losses` has them.
+    """
+    if len(run) <= MAX_POINTS:
+        return run
+    stretch = np.arange(len(run)) * (MAX_POINTS // 2) // len(run)
+    finite = run[column].astype(float).reset_index(drop=True)
+    extremes = finite.where(np.isfinite(finite), 0.0).groupby(stretch)
+    return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
+
+
+def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
+    """The common look of every figure over steps."""
+    figure.update_layout(**layout(), hovermode="x unified")
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    if named < 2:
+        figure.update_layout(showlegend=False, margin_t=8)
+    # On a narrow screen each run takes a line of the legend, above and out of the same height.
+    figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
+    figure.update_xaxes(title_text=links.axis("step"), showgrid=False, zeroline=False)
+    return figure.update_yaxes(title_text=y_title, zeroline=False)
+
+
+def layout() -> dict[str, Any]:
+    """Layout that all figures share; fonts and background come from the theme."""
+    return {
+        "height": HEIGHT,
+        "margin": {"l": 8, "r": 12, "t": 36, "b": 8},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "title_text": "",
+        },
+    }
+
+
+def _loss_range(frame: pd.DataFrame) -> list[float] | None:
+    """What all losses span, but not much more than the baseline's: a run that diverges, and a band
+    that grows beyond everything, leave the chart instead of flattening it.
+    """
+    finite = frame[np.isfinite(frame["loss"].astype(float))]
+    if finite.empty:
+        return None
+    reference = finite[finite["role"] == "baseline"]["loss"]
+    reference = finite["loss"] if reference.empty else reference
+    span = float(reference.max() - reference.min()) or 1.0
+    low = max(float(finite["loss"].min()), float(reference.min()) - span)
+    high = min(float(finite["loss"].max()), float(reference.max()) + span)
+    return [low - 0.05 * span, high + 0.05 * span]
+
+
+def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
+    edge = {"color": FAINT, "width": 0}
+    figure.add_scatter(
+        x=band["step"], y=band["low"], mode="lines", line=edge, showlegend=False, hoverinfo="skip"
+    )
+    figure.add_scatter(
+        x=band["step"], y=band["high"], name="allowed by the control", mode="lines", line=edge,
+        fill="tonexty", fillcolor=FAINT, hoverinfo="skip",
+    )  # fmt: skip
+
+
+def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, Look, pd.DataFrame]]:
+    """Label, role, look and steps of each run, in the order of the frame."""
+    looks = run_looks(frame["label"])
+    for label, run in frame.groupby("label", sort=False):
+        yield str(label), str(run["role"].iloc[0]), looks[str(label)], run.sort_values("step")
+
+
+def line_style(look: Look, width: float = LINE_WIDTH) -> dict[str, Any]:
+    return {"color": look.color, "width": width, "dash": look.dash}
+
+
+def layers_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Line and height of each run's trace, so that runs which agree do not hide each other.
+
+    They lie on each other, the baseline lowest and widest, then lines without gaps, then those with
+    ever shorter dashes: of each something shows beneath those above it.
+    """
+    looks = run_looks(frame["label"])
+    roles = dict(zip(frame["label"], frame["role"], strict=True))
+    order = sorted(
+        looks, key=lambda label: (roles[label] != "baseline", -_longest_dash(looks[label]))
+    )
+    step = min(1.0, 4.5 / len(order))
+    widths = {label: LINE_WIDTH + step * place for place, label in enumerate(reversed(order))}
+    if len(order) > 1 and roles[order[0]] == "baseline":
+        widths[order[0]] += BELOW_ALL
+    return {
+        label: {"line": line_style(looks[label], widths[label]), "zorder": place}
+        for place, label in enumerate(order)
+    }
+
+
+def _longest_dash(look: Look) -> float:
+    return math.inf if look.dash == "solid" else max(map(int, re.findall(r"\d+", look.dash)))

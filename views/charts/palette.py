@@ -1,0 +1,83 @@
+"""One look per run label, a colour, a dash and a marker, the same on every chart and page.
+
+Every colour has a contrast of at least 3 : 1 (WCAG 2.2, non-text) on both the light and the dark
+background, so a figure need not know the theme. Colours alone tell baseline, eager, aot_eager,
+inductor and cudagraphs apart, also for people who see fewer of them; of all others, and where lines
+lie on each other, dash and marker do. `tests/views/test_palette.py` simulates what is seen.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from zlib import crc32
+
+NEUTRAL = "#8f949d"
+FAINT = "rgba(138, 143, 152, 0.22)"
+BAD = "#d94a57"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a run is drawn: colour, Plotly's dash of its lines, and Plotly's symbol of its marks."""
+
+    color: str
+    dash: str
+    symbol: str
+
+
+KNOWN = {
+    "baseline": Look(NEUTRAL, "solid", "circle"),
+    "control": Look("#696e77", "4px,4px", "circle-open"),
+    "inductor": Look("#2f7fe0", "solid", "square"),
+    "cudagraphs": Look("#a06a08", "16px,4px", "diamond"),
+    "aot_eager": Look("#e23d80", "10px,3px,3px,3px", "triangle-up"),
+    "eager": Look("#1f7a5c", "6px,3px", "cross"),
+    "inductor-reduce-overhead": Look("#9b5de5", "20px,3px,6px,3px", "pentagon"),
+    "inductor-forward": Look("#0e9aa7", "10px,3px,3px,3px,3px,3px", "star"),
+    "inductor-forward_backward": Look("#318131", "20px,3px,3px,3px,3px,3px", "hexagram"),
+    "inductor-blocks": Look("#d23420", "6px,3px,3px,3px", "triangle-down"),
+    "inductor-max-autotune": Look("#8f6424", "16px,3px,3px,3px", "hourglass"),
+}
+COLORS = tuple(look.color for look in KNOWN.values())[2:]
+"""For what is no run, as the phases of compiling."""
+
+_DASHES = (
+    "12px,6px", "24px,6px", "8px,3px,2px,3px,8px,3px", "14px,3px,2px,3px,2px,3px",
+    "3px,6px", "24px,3px,3px,3px", "10px,3px,10px,3px,2px,3px",
+)  # fmt: skip
+_SYMBOLS = ("x", "star-square", "diamond-tall", "bowtie", "octagon", "hexagon", "star-diamond")
+_COLORS = ("#df20df", "#8f9c16", "#5a6fd6", "#0e9aa7", "#c2662d", "#9b5de5", "#5c8a2f")
+OTHERS = tuple(
+    Look(color, dash, symbol)
+    for color, (dash, symbol) in product(_COLORS, zip(_DASHES, _SYMBOLS, strict=True))
+)
+"""Looks of labels that `KNOWN` has not; their dashes and symbols are nobody else's."""
+
+SPLITS = {
+    "train": Look(KNOWN["cudagraphs"].color, "solid", "diamond"),
+    "validation": Look(KNOWN["inductor"].color, "solid", "circle"),
+    "test": Look(KNOWN["aot_eager"].color, "solid", "triangle-up"),
+}
+UNKNOWN_SPLIT = Look(NEUTRAL, "solid", "square")
+
+REPEAT = re.compile(r"-\d+$")
+"""Ends the label of a repeat, which looks like what it repeats."""
+
+
+def run_looks(labels: Iterable[str]) -> dict[str, Look]:
+    """The look of each run.
+
+    That of a label which `KNOWN` has not depends on nothing but the label, so that a backend of
+    one's own looks the same in every experiment; only where two would look alike does the one that
+    is named later take the next look that is free.
+    """
+    ordered = list(dict.fromkeys(labels))
+    named = {label: REPEAT.sub("", label) for label in ordered}
+    looks = {label: KNOWN[name] for label, name in named.items() if name in KNOWN}
+    for label in sorted(set(ordered) - set(looks)):
+        first = crc32(label.encode()) % len(OTHERS)
+        candidates = [*OTHERS[first:], *OTHERS[:first]]
+        taken = set(looks.values())
+        looks[label] = next((look for look in candidates if look not in taken), candidates[0])
+    return {label: looks[label] for label in ordered}

@@ -1,0 +1,136 @@
+"""Figures of a single run over its steps: times, settings, terms of the loss, gradients."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.numbers.metrics import METRICS, axis_unit
+from views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
+from views.charts.palette import run_looks
+from views.shared import links
+
+SMALL_HEIGHT = 220
+SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
+"""How Plotly joins the points: a learning rate holds for a whole step."""
+LOG_FROM_RATIO = 30
+"""Step times that differ by more than this, as those with a compile do, need a log scale."""
+ROW_HEIGHT = 14
+MAX_NAME = 36
+"""Characters of a parameter's name that stand beside its row; the whole is said on hover."""
+COLOR_BAR = {"thickness": 8, "outlinewidth": 0, "xpad": 4}
+
+
+def step_series(frame: pd.DataFrame) -> go.Figure:
+    """Time of every step, a line for each run; steps that compiled stand out as markers.
+
+    `frame`: label, role, step, seconds, compiled.
+    """
+    figure = go.Figure()
+    factor, title = axis_unit("step_seconds", frame["seconds"])
+    frame = frame.assign(seconds=frame["seconds"] * factor)
+    legend = {"showlegend": True}
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
+        few = thinned(run, "seconds")
+        figure.add_scatter(
+            x=few["step"], y=few["seconds"], name=label, mode="lines", **layers[label]
+        )
+        compiled = run[run["compiled"].astype(bool)]
+        if len(compiled):
+            figure.add_scatter(
+                x=compiled["step"], y=compiled["seconds"], name="compiled during this step",
+                mode="markers", marker={"color": look.color, "size": 9, "symbol": "circle-open"},
+                **legend,
+            )  # fmt: skip
+            legend = {"showlegend": False}  # said once for all runs
+    over_steps(figure, links.axis("step_seconds", title))
+    if frame["seconds"].max() > LOG_FROM_RATIO * frame["seconds"].min() > 0:
+        figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    return figure
+
+
+def setting(frame: pd.DataFrame, name: str) -> go.Figure:
+    """One run's `learning_rate` or `gradient_norm` over the steps, small.
+
+    `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
+    finite, as fp16 has them while its scale settles, leave a gap.
+    """
+    figure = go.Figure()
+    _label, _role, look, run = next(by_run(frame))
+    run = thinned(run, name)
+    values = run[name].astype(float)
+    figure.add_scatter(
+        x=run["step"], y=values.where(np.isfinite(values)), mode="lines", showlegend=False,
+        name=METRICS[name].title, line={**line_style(look), "shape": SHAPES[name]},
+    )  # fmt: skip
+    over_steps(figure, links.axis(name))
+    return figure.update_layout(height=SMALL_HEIGHT, margin_t=8).update_yaxes(exponentformat="e")
+
+
+def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
+    """One run's numbers by name over the steps, small where there is one.
+
+    `frame`: step, name, value. What is not finite leaves a gap.
+    """
+    figure = go.Figure()
+    looks = run_looks(frame["name"])
+    for name, series in frame.groupby("name", sort=False):
+        series = thinned(series, "value")
+        values = series["value"].astype(float)
+        figure.add_scatter(
+            x=series["step"], y=values.where(np.isfinite(values)), name=str(name), mode="lines",
+            line=line_style(looks[str(name)]), showlegend=len(looks) > 1,
+        )  # fmt: skip
+    over_steps(figure, title)
+    return figure if len(looks) > 1 else figure.update_layout(height=SMALL_HEIGHT, margin_t=8)
+
+
+def gradient_norms(frame: pd.DataFrame, column: str) -> go.Figure:
+    """A statistic of each parameter's gradient over the steps, a row for each parameter.
+
+    `frame`: step, name and the statistic `column`: `zeros` is a share, the others are sizes, drawn
+    on a logarithmic scale. What is 0 there, or not finite, stays empty.
+    """
+    table = frame.pivot_table(
+        index="name", columns="step", values=column, sort=False, dropna=False
+    ).astype(float)
+    share = column == "zeros"
+    sizes = np.log10(table.abs().where(np.isfinite(table) & (table != 0)))
+    figure = go.Figure(
+        go.Heatmap(
+            x=list(table.columns),
+            y=list(table.index),
+            z=table if share else sizes,
+            customdata=table,
+            colorscale="Viridis",
+            zmin=0 if share else None,
+            zmax=1 if share else None,
+            colorbar={**COLOR_BAR, **({} if share else _powers_of_ten(sizes))},
+            hovertemplate="%{y}<br>step %{x}: %{customdata:.4g}<extra></extra>",
+        )
+    )
+    over_steps(figure, "")
+    figure.update_layout(height=max(HEIGHT, 90 + ROW_HEIGHT * len(table)), hovermode="closest")
+    return figure.update_yaxes(
+        autorange="reversed", type="category", tickfont_size=10, tickvals=list(table.index),
+        ticktext=[_end_of(str(name)) for name in table.index],
+    )  # fmt: skip
+
+
+def _end_of(name: str) -> str:
+    """As many of the last parts of a dotted name as fit beside a row."""
+    parts = name.split(".")
+    while len(parts) > 1 and len(".".join(parts)) > MAX_NAME:
+        parts.pop(0)
+    return ".".join(parts)
+
+
+def _powers_of_ten(logarithms: pd.DataFrame) -> dict[str, list[Any]]:
+    """About eight ticks of a logarithmic colour bar at most."""
+    if not logarithms.notna().any(axis=None):
+        return {}
+    low, high = np.floor(np.nanmin(logarithms)), np.ceil(np.nanmax(logarithms))
+    ticks = np.arange(low, high + 1, max(1, (high - low) // 8))
+    return {"tickvals": list(ticks), "ticktext": [f"10<sup>{tick:.0f}</sup>" for tick in ticks]}

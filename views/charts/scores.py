@@ -1,0 +1,145 @@
+"""Figures of what a model answers: its scores over the steps, and its confusions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.comparison.results import Result
+from storage.numbers.metrics import METRICS, Metric
+from views.charts import bars
+from views.charts.layers import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
+from views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
+from views.shared import links
+
+MAX_NAMED_CELLS = 15
+"""Classes up to which a confusion matrix has its numbers in it."""
+CELL, MAX_HEIGHT = 34, 900
+SCORE_HEIGHT = 230
+
+
+def score_metric(name: str) -> Metric | None:
+    """How a score of an evaluation is written; None for one that only a callback knows."""
+    return METRICS.get("eval_loss" if name == "loss" else name)
+
+
+def scores(frame: pd.DataFrame, name: str) -> go.Figure:
+    """One number of one run's evaluations over the steps, a line for each split.
+
+    `frame`: step, split, compiled, value. The compiled model's line is dashed, its marks are rings
+    around those of the same weights without a compiler: where they agree, one lies in the other.
+    """
+    figure = go.Figure()
+    legend = {"showlegend": True}
+    for (split, compiled), group in frame.groupby(["split", "compiled"], sort=False):
+        look = SPLITS.get(str(split), UNKNOWN_SPLIT)
+        figure.add_scatter(
+            x=group["step"], y=group["value"], mode="lines+markers", legendgroup=str(split),
+            name="under the compiled model" if compiled else str(split),
+            line={"color": look.color, "width": 1.6, "dash": "dash" if compiled else look.dash},
+            marker={"size": 12, "symbol": f"{look.symbol}-open"} if compiled
+            else {"size": 6, "symbol": look.symbol},
+            **(legend if compiled else {}),
+        )  # fmt: skip
+        if compiled:  # said once for all splits
+            legend = {"showlegend": False}
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    return _score_axis(figure, name).update_layout(height=SCORE_HEIGHT + LEGEND_LINE * named)
+
+
+def last_scores(
+    results: Sequence[Result], name: str, majority_share: float | None = None
+) -> go.Figure:
+    """What each run scored at its last evaluation, one bar per run.
+
+    `majority_share`, drawn as a line, is what always guessing the most frequent label would score.
+    """
+    figure = bars.metric(results, name)
+    if _is_share(name):  # beyond 100 % there is only room for text
+        figure.update_xaxes(tickformat=".0%", tickvals=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    if majority_share is not None:
+        figure.add_vline(x=majority_share, **_reference("top right"))
+        figure.update_layout(margin_t=26)
+    return figure
+
+
+def scores_of_runs(
+    frame: pd.DataFrame, name: str, majority_share: float | None = None
+) -> go.Figure:
+    """What each run scored, by epoch, or by step if epochs had several evaluations.
+
+    `frame`: label, role, epoch, step, value of one number on one split.
+    """
+    figure = go.Figure()
+    by_step = frame.duplicated(["label", "epoch"]).any()
+    layers = layers_of(frame)
+    for label, _role, look, run in by_run(frame):
+        figure.add_scatter(
+            x=run["step"] if by_step else run["epoch"],
+            y=run["value"],
+            name=label, mode="lines+markers", marker={"size": 8, "symbol": look.symbol},
+            **layers[label],
+        )  # fmt: skip
+    if majority_share is not None:
+        figure.add_hline(y=majority_share, **_reference("top left"))
+    _score_axis(figure, name)
+    return figure if by_step else figure.update_xaxes(title_text=links.axis("epoch"), dtick=1)
+
+
+def _score_axis(figure: go.Figure, name: str) -> go.Figure:
+    metric = score_metric(name)
+    over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name))
+    if _is_share(name):
+        figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
+    return figure
+
+
+def _is_share(name: str) -> bool:
+    """Whether it is written in percent."""
+    metric = score_metric(name)
+    return metric is not None and metric.format(0.5).endswith("%")
+
+
+def _reference(position: str) -> dict[str, Any]:
+    """A dotted line at what guessing would score."""
+    return {
+        "line_width": 1,
+        "line_dash": "dot",
+        "line_color": NEUTRAL,
+        "annotation_text": "always the most frequent label",
+        "annotation_position": position,
+        "annotation_yanchor": "bottom",
+        "annotation_font_size": 11,
+        "annotation_font_color": NEUTRAL,
+    }
+
+
+def confusion(counts: pd.DataFrame) -> go.Figure:
+    """How many samples of each label (rows) were given each prediction (columns).
+
+    Colours are shares of the row, so that rare labels show as well as frequent ones.
+    """
+    totals = counts.sum(axis=1).replace(0, 1)
+    shares = counts.div(totals, axis=0)
+    named = len(counts) <= MAX_NAMED_CELLS
+    figure = go.Figure(
+        go.Heatmap(
+            x=[str(label) for label in counts.columns],
+            y=[str(label) for label in counts.index],
+            z=shares,
+            text=counts,
+            texttemplate="%{text}" if named else None,
+            colorscale="Blues",
+            zmin=0,
+            zmax=1,
+            showscale=False,
+            hovertemplate="%{y}, predicted as %{x}: %{text} samples, %{z:.1%}<extra></extra>",
+        )
+    )
+    height = min(MAX_HEIGHT, max(HEIGHT, 110 + CELL * len(counts)))
+    figure.update_layout(**{**layout(), "height": height}).update_layout(margin_t=8)
+    figure.update_xaxes(title_text="Prediction", type="category", showgrid=False)
+    return figure.update_yaxes(
+        title_text="Label", type="category", autorange="reversed", showgrid=False
+    )

@@ -1,0 +1,101 @@
+"""Figures of the scenario `speed`: speedups with their intervals, and how they came about."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.comparison.results import Result
+from views.charts.bars import per_run
+from views.charts.layers import by_run, line_style, over_steps
+from views.charts.palette import FAINT, NEUTRAL, run_looks
+from views.shared import links, words
+
+ROW_HEIGHT = 58
+
+
+def speedups(
+    results: Sequence[Result], ratios: pd.DataFrame, noise_floor: float | None
+) -> go.Figure:
+    """A dot and its interval per run, beside 1 and what the control calls noise; where there are
+    several processes, the median of each as a ring.
+
+    `ratios`: label, process, round, speedup, of `storage.comparison.rounds`.
+    """
+    figure = go.Figure()
+    shown = [result for result in results if result.speedup is not None]
+    looks = run_looks(result.label for result in results)
+    medians = ratios.groupby(["label", "process"], sort=False)["speedup"].median()
+    for result in shown:
+        ratio, look = result.speedup, looks[result.label]
+        assert ratio is not None
+        ends = [ratio.low, ratio.high] if ratio.low and ratio.high else []
+        figure.add_scatter(
+            x=ends, y=[result.label] * len(ends), mode="lines",
+            line={"color": look.color, "width": 3}, hoverinfo="skip", showlegend=False,
+        )  # fmt: skip
+        mine = medians[result.label] if result.label in medians else medians.iloc[:0]
+        if len(mine) > 1:
+            figure.add_scatter(
+                x=mine, y=[result.label] * len(mine), mode="markers", showlegend=False,
+                marker={"symbol": "circle-open", "size": 12, "color": look.color},
+                text=[f"process {number}" for number in mine.index],
+                hovertemplate="%{text}: %{x:.3f}x<extra></extra>",
+            )  # fmt: skip
+        figure.add_scatter(
+            x=[ratio.median], y=[result.label], mode="markers+text", showlegend=False,
+            marker={"size": 9, "color": look.color, "symbol": look.symbol},
+            text=[f"{words.speedup(result.speedup)}<br> "],
+            textposition="top center", cliponaxis=False, hoverinfo="skip",
+        )  # fmt: skip
+    figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
+    if noise_floor is not None:
+        figure.add_vrect(
+            x0=1 / (1 + noise_floor), x1=1 + noise_floor, fillcolor=FAINT, line_width=0
+        )
+    per_run(figure, [result.label for result in shown], links.axis("speedup"))
+    figure.update_layout(height=110 + ROW_HEIGHT * len(shown))
+    figure.update_xaxes(range=_room(shown, noise_floor))
+    return figure.update_yaxes(autorange=False, range=[len(shown) - 0.5, -0.8])
+
+
+def _room(shown: Sequence[Result], noise_floor: float | None) -> list[float]:
+    """From the lowest end to the highest, and a little more."""
+    ends = [1.0, 1 + (noise_floor or 0.0), 1 / (1 + (noise_floor or 0.0))]
+    for result in shown:
+        ratio = result.speedup
+        assert ratio is not None
+        ends += [ratio.median, ratio.low or ratio.median, ratio.high or ratio.median]
+    margin = 0.06 * (max(ends) - min(ends)) or 0.01
+    return [min(ends) - margin, max(ends) + margin]
+
+
+def round_by_round(ratios: pd.DataFrame) -> go.Figure:
+    """Each round's ratio as a point, and the median of the rounds so far as a line, for every
+    process of every run.
+
+    `ratios`: label, role, process, round, speedup.
+    """
+    figure = go.Figure()
+    in_order = ratios.rename(columns={"round": "step"})
+    for label, _role, look, run in by_run(in_order):
+        for number, (_, process) in enumerate(run.groupby("process")):
+            process = process.sort_values("step")
+            figure.add_scatter(
+                x=process["step"], y=process["speedup"], mode="markers", showlegend=False,
+                marker={"color": look.color, "size": 4, "symbol": look.symbol}, opacity=0.4,
+                legendgroup=label, hoverinfo="skip",
+            )  # fmt: skip
+            figure.add_scatter(
+                x=process["step"], y=process["speedup"].expanding().median(), mode="lines",
+                name=label, line=line_style(look), legendgroup=label,
+                showlegend=number == 0,
+            )  # fmt: skip
+    figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})
+    over_steps(figure, links.axis("speedup"))
+    # A round in which something else took the machine would flatten all others.
+    low, high = ratios["speedup"].quantile([0.03, 0.97])
+    low, high = min(low, 0.98), max(high, 1.02)
+    margin = 0.1 * (high - low)
+    figure.update_yaxes(range=[low - margin, high + margin])
+    return figure.update_xaxes(title_text=links.axis("round"))

@@ -1,0 +1,66 @@
+"""Correctness, on Compare: the status of every check, and the tensors behind it."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.variants import RESERVED_LABELS
+from storage import queries
+from storage.comparison.correctness import Check, Outcome, checks, table
+from storage.index.store import Store
+from views.parts.tables import show_table
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked, quantities
+
+HELP = (
+    "Each backend computed the same batch with the same weights as the baseline and as a reference "
+    f"in double precision. {linked('accuracy_rule', 'The rule')} is that of PyTorch's Dynamo "
+    "harness; gradients are compared in units of their own size."
+)
+
+
+def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
+    """The answer in a sentence, a table of checks, and every tensor that failed."""
+    found = checks(store, experiment_id, spec)
+    st.markdown(f"### {headline(found)}")
+    show_table("Checks", table(found), "checks", "No check was made yet.")
+    tensors = queries.accuracy_tensors(store, experiment_id)
+    failed = tensors[~tensors["passed"]].drop(columns=["run_id", "role", "passed"])
+    failed = failed.rename(columns={"label": "run"}).sort_values("error_ratio", ascending=False)
+    show_table("Tensors that failed, the worst first", failed, "tensors",
+               "Every tensor that was compared passed.")  # fmt: skip
+    notes = {note: None for check in found for note in check.notes}
+    st.caption("  \n".join([HELP, *(quantities("accuracy_rule", note) for note in notes)]))
+
+
+SAID: dict[Outcome, str] = {
+    "differs": "Not what the model says: {}.",
+    "failed": "Gave nothing to check: {}.",
+    "undecided": "Nothing to check against, because the baseline or the model failed: {}.",
+    "open": "Not checked: {}.",
+    "passes": "As the model says: {}.",
+}
+"""What is said of the checks that came out like that, in this order."""
+
+
+def headline(found: Sequence[Check]) -> Markdown:
+    """How the checks of the backends came out, all of them."""
+    mine = [check for check in found if not RESERVED_LABELS.fullmatch(check.label)]
+    if not mine:
+        return "There is only the baseline: add a backend to check."
+    parts = {check.part: None for check in mine}
+    if all(check.outcome == "passes" for check in mine):
+        gradients = ", gradients included" if "training" in parts else ""
+        where = inert(" and ".join(parts))
+        return f"Every backend computes what the model says in {where}{gradients}."
+    said = []
+    for outcome, sentence in SAID.items():
+        names = [_named(check, len(parts) > 1) for check in mine if check.outcome == outcome]
+        said += [sentence.format(", ".join(names))] if names else []
+    return " ".join(said)
+
+
+def _named(check: Check, with_part: bool) -> Markdown:
+    status = f" ({inert(check.status)})" if check.outcome in ("failed", "undecided") else ""
+    return f"**{inert(check.label)}**{f' in {inert(check.part)}' if with_part else ''}{status}"

@@ -1,0 +1,183 @@
+"""Headlines: what the verdicts of speed come to, in a sentence or two.
+
+Every sentence over several speeds is made here, of a comparison as of a suite, so that none says
+more than its verdicts: there is one for each verdict, for one speed and for several, and one for
+mixtures.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from runner.folders.run_dir import RunState
+from runner.specs.experiment import ExperimentSpec
+from storage.comparison.results import Comparison, Result
+from storage.comparison.standing import Standings, standings
+from storage.statistics.resampling import MIN_PAIRS
+from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, speed_doubt
+from views.comparison.verdicts import break_even_text
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+
+MAX_NAMED = 3
+VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
+"""In the order in which they are told."""
+DOUBTS: dict[SpeedDoubt, Markdown] = {
+    "few": f"too few rounds to tell, it takes {MIN_PAIRS}",
+    "chance": "the difference may be chance",
+    "margin": "the difference is too small to tell from noise",
+}
+
+
+def headline(comparison: Comparison) -> Markdown:
+    """Which backend pays off, when, and is it the same; of those that don't count, why."""
+    found = standings(comparison)
+    if not found.num_backends:
+        return "There is only the baseline: add a backend to compare."
+    if found.baseline is None:
+        return "There is no baseline to compare with."
+    if not found.has_baseline:
+        ended = words.STATES[found.baseline.state][0]
+        return f"There is nothing sure to compare with: the baseline did not finish ({ended})."
+    return " ".join(filter(None, [_speeds(found, comparison.spec), *_others(found)]))
+
+
+def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
+    """What may be said of the speeds that count; nothing without one."""
+    faster = [result for result in found.counted if result.speed_verdict == "faster"]
+    if faster:
+        return _winner(faster[0], spec)
+    if not found.counted:
+        return ""
+    at: dict[SpeedVerdict, list[Markdown]] = {}
+    for result in found.counted:
+        assert result.speed_verdict is not None
+        at.setdefault(result.speed_verdict, []).append(f"{_name(result)} at {_speed(result)}")
+    unsure = [speed_doubt(result.speedup, result.p_holm) for result in found.counted
+              if result.speedup and result.speed_verdict == "unsure"]  # fmt: skip
+    are_all = found.num_backends == len(found.counted)
+    return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
+
+
+def _others(found: Standings) -> list[Markdown]:
+    """A sentence for each reason why a speed does not count."""
+    if found.broken and len(found.broken) == found.num_backends:
+        best = found.broken[0]
+        at = f" is at {_speed(best)}, but" if best.speedup else ":"
+        return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
+    said = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
+    ended = [f"{_name(result)} ({words.STATES[result.state][0]})" for result in found.unfinished]
+    said += [f"{listed(ended)} did not finish."] if ended else []
+    missing = [_name(result) for result in found.unmeasured]
+    if not missing:
+        return said
+    yet = "" if all(RunState(one.state).is_final for one in found.unmeasured) else " yet"
+    if len(missing) == found.num_backends:
+        return [f"No backend has a speed to compare{yet}."]
+    return [*said, f"{listed(missing)}: no speed to compare{yet}."]
+
+
+def none_faster(
+    at: Mapping[SpeedVerdict, Sequence[Markdown]], why: Markdown, *, are_all: bool
+) -> Markdown:
+    """`at` has every speed, as `**a** at 0.80x`, by its verdict, none of them faster; `why`: why
+    those are unsure that are; `are_all`: whether no backend is left out."""
+    if len(at) > 1:
+        return f"No backend is shown to be faster than no compile: {_by_verdict(at)}."
+    ((verdict, mine),) = at.items()
+    verb = "is" if len(mine) == 1 else "are"
+    if verdict == "unsure":
+        said = f"{listed(mine)} {verb} not shown to be faster or slower than no compile"
+        return f"{said}: {why}."
+    word = "as fast as" if verdict == "same" else "slower than"
+    if len(mine) == 1:
+        return f"{listed(mine)} is {word} no compile."
+    every = "Every backend" if are_all else "Every backend that counts"
+    return f"{every} is {word} no compile: {listed(mine)}."
+
+
+def _by_verdict(at: Mapping[SpeedVerdict, Sequence[Markdown]]) -> Markdown:
+    """`**a** at 1.00x is as fast, **b** at 0.68x is slower and **c** at 1.02x is unsure`."""
+    parts: list[Markdown] = []
+    for verdict in VERDICTS:
+        word = "as fast" if verdict == "same" else inert(verdict)
+        if mine := at.get(verdict, ()):
+            parts.append(f"{listed(mine)} {'is' if len(mine) == 1 else 'are'} {word}")
+    return joined(parts)
+
+
+def reasons(doubts: Sequence[SpeedDoubt], said: Mapping[SpeedDoubt, Markdown]) -> Markdown:
+    """Each reason once, of speeds that are unsure."""
+    return joined([said[doubt] for doubt in dict.fromkeys(doubts)] or [""])
+
+
+def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
+    does = "answers" if spec.is_inference else "trains"
+    text = f"{_name(best)} {does} at {_speed(best)} the speed of no compile"
+    text += f"{_pays(best, spec)}."
+    if spec.is_inference:
+        return f"{text} Whether it gives the same answers, the scenario `accuracy` checks."
+    return f"{text} {_likeness(best)}"
+
+
+def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
+    """When compiling is paid for: it has been where the interval's end was reached, too."""
+    found, verdict = best.break_even, best.break_even_verdict
+    if found is None or verdict is None:
+        return ""
+    if verdict != "reached" or found.steps is None:
+        return ", but whether that ever pays for its compiling is open"
+    after = linked("break_even_steps", break_even_text(best))
+    latest = found.steps if found.high is None else max(found.steps, found.high)
+    if latest == float("inf"):
+        return f" and may pay for its compiling after {after}"
+    paid = spec.scenario != "speed" and latest <= best.num_steps
+    return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
+
+
+def _likeness(best: Result) -> Markdown:
+    """Whether it learns the same thing, as far as parity says so."""
+    parity = best.parity
+    if parity is None:
+        return "Whether it learns the same thing is not known: it was not judged."
+    if parity.verdict == "holds" and parity.band_ended:
+        last = linked("parity", f"step {parity.last_step_in_band:,}")
+        return f"It learns the same thing, as far as losses can tell: to {last}."
+    if parity.verdict == "holds":
+        return "It learns the same thing."
+    if parity.verdict == "nothing learned":
+        return "Whether it learns the same thing is not shown: nothing was learned."
+    return f"Whether it learns the same thing is not known: {inert(parity.reason)}."
+
+
+def _breach(result: Result) -> Markdown:
+    """How parity broke, in short; the whole reason stands among the doubts."""
+    parity = result.parity
+    if parity is None or parity.first_step_outside is None:
+        return "its answers differ by more than rounding or chance explains"
+    step = parity.first_step_outside
+    if parity.found_in_band:
+        at = linked("first_step_outside", f"at step {step:,}")
+        return f"its loss leaves, {at}, what rounding explains"
+    what = inert("loss" if parity.outside is None else parity.outside.quantity)
+    at = linked("first_step_outside", f"step {step:,}")
+    return f"from {at} on its {what} is another one than rounding and chance explain"
+
+
+def _name(result: Result) -> Markdown:
+    return f"**{inert(result.label)}**"
+
+
+def _speed(result: Result) -> Markdown:
+    return linked("speedup", words.speedup(result.speedup))
+
+
+def listed(names: Sequence[Markdown]) -> Markdown:
+    """`a, b and c`; of more than three `a, b, c and 4 more`."""
+    if len(names) > MAX_NAMED:
+        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
+    return joined(names)
+
+
+def joined(parts: Sequence[Markdown]) -> Markdown:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,44 @@
+"""What stands behind the verdicts of a comparison: how sure they are, and another check's word."""
+
+import pandas as pd
+import streamlit as st
+
+from storage.comparison.results import Comparison
+from storage.numbers.metrics import DASH, METRICS
+from views.parts.tables import show_table
+from views.shared.links import linked
+
+NUMBERS = (
+    "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "max_ratio_to_interval",
+    "first_step_outside", "inference_gap", "training_loss_excess", "training_loss_check",
+)  # fmt: skip
+
+
+def show(comparison: Comparison) -> None:
+    """Folded away: a row for each run that is compared to the baseline."""
+    found = table(comparison)
+    if found.empty:
+        return
+    with st.expander("Behind the verdicts"):
+        show_table("How sure speed and parity are", found, "behind-verdicts", "",
+                   download=numbers(comparison).reset_index())  # fmt: skip
+        if "training_loss_check" in found:
+            check = linked("training_loss_check", METRICS["training_loss_check"].title)
+            st.caption(
+                f"{check} is the check of PyTorch's own benchmark, here with its mistakes mended. "
+                "It asks only whether the loss ends low enough, so what is broken may pass it: it "
+                "is not parity."
+            )
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """Written for people."""
+    written = numbers(comparison).apply(lambda column: column.map(METRICS[str(column.name)].format))
+    return written.fillna(DASH).reset_index()
+
+
+def numbers(comparison: Comparison) -> pd.DataFrame:
+    """By run; numbers that no run has are left out, and runs without any."""
+    found = comparison.table().set_index("label").rename_axis("run")
+    found = found.loc[found["role"] != "baseline", list(NUMBERS)]
+    return found.dropna(how="all").dropna(axis="columns", how="all")

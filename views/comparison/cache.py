@@ -1,0 +1,222 @@
+"""What compile caches save, on Compare: cold processes against warm ones."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from runner.folders.run_dir import RunState
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.variants import Variant, parse_backend
+from storage import queries
+from storage.comparison.compile_phases import phases_by_run
+from storage.comparison.latency import ColdWarm, cold_and_warm, why_silent, without_latency
+from storage.comparison.results import Comparison
+from storage.index.store import Store
+from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.resampling import MIN_PAIRS
+from storage.statistics.speedups import BreakEven, Ratio
+from views.charts import cache as cache_charts
+from views.parts.downloads import chart_card
+from views.parts.progress import FAILED
+from views.parts.tables import show_table
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+
+_seconds = METRICS["compile_seconds"].format
+
+
+def show(store: Store, comparison: Comparison) -> None:
+    """The answer in a sentence, a table, every process as a bar, the phases, the caches' counts."""
+    experiment_id, spec = comparison.experiment_id, comparison.spec
+    found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
+    is_over = all(RunState(result.state).is_final for result in comparison.results)
+    st.markdown(f"### {headline(found, is_over)}")
+    for sentence in why_silent(silent):
+        st.info(inert(sentence), icon=":material/info:")
+    ended = [result for result in comparison.results if result.state in FAILED]
+    if ended:
+        listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
+        st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")
+    if not found:
+        return
+    title = f"Compile latency of {inert(spec.cache.part)} with empty and with filled caches"
+    show_table(title, table(found), "cold-warm", "", download=numbers(found))
+    show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "",
+               download=numbers(found))  # fmt: skip
+    st.caption(certainty(found))
+    data = processes(found)
+    chart_card("Compile latency of every process", partial(cache_charts.latencies, data), data,
+               name="cold-warm-processes", numbers=["compile_seconds"])  # fmt: skip
+    times = phases(spec, phases_by_run(store, experiment_id))
+    if not times.empty:
+        chart_card("Where compiling spends its time", partial(cache_charts.phases, times), times,
+                   name="compile-phases", numbers=["compile_phases"],
+                   help="Median over the repeats, as torch reports it.")  # fmt: skip
+    counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
+    show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
+               "compile-caches", "None recorded yet.")  # fmt: skip
+
+
+def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:
+    """What the filled caches saved, or that they saved nothing, and how many repeats say so."""
+    if not found:
+        return (
+            "What filled caches save cannot be told from this experiment."
+            if is_over
+            else "No pair of a cold and a warm process has ended yet."
+        )
+    known = [one for one in found if one.time_saved is not None]
+    if not known:
+        return "Nothing was compiled, so caches have nothing to save."
+    best = max(known, key=lambda one: one.time_saved or 0.0)
+    warm = linked("warm_compile_seconds", _seconds(best.warm_median))
+    times = f"{warm} instead of {linked('cold_compile_seconds', _seconds(best.cold_median))}"
+    of = f"**{inert(best.backend)}**"
+    repeats = linked("repeats", words.plural(len(best.cold_seconds), "repeat"))
+    if (best.time_saved or 0.0) <= 0:
+        none = "saved nothing" if len(known) == 1 else "saved no backend anything"
+        return f"Filled caches {none}: {of} took {times} ({repeats})."
+    share = METRICS["compile_time_saved"].format(best.time_saved)
+    saved = linked("compile_time_saved", f"{share} of the compile time")
+    return f"Filled caches saved {saved} of {of}: {times} ({repeats})."
+
+
+def certainty(found: Sequence[ColdWarm]) -> Markdown:
+    """How sure the numbers are: how many repeats an interval takes, and how steps were timed."""
+    fewest = min(len(one.cold_seconds) for one in found)
+    order = (
+        "Baseline and backends ran one after another, so break-even is as good as the machine was "
+        "steady; the scenario `train` measures it by turns."
+    )
+    if fewest >= MIN_PAIRS:
+        return order
+    repeats = linked("repeats", words.plural(fewest, "repeat"))
+    return (
+        f"No interval is claimed from {repeats}: it takes {MIN_PAIRS} (`--repeats {MIN_PAIRS}`). "
+        f"{order}"
+    )
+
+
+def table(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend, written for people; regional and dynamic variants among them."""
+    return pd.DataFrame([_row(one) for one in found])
+
+
+def numbers(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """The same and the break-evens in numbers, for downloads; never is infinite."""
+    return pd.DataFrame([
+        {
+            "backend": one.backend,
+            "repeats": len(one.cold_seconds),
+            "cold_compile_seconds": one.cold_median,
+            "warm_compile_seconds": one.warm_median,
+            "compile_time_saved": one.time_saved,
+            **_ends("cold_over_warm", _spread(one.ratio)),
+            **_ends("cold_break_even_steps", _steps(one.cold_break_even)),
+            **_ends("warm_break_even_steps", _steps(one.warm_break_even)),
+        }
+        for one in found
+    ])  # fmt: skip
+
+
+def _ends(name: str, found: tuple[float | None, ...] | None) -> dict[str, float | None]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found or (None,) * 3, strict=True))
+
+
+def _spread(found: Ratio | None) -> tuple[float | None, ...] | None:
+    return None if found is None else (found.median, found.low, found.high)
+
+
+def _steps(found: BreakEven | None) -> tuple[float | None, ...] | None:
+    if found is None:
+        return None
+    return (math.inf, None, None) if found.never else (found.steps, found.low, found.high)
+
+
+def _row(one: ColdWarm) -> dict[str, str]:
+    variant = parse_backend(one.backend)
+    return {
+        "backend": one.backend,
+        "compiled": variant.scope.replace("_", " and "),
+        "shapes": _shapes(variant),
+        "repeats": words.plural(len(one.cold_seconds), "pair"),
+        "cold_compile_seconds": _seconds(one.cold_median),
+        "warm_compile_seconds": _seconds(one.warm_median),
+        "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
+        "cold_over_warm": _ratio_text(one.ratio),
+    }
+
+
+def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """One row per backend: after how many steps cold compiling has paid for itself, and warm."""
+    rows = [
+        {
+            "backend": one.backend,
+            "cold_break_even_steps": break_even_text(one.cold_break_even),
+            "warm_break_even_steps": break_even_text(one.warm_break_even),
+        }
+        for one in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shapes(variant: Variant) -> str:
+    return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
+
+
+def _ratio_text(ratio: Ratio | None) -> str:
+    """`4.00x (3.80 to 4.10)`; without an interval where none is claimed."""
+    if ratio is None:
+        return DASH
+    written = METRICS["cold_over_warm"].format(ratio.median)
+    if ratio.low is None or ratio.high is None:
+        return written
+    return f"{written} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def break_even_text(found: BreakEven | None) -> str:
+    """`80 steps (70 to 95, 24 s, 1.3 epochs)`, `never`, or a dash; where the interval leaves it
+    open, or there is none, `unsure; by the median 80 steps (24 s, 1.3 epochs)`."""
+    if found is None:
+        return DASH
+    written = "never" if found.never else _in_full(found)
+    return f"unsure; by the median {written}" if found.verdict == "unsure" else written
+
+
+def _in_full(found: BreakEven) -> str:
+    count = METRICS["break_even_steps"].format
+    told = [] if found.low is None else [f"{count(found.low)} to {count(found.high)}"]
+    told.append(METRICS["break_even_seconds"].format(found.seconds))
+    told.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
+    return f"{count(found.steps)} steps ({', '.join(told)})"
+
+
+def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:
+    """backend, repeat, cache (cold or warm), seconds: one row per process."""
+    rows = [
+        {"backend": one.backend, "repeat": repeat, "cache": cache, "seconds": seconds}
+        for one in found
+        for cache, times in (("cold", one.cold_seconds), ("warm", one.warm_seconds))
+        for repeat, seconds in enumerate(times, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["backend", "repeat", "cache", "seconds"])
+
+
+def phases(spec: ExperimentSpec, by_run: pd.DataFrame) -> pd.DataFrame:
+    """backend, cache, phase, seconds: the median over the repeats of what each phase took."""
+    places = {
+        variant.label: (backend, cache)
+        for backend, cold, warm in spec.cold_and_warm
+        for cache, variant in (("cold", cold), ("warm", warm))
+    }
+    mine = by_run[by_run["label"].isin(places)]
+    mine = mine.assign(
+        backend=[places[label][0] for label in mine["label"]],
+        cache=[places[label][1] for label in mine["label"]],
+    )
+    keys = ["backend", "cache", "phase"]
+    return mine.groupby(keys, sort=False, as_index=False)["seconds"].median()

@@ -1,0 +1,210 @@
+"""The charts of a comparison, each with its data and its way out."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.comparison.results import Comparison, Result
+from storage.comparison.rounds import round_speedups
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from views.charts import bars, break_even
+from views.charts import layers as charts
+from views.charts import run as run_charts
+from views.charts import scores as score_charts
+from views.charts import speed as speed_charts
+from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from views.comparison import device_panel
+from views.comparison import predictions as compare_predictions
+from views.comparison.leaderboard import task_scores, throughput_metric
+from views.parts.downloads import Draw, chart_card
+from views.shared.inert import inert
+from views.shared.selection import OTHER_RUNS, remembered
+
+THROUGHPUT = {
+    "samples_per_second": "Samples",
+    "tokens_per_second": "Tokens",
+    "real_tokens_per_second": "Without padding",
+    "flops_per_second": "FLOP",
+    "peak_share": "Of the peak",
+}
+"""What is counted per second, and how a choice calls it."""
+
+
+def show(store: Store, comparison: Comparison) -> None:
+    """All charts, of the runs that the reader picks."""
+    steps = queries.step_times(store, comparison.experiment_id)
+    if steps.empty:
+        st.caption("No step was recorded, so there is nothing to chart.")
+        return
+    labels = [result.label for result in comparison.results]
+    default, remember = remembered("runs", labels, comparison.experiment_id)
+    if st.session_state.pop(OTHER_RUNS, False):
+        st.session_state["runs"] = labels
+    shown = st.pills(
+        "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
+        format_func=inert, label_visibility="collapsed", on_change=remember,
+    )  # fmt: skip
+    results = [result for result in comparison.results if result.label in shown]
+    if not results:
+        st.caption("Pick at least one run above to see its charts.")
+        return
+    steps = _of(steps, results)
+    spec = comparison.spec
+    if spec.scenario == "speed":
+        _speedups(store, comparison, results)
+    _break_even(store, comparison.experiment_id, results)
+    if not spec.is_inference:
+        _losses(store, comparison, results, steps)
+    left, right = st.columns(2)
+    with left:
+        _step_times(steps, _of(queries.compiler_events(store, comparison.experiment_id), results))
+        _metric(results, "compile_seconds")
+    with right:
+        _throughput(results)
+        _memory(results)
+    if spec.scenario != "speed":
+        with left:
+            _scores(store, comparison, results, task_scores(results))
+        with right:
+            _scores(store, comparison, results, ["loss"])
+    samples = queries.device_samples(store, comparison.experiment_id)
+    device_panel.show_chart(_of(samples, results), name="device")
+    if spec.scenario != "speed":
+        compare_predictions.show(store, comparison, results)
+
+
+def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+    ratios = round_speedups(store, comparison.experiment_id)
+    ratios = ratios[ratios["label"].isin([result.label for result in results])]
+    if ratios.empty:
+        return
+    draw: dict[str, Draw] = {
+        "Interval": partial(speed_charts.speedups, results, ratios, comparison.noise_floor),
+        "Round by round": partial(speed_charts.round_by_round, ratios),
+    }
+    help = "Behind the dots: the noise floor. Lines over rounds are the medians so far."
+    if comparison.spec.speed.repeats > 1:
+        help += " Rings: the processes, each of which is one observation; all other charts over "
+        help += "steps show one process of each run."
+    chart_card("Speedup", draw, ratios, name="speedup", numbers=["speedup", "noise_floor"],
+               help=help)  # fmt: skip
+
+
+def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
+    times = _of(queries.cumulative_times(store, experiment_id), results)
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
+
+    draw = {
+        "Time spent": partial(break_even.cumulative, times, results),
+        "Time saved": partial(break_even.saved, times, results),
+    }
+    numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
+    chart_card("Break-even", draw, every_step, name="break-even", numbers=numbers)
+
+
+def _losses(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> None:
+    losses = _of(queries.losses(store, comparison.experiment_id), results)
+    resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
+    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
+    band = comparison.loss_band
+    draw: dict[str, Draw] = {
+        "Loss": lambda: mark_compiler_events(
+            mark_resumptions(charts.losses(losses, band, steps), resumptions), events
+        ),
+        "Difference": partial(charts.loss_differences, losses, band),
+    }
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.losses(store, comparison.experiment_id, max_points=None), results)
+
+    window = charts.smoothing_window(losses)
+    smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
+    told = [] if events.empty else EVENT_NUMBERS
+    chart_card("Training loss", draw, every_step, name="loss",
+               numbers=["parity", "loss_difference", *told],
+               help=smoothed if window > 1 else "")  # fmt: skip
+
+
+def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> None:
+    help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
+    steady = steps[steps["steady"].astype(bool)]
+    draw: dict[str, Draw] = {
+        "Steady": partial(bars.step_times, steady),
+        "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
+    }
+    told = [] if events.empty else EVENT_NUMBERS
+    chart_card("Step time", draw, steps, name="step-times", numbers=["step_seconds", *told],
+               help=help)  # fmt: skip
+
+
+def _throughput(results: Sequence[Result]) -> None:
+    """What the runs work through per second, and what the device computes for it."""
+    usual = throughput_metric(results)
+    told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
+    names = [name for name in told if any(getattr(one, name) is not None for one in results)]
+    draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
+    if draw:
+        chart_card("Throughput", draw, _table(results, names), name=usual, numbers=names)
+
+
+def _metric(results: Sequence[Result], name: str) -> None:
+    metric, table = METRICS[name], _table(results, [name])
+    draw = partial(bars.metric, results, name)
+    chart_card(metric.title, draw, table, name=name, numbers=[name])
+
+
+def _memory(results: Sequence[Result]) -> None:
+    names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
+    draw = partial(bars.peak_memory, results)
+    metric = METRICS["peak_memory_bytes"]
+    marks = (f"{sign} {METRICS[name].title}" for name, (sign, _) in bars.MEMORY_MARKS.items())
+    chart_card(metric.title, draw, _table(results, names), name="peak-memory", numbers=names,
+               help=f"The marks: {', '.join(marks)}.")  # fmt: skip
+
+
+def _scores(
+    store: Store, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
+) -> None:
+    """Numbers of the evaluations: bars for a single one, lines for several."""
+    experiment_id = comparison.experiment_id
+    split = next(iter(comparison.spec.evaluation.splits), "validation")
+    scores = _of(queries.evaluation_metrics(store, experiment_id), results)
+    scores = scores[(scores["split"] == split) & ~scores["compiled"]]
+    shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
+    draw: dict[str, Draw] = {}
+    for name in names:
+        mine = scores[scores["name"] == name]
+        guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
+        column = "eval_loss" if name == "loss" else name
+        several = mine.duplicated("label").any()
+        draw[METRICS[column].title] = (
+            partial(score_charts.scores_of_runs, mine, name, guessing) if several
+            else partial(score_charts.last_scores, results, column, guessing)
+        )  # fmt: skip
+    title, *others = draw
+    data = scores[scores["name"].isin(names)]
+    name = "eval_loss" if names[0] == "loss" else names[0]
+    numbers = ["eval_loss"] if names[0] == "loss" else names
+    chart_card("Scores" if others else title, draw if others else draw[title], data,
+               name="scores" if others else name, numbers=numbers)  # fmt: skip
+
+
+def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
+    """The rows of the processes that the results stand for, under the labels of the results."""
+    labels = {result.run_id: result.label for result in results}
+    mine = frame[frame["run_id"].isin(list(labels))]
+    return mine.assign(label=mine["run_id"].map(labels))
+
+
+def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
+    rows = [{"label": result.label, **{name: getattr(result, name) for name in names}}
+            for result in results]  # fmt: skip
+    return pd.DataFrame(rows)

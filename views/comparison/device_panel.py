@@ -1,0 +1,108 @@
+"""What was seen of the device while runs were timed: charts for one run or several, and who else
+was there."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from storage.numbers.recorded import NUMBERS
+from storage.queries import RunRecord
+from views.charts.device import device_series
+from views.parts.downloads import chart_card
+from views.parts.tables import of_run, show_table
+from views.shared.links import quantities
+
+CHARTED = (
+    "sm_clock_mhz", "temperature_celsius", "power_watts", "memory_clock_mhz", "utilization",
+    "others_cpu_share", "cpu_frequency_mhz", "load_average", "stolen_cpu_share",
+)  # fmt: skip
+EVENTFUL = ("others_cpu_share", "stolen_cpu_share")
+"""Not worth a look where they are 0 throughout."""
+ROUNDED_TO_NOTHING = 0.005
+QUOTA = "quota used up"
+
+
+def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
+    """The run page's tab: doubts about this run's times, the samples, other processes."""
+    samples = of_run(queries.device_samples(store, record.experiment_id), run)
+    if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
+        told = "  \n".join(quantities("cautions", doubt) for doubt in doubts)
+        st.warning(told, icon=":material/info:")
+    for sentence in [*threads(record.environment), *record.environment.get("notes", [])]:
+        st.caption(quantities("facts", sentence))
+    if samples["round"].isna().all():
+        st.caption("Nothing is recorded yet: a sample is taken after each block.")
+        return
+    show_chart(samples, name="run-device")
+    strangers = other_processes(samples)
+    if not strangers.empty:
+        show_table("Other processes", strangers, "other-processes", "",
+                   numbers=dict.fromkeys(strangers.columns.drop("name"), "others_memory_bytes"),
+                   )  # fmt: skip
+
+
+def threads(environment: dict[str, Any]) -> list[str]:
+    """How many threads the run computed with and why, where that was recorded."""
+    if not environment.get("cpu_threads_reason"):
+        return []
+    count = int(environment["cpu_threads"])
+    return [f"{count} CPU thread{'s' if count > 1 else ''}: {environment['cpu_threads_reason']}."]
+
+
+def show_chart(samples: pd.DataFrame, name: str) -> None:
+    """One figure for each number that was measured; nothing where none was."""
+    data = charted(samples)
+    told = [column for column in CHARTED if _is_telling(data, column)]
+    if not told:
+        return
+    draw = {NUMBERS[column].title: partial(device_series, data, column) for column in told}
+    chart_card("Device", draw, data, name=name, numbers=[*told, "held_back"])
+
+
+def charted(samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples of blocks, lists written as text: `step`, and `held_back` with the reasons."""
+    blocks = samples[samples["round"].notna()]
+    held_back = [
+        _reasons(names, quota_used_up)
+        for names, quota_used_up in zip(
+            blocks["throttled_by"], blocks["throttled_periods"].fillna(0) > 0, strict=True
+        )
+    ]
+    processes = [_written(listed) for listed in blocks["processes"]]
+    return blocks.drop(columns="throttled_by").assign(
+        step=blocks["first_step"],
+        held_back=pd.Series(held_back, index=blocks.index, dtype=object),
+        processes=pd.Series(processes, index=blocks.index, dtype=object),
+    )
+
+
+def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
+    """One row per process that was seen: pid, name, memory, and in how many samples."""
+    seen = [one for listed in samples["processes"] for one in listed or []]
+    if not seen:
+        return pd.DataFrame()
+    grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
+    rows = grouped.agg(memory=("memory_bytes", "max"), samples=("pid", "size")).reset_index()
+    return rows
+
+
+def _is_telling(data: pd.DataFrame, column: str) -> bool:
+    values = data[column].dropna()
+    return len(values) > 0 and (column not in EVENTFUL or values.max() >= ROUNDED_TO_NOTHING)
+
+
+def _reasons(names: Sequence[str] | None, quota_used_up: bool) -> str | None:
+    reasons = [*(names or []), *([QUOTA] if quota_used_up else [])]
+    return ", ".join(reasons) or None
+
+
+def _written(processes: Sequence[dict[str, Any]] | None) -> str | None:
+    if processes is None:
+        return None
+    return ", ".join(f"{one['name'] or '?'} ({one['pid']})" for one in processes)

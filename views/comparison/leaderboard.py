@@ -1,0 +1,156 @@
+"""The table at the top of a comparison: one row per run, doubt beside every number.
+
+Plain HTML: its text can be selected and read out, its headers say the definition of each number
+on hover and lead to the whole of it, and its colours follow the theme because they inherit from it.
+"""
+
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from runner.specs.experiment import Scenario
+from storage.comparison.results import SCORES, Result
+from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.parity import parity_text
+from views.charts.bars import value_of
+from views.charts.palette import Look, run_looks
+from views.comparison.verdicts import (
+    VERDICT_CLASSES,
+    break_even_doubt,
+    break_even_text,
+)
+from views.shared import words
+from views.shared.inert import Html, inert
+from views.shared.links import anchor_html
+
+HtmlCell = Callable[[Result], Html]
+
+
+def html(results: Sequence[Result], scenario: Scenario = "train") -> Html:
+    """The whole table; text from specifications is escaped."""
+    columns = _columns(results, scenario)
+    looks = run_looks(result.label for result in results)
+    head = "".join(_header(name) for name in columns)
+    body = "".join(
+        f"<tr><td>{_run(result, looks[result.label])}</td>"
+        + "".join(f"<td{_side(name)}>{cell(result)}</td>" for name, cell in columns.items())
+        + "</tr>"
+        for result in results
+    )
+    return scrolled(f"<thead><tr><th>Run</th>{head}</tr></thead><tbody>{body}</tbody>", "All runs")
+
+
+def scrolled(table: Html, title: str) -> Html:
+    """A table that is scrolled sideways where it is wider than the page, by keyboard too."""
+    return (
+        f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}">'
+        f"<table>{table}</table></div>"
+    )
+
+
+def run_mark(label: str, look: Look) -> Html:
+    """A run's label behind a piece of its line, so that a table is the legend of the charts."""
+    dashes = "" if look.dash == "solid" else f" stroke-dasharray='{look.dash.replace('px', '')}'"
+    line = f"<path d='M0 4H36' stroke='{look.color}' stroke-width='5'{dashes}/>"
+    picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 36 8'>{line}</svg>"
+    return f'<img class="mark" alt="" src="data:image/svg+xml,{quote(picture)}">{inert(label)}'
+
+
+def throughput_metric(results: Sequence[Result]) -> Html:
+    """Tokens per second where the data are text, else samples per second."""
+    has_tokens = any(result.tokens_per_second is not None for result in results)
+    return "tokens_per_second" if has_tokens else "samples_per_second"
+
+
+def task_scores(results: Sequence[Result]) -> list[Html]:
+    """Names of what the task is judged by beside the loss, the most telling first."""
+    told = {name for result in results for name in result.metrics}
+    if any(result.accuracy is not None for result in results) or not told:
+        told.add("accuracy")
+    return [inert(name) for name in ("accuracy", *SCORES) if name in told]
+
+
+def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCell]:
+    throughput = throughput_metric(results)
+    score = task_scores(results)[0]
+    columns = {
+        "speed_verdict": lambda result: _verdict(result.speed_verdict),
+        "speedup": _doubted(lambda result: with_interval(words.speedup(result.speedup))),
+        "step_seconds": _doubted(_plain("step_seconds")),
+        throughput: _plain(throughput),
+        "compile_seconds": _plain("compile_seconds"),
+        "peak_memory_bytes": _plain("peak_memory_bytes"),
+        score: _plain(score),
+        "parity": _parity,
+        "break_even_steps": _break_even,
+    }
+    if scenario == "speed":  # which evaluates nothing, and of forward passes judges no parity
+        for name in (score, "parity"):
+            if {columns[name](result) for result in results} == {DASH}:
+                del columns[name]
+    return columns
+
+
+def _side(name: str) -> Html:
+    """Break-even is always in sight, however far the others are scrolled: all this is about it."""
+    return ' class="namesake"' if name == "break_even_steps" else ""
+
+
+def _header(name: str) -> Html:
+    metric = METRICS[name]
+    return f"<th{_side(name)}>{anchor_html(name, metric.title, metric.definition)}</th>"
+
+
+def _run(result: Result, look: Look) -> Html:
+    ended = "" if result.state == "finished" else words.STATES.get(result.state, (result.state,))[0]
+    state = f" <small>{inert(ended)}</small>" if ended else ""
+    return run_mark(result.label, look) + state
+
+
+def _plain(name: str) -> HtmlCell:
+    return lambda result: inert(METRICS[name].format(value_of(result, name)))
+
+
+def _doubted(cell: HtmlCell) -> HtmlCell:
+    """The cell, marked where the device gave reason to doubt it; the reason shows on hover."""
+
+    def marked(result: Result) -> Html:
+        text = cell(result)
+        return text if text == DASH else doubt_mark(result.device_doubts) + text
+
+    return marked
+
+
+def doubt_mark(doubts: Sequence[str]) -> Html:
+    """What stands before a number that is in doubt, and says why on hover; else nothing."""
+    reasons = inert("\n".join(doubts))
+    return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
+
+
+def _verdict(kind: str | None, text: str | None = None, reason: str = "") -> Html:
+    """A word in the colour of its kind; the reason shows on hover."""
+    if kind is None:
+        return DASH
+    return verdict_word(text or kind, VERDICT_CLASSES[kind], reason)
+
+
+def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
+    """A word that judges, in the colour of its kind; the reason shows on hover."""
+    return f'<span class="verdict {kind}" title="{inert(reason)}">{inert(text)}</span>'
+
+
+def _parity(result: Result) -> Html:
+    if result.parity is None:
+        return DASH
+    return _verdict(result.parity.verdict, parity_text(result.parity), result.parity.reason)
+
+
+def _break_even(result: Result) -> Html:
+    if result.break_even_verdict == "unsure":
+        return _verdict("unsure", reason=break_even_doubt(result))
+    return with_interval(break_even_text(result))
+
+
+def with_interval(text: str) -> Html:
+    """What stands in parentheses is set smaller."""
+    value, bracket, rest = inert(text).partition(" (")
+    return f"{value} <small>({rest}</small>" if bracket else value

@@ -1,0 +1,103 @@
+"""On which samples the runs of a comparison disagree, where their predictions were kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.comparison import predictions
+from storage.comparison.predictions import PredictionFile
+from storage.comparison.results import Comparison, Result
+from storage.errors import PredictionsUnreadable
+from storage.index.store import Store
+from views.parts.tables import show_table
+from views.shared import words
+from views.shared.inert import inert
+from views.shared.links import linked
+
+HELP = (
+    "A prediction is a run's answer for one sample, by its last weights. Rounding alone turns some "
+    "answers whose margin is small: the control shows how many."
+)
+
+
+def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+    """Nothing where no predictions were kept, or not the baseline's."""
+    kept = queries.predictions(store, comparison.experiment_id)
+    kept = kept[kept["label"].isin([result.label for result in results])]
+    splits = list(dict.fromkeys(kept.loc[kept["label"] == comparison.baseline, "split"]))
+    if not splits or kept["label"].nunique() < 2:
+        return
+    st.markdown("**Predictions**", help=HELP)
+    split = splits[0]
+    if len(splits) > 1:
+        split = st.segmented_control(
+            "Samples", splits, default=split, required=True, key="predictions",
+            bind="query-params", label_visibility="collapsed", format_func=inert,
+        ) or split  # fmt: skip
+    mine = kept[kept["split"] == split]
+    files = {
+        str(row.label): PredictionFile(Path(str(row.folder)), str(row.file))
+        for row in mine.itertuples()
+    }
+    try:
+        differ = predictions.disagreements(files, comparison.baseline)
+        counts = count(differ, files, comparison)
+    except PredictionsUnreadable as error:
+        st.error(inert(error), icon=":material/error:")
+        return
+    if differ.columns.empty:
+        st.caption("The labels are no classes, so there is no answer to disagree on.")
+        return
+    num_samples = int(mine["num_samples"].iloc[0])
+    left, right = st.columns([2, 3])
+    with left:
+        samples = words.plural(num_samples, f"{inert(split)} sample")
+        show_table(
+            f"How many of {linked('num_samples', samples)}", counts, "disagreements", "",
+        )  # fmt: skip
+    with right:
+        shown = named(differ, list(files), labels_of(store, comparison.experiment_id))
+        margins = {column: "margin" for column in shown if column.startswith("margin of ")}
+        show_table("Samples on which runs disagree with the baseline", shown,
+                   "disagreeing-samples", "None: every run gives the same answers.",
+                   margins)  # fmt: skip
+
+
+def count(
+    differ: pd.DataFrame, files: dict[str, PredictionFile], comparison: Comparison
+) -> pd.DataFrame:
+    """For each run: answers unlike the baseline's, and unlike those of its own weights."""
+    rows = []
+    for variant in comparison.spec.variants:
+        if variant.label == comparison.baseline or variant.label not in files:
+            continue
+        inner = None
+        if variant.backend is not None and comparison.spec.evaluation.compiled:
+            inner = len(predictions.inference_disagreements(files[variant.label]))
+        other = 0
+        if not differ.empty:
+            other = int((differ[variant.label] != differ[comparison.baseline]).sum())
+        rows.append({
+            "run": variant.label,
+            "unlike_baseline": other,
+            "unlike_own_weights": inner,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def labels_of(store: Store, experiment_id: str) -> list[str]:
+    named = queries.workloads(store, experiment_id)["labels"].dropna()
+    return list(named.iloc[0]) if len(named) else []
+
+
+def named(differ: pd.DataFrame, runs: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+    """The table with names of classes instead of their numbers, as far as they have names."""
+    names = dict(enumerate(labels))
+    titles = {"label": "true label", **{run: f"predicted by {run}" for run in runs}}
+    shown = differ.assign(**{
+        column: [names.get(number, number) for number in differ[column]] for column in titles
+    })  # fmt: skip
+    return shown.rename(columns=titles)

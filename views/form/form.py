@@ -1,0 +1,172 @@
+"""The form behind Launch: what is raced in plain view, everything else folded away by subject."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import streamlit as st
+
+from runner.errors import InvalidSpec
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.variants import parse_backend
+from views.form import data_preview
+from views.form import evaluation as evaluation_form
+from views.form import scenario as scenario_form
+from views.form import training as training_form
+from views.form import workload as workload_form
+from views.form.fields import Fields
+from views.shared.own_code import show_permission
+
+VARIANTS = (
+    "inductor:mode=reduce-overhead",
+    "inductor:mode=max-autotune",
+    "inductor:scope=forward",
+    "inductor:scope=forward_backward",
+    "inductor:scope=blocks",
+)
+"""Variants that the form offers by name; any other can be typed."""
+SETTINGS_HELP = (
+    "The same backend can run several times with different settings, which you can type: "
+    "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
+    "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
+    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration."
+)
+
+
+class OwnWorkload(NamedTuple):
+    """Task and data of a preset for one's own data."""
+
+    task: workload_form.ChosenTask
+    data: data_preview.ChosenData
+
+
+def spec_form(
+    preset: str,
+    start: ExperimentSpec,
+    machine: Capabilities,
+    check: Callable[[ExperimentSpec, Capabilities], None],
+) -> ExperimentSpec | None:
+    """Shows the form, filled from `start`.
+
+    Gives what was asked for, or None if that cannot run (yet), which then is said. `check` raises
+    `InvalidSpec` for what is known not to work on this machine, and what else it will.
+    """
+    fields = Fields(preset, start)
+    _ask_backends(fields, start, machine)
+    own = None
+    if start.data.is_file:  # what this preset is about, so in plain view
+        with st.container(horizontal=True):
+            own = _ask_workload(fields, start, machine)
+        data_preview.show(own.data)
+    with st.container(gap="xsmall"):
+        _ask_folded(fields, start, machine, own)
+    if not fields.given("data.source"):
+        return None
+    try:
+        spec = fields.spec()
+        check(spec, machine)
+    except InvalidSpec as error:
+        st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
+        return None
+    if changes := fields.changes(spec):
+        st.caption(f"**Changed:** {' · '.join(changes)}")
+    return spec
+
+
+def _ask_folded(
+    fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload | None
+) -> None:
+    """Everything that has a default which will do. `own`: what was asked above already."""
+    with fields.subject("Task, model and data", "dataset"):
+        left, middle, right = st.columns(3)
+        with left:
+            task = own.task if own else workload_form.ask_task(fields, start, machine)
+            workload_form.ask_model(fields, task)
+        with middle:
+            data = own.data if own else workload_form.ask_data(fields, task)
+            workload_form.ask_length(fields, task.fits)
+        with right:
+            num_test = workload_form.ask_samples(fields, start.data, data)
+        if not own:
+            data_preview.show(data)
+    with fields.subject("Batches, steps and precision", "view_module"):
+        training_form.ask_batches(fields)
+    with fields.subject("Optimizer and schedule", "trending_down"):
+        training_form.ask_optimizer(fields, machine)
+    with fields.subject("Losses and gradients", "functions"):
+        training_form.ask_losses(fields)
+    with fields.subject("Evaluation and predictions", "fact_check"):
+        evaluated = evaluation_form.ask_evaluation(fields, task.fits, num_test)
+    with fields.subject("Stopping early", "front_hand"):
+        evaluation_form.ask_stopping(fields, evaluated)
+    with fields.subject("Checkpoints", "save"):
+        evaluation_form.ask_checkpoints(fields)
+    with fields.subject("Another scenario than training", "rule"):
+        scenario_form.ask_scenario(fields)
+    with fields.subject("Own code", "code"):
+        _ask_callbacks(fields)
+    with fields.subject("Name, device and turns", "memory"):
+        _ask_experiment(fields, machine)
+
+
+def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
+    task = workload_form.ask_task(fields, start, machine)
+    return OwnWorkload(task, workload_form.ask_data(fields, task))
+
+
+def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
+    usual, debug = st.columns(2)
+    variants = [text for text in VARIANTS if parse_backend(text).backend in machine.backends]
+    chosen: list[str] = []
+    for column, label, name, known, offered, help in (
+        (usual, "Backends", "backends", machine.backends, [*machine.backends, *variants],
+         f"Each is one run of the same training, compiled by this backend. {SETTINGS_HELP}"),
+        (debug, "Backends for testing and debugging", "debug_backends", machine.debug_backends,
+         list(machine.debug_backends),
+         "torch tags these for debugging: `eager` captures the graph and runs it as it is, "
+         "`aot_eager` also traces the backward pass. They show where time or parity is lost."),
+    ):  # fmt: skip
+        value = [text for text in start.backends if parse_backend(text).backend in known]
+        with column:
+            chosen += fields.ask("backends", label, help, choices=offered, typed=True, value=value,
+                                 name=name)  # fmt: skip
+    order = [*start.backends, *chosen]
+    fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
+
+
+def _ask_callbacks(fields: Fields) -> None:
+    allowed = show_permission()
+    fields.ask(
+        "callbacks", "Callbacks",
+        "`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the "
+        "beginnings and ends of training, epochs, steps and evaluations, and may record numbers, "
+        "which are charted. See `runner/worker/callbacks.py`.",
+        typed=True, unless="" if allowed else "No folder is allowed",
+    )  # fmt: skip
+
+
+def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
+    """What the experiment is called, where it runs, and how its runs take turns."""
+    what, where, turns = st.columns(3)
+    with what:
+        fields.ask("name", "Name")
+        fields.ask(
+            "controls", "Controls",
+            "Further baselines with minutely changed weights. They measure noise and rounding; "
+            "without one there is no parity verdict. Take more where a verdict asks for them.",
+        )  # fmt: skip
+    with where:
+        devices = [device.id for device in machine.devices]
+        fields.ask_one("devices", "Device", "Where every run computes.", devices)
+        fields.ask("cpu_threads", "CPU threads",
+                   "Threads of each run; empty means half the CPUs that it may use.",
+                   empty="half the CPUs")  # fmt: skip
+        fields.ask("time_limit_seconds", "Time limit (s)")
+    with turns:
+        fields.ask(
+            "schedule", "Schedule",
+            "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: "
+            "one after another, for a device that cannot hold them all.",
+        )  # fmt: skip
+        fields.ask("block_steps", "Steps per turn",
+                   "Steps that a run makes before the next one's turn.")  # fmt: skip

@@ -1,0 +1,120 @@
+"""Experiments to start from: plain specifications, adjusted to what the machine offers."""
+
+from dataclasses import dataclass, replace
+
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from runner.specs.variants import parse_backend
+
+TO_BE_NAMED = "my-data.csv"
+"""Stands for the data that a person still has to name; the form shows an empty field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A starting point; `spec` is complete and could be submitted as it is."""
+
+    title: str
+    text: str
+    spec: ExperimentSpec
+
+
+PRESETS = {
+    "quick": Preset(
+        title="Quick look",
+        text="A tiny BERT on generated star reviews. A minute or two on a CPU, less on a GPU.",
+        spec=ExperimentSpec(
+            name="Quick look",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "digits": Preset(
+        title="Digits",
+        text="A small vision transformer on 1,797 real scans of handwritten digits.",
+        spec=ExperimentSpec(
+            name="Digits",
+            task="image_classification",
+            model=ModelSpec(source="builtin:vit-small"),
+            data=DataSpec(source="builtin:digits", num_train_samples=1440, num_eval_samples=357),
+            training=TrainingSpec(learning_rate=3e-4, batch_size=32, epochs=4),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "language-model": Preset(
+        title="Language model",
+        text="A tiny GPT-2 learns to go on with generated star reviews, word by word.",
+        spec=ExperimentSpec(
+            name="Language model",
+            task="causal_lm",
+            model=ModelSpec(source="builtin:gpt2-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "masked-words": Preset(
+        title="Masked words",
+        text="A tiny BERT learns to restore words that are hidden from it, on the same reviews.",
+        spec=ExperimentSpec(
+            name="Masked words",
+            task="masked_lm",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(
+                source="builtin:reviews", num_train_samples=960, num_eval_samples=200,
+                sequence_length=64,
+            ),
+            training=TrainingSpec(learning_rate=1e-3, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "bert-base": Preset(
+        title="BERT-base on reviews",
+        text="The full-size model, for a GPU: 12 layers of 768 on generated star reviews.",
+        spec=ExperimentSpec(
+            name="BERT-base on reviews",
+            model=ModelSpec(source="builtin:bert-base"),
+            data=DataSpec(source="builtin:reviews", num_train_samples=3200, num_eval_samples=500),
+            training=TrainingSpec(learning_rate=5e-5, batch_size=16),
+            backends=("eager", "aot_eager", "inductor", "cudagraphs"),
+        ),
+    ),
+    "own": Preset(
+        title="Your own data",
+        text="A CSV, JSONL or Parquet file with a text and a label column, or a hub data set.",
+        spec=ExperimentSpec(
+            name="My data",
+            model=ModelSpec(source="builtin:bert-tiny"),
+            data=DataSpec(source=TO_BE_NAMED, num_train_samples=960, num_eval_samples=200),
+            training=TrainingSpec(learning_rate=5e-4, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+}  # fmt: skip
+
+
+def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
+    """The same experiment on this machine: on its GPU if it has one, with backends that can run."""
+    device = next((entry.id for entry in machine.devices if entry.id != "cpu"), "cpu")
+    known = {*machine.backends, *machine.debug_backends}
+    backends = [text for text in spec.backends if _backend(text) in known]
+    if device == "cpu" and machine.cpp_compiler is None:
+        # Without a compiler Inductor cannot run on the CPU; `eager` still says what Dynamo costs.
+        backends = [text for text in backends if _backend(text) != "inductor"]
+        backends = backends if "eager" in backends else ["eager", *backends]
+    if device == "cpu":
+        backends = [text for text in backends if _backend(text) != "cudagraphs"]
+    return replace(spec, devices=(device,), backends=tuple(backends))
+
+
+def _backend(text: str) -> str | None:
+    """The backend's name, whatever settings follow it."""
+    return parse_backend(text).backend

@@ -1,0 +1,132 @@
+"""The part of the form that says what learns what: task, model, data."""
+
+from typing import NamedTuple
+
+from runner.checks.data_file import Head
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import DataSpec, ExperimentSpec
+from runner.specs.tasks import Task
+from runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
+from views.form import data_preview
+from views.form.data_preview import ChosenData
+from views.form.fields import Fields
+from views.form.presets import TO_BE_NAMED
+from views.shared.inert import Markdown, code, inert
+from views.shared.own_code import show_permission
+
+OWN_MODEL = (
+    "A function of your own, `path.py:function`: called without arguments, it returns an "
+    "`nn.Module`."
+)
+OWN_DATA = (
+    "A function of your own, `path.py:function`: called without arguments, it returns the samples."
+)
+
+
+class ChosenTask(NamedTuple):
+    """The task on the form."""
+
+    name: str
+    fits: Task
+    is_presets: bool
+    """Whether it is the one that the preset begins with."""
+
+
+def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
+    lines = [f"* {code(name)}: {inert(task.learns)}" for name, task in machine.tasks.items()]
+    text = "\n".join(["What the model learns:\n", *lines])
+    name: str = fields.ask("task", "Task", text, choices=tuple(machine.tasks))
+    task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
+    if task.fits.samples == "functions":
+        show_permission()
+    return task
+
+
+def ask_model(fields: Fields, task: ChosenTask) -> None:
+    _ask_source(
+        fields, "model.source", "Model", task, task.fits.models, OWN_MODEL,
+        "Built in with random weights, or type a hub name or a local folder.",
+    )  # fmt: skip
+    fields.ask(
+        "model.dropout", "Dropout",
+        "`auto` switches it off if a backend draws random numbers of its own, as cudagraphs "
+        "does: its losses could not be compared otherwise.",
+    )  # fmt: skip
+
+
+def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
+    """Where the samples come from, and of a table which columns."""
+    images = task.fits.samples == "images"
+    folder = "a folder of images with one folder for each label, " if images else ""
+    source = _ask_source(
+        fields, "data.source", "Data", task, task.fits.data, OWN_DATA,
+        f"Built in, or type {folder}the path of a CSV, JSONL or Parquet file, or a hub name.",
+    )  # fmt: skip
+    data = ChosenData(source, data_preview.look_into(source, task.fits))
+    is_path = source.startswith(("/", ".", "~"))
+    is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
+    has_columns = source and not source.startswith(BUILTIN) and not is_folder
+    if has_columns and task.fits.samples != "functions":
+        _ask_columns(fields, task.fits, data.head)
+    return data
+
+
+def _ask_columns(fields: Fields, task: Task, head: Head | None) -> None:
+    """Those of the file are offered, and at first the likeliest; of the hub's nobody knows them."""
+    asked = {"text_column": "Image column" if task.samples == "images" else "Text column"}
+    if task.labels == "sample":
+        asked["label_column"] = "Label column"
+    likely = data_preview.likely_columns(head, task) if head else {}
+    for name, label in asked.items():
+        start = likely.get(name, getattr(DataSpec, name))
+        offered = head.names if head else (start,)
+        fields.ask(f"data.{name}", label, choices=offered, typed=True, value=start)
+
+
+def ask_length(fields: Fields, task: Task) -> None:
+    if task.samples in ("texts", "random"):
+        fields.ask("data.sequence_length", "Sequence length")
+
+
+def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
+    """How many samples, and of a hub data set from which splits.
+
+    A file with fewer rows than the preset takes is divided in its proportions. Gives the number of
+    test samples.
+    """
+    num_train, num_eval = data_preview.fitting_sizes(start, data.head)
+    fields.ask("data.num_train_samples", "Train samples", value=num_train)
+    fields.ask("data.num_eval_samples", "Evaluation samples", value=num_eval)
+    num_test: int = fields.ask("data.num_test_samples", "Test samples")
+    if _is_hub_name(data.source):
+        fields.ask("data.train_split", "Train split", "Split of the hub data set to train on.")
+        fields.ask("data.eval_split", "Evaluation split",
+                   "Split of the hub data set to evaluate on while training.")  # fmt: skip
+        fields.ask("data.test_split", "Test split", "Split of the hub data set to test on at the "
+                   "end; samples used for evaluation are not used again.")  # fmt: skip
+    return num_test
+
+
+def _is_hub_name(source: str) -> bool:
+    if not source or source.startswith(BUILTIN):
+        return False
+    data = DataSpec(source=source)
+    return not (data.is_file or data.is_user_code)
+
+
+def _ask_source(
+    fields: Fields, path: str, label: Markdown, task: ChosenTask,
+    fitting: tuple[str, ...], own: Markdown, other: Markdown,
+) -> str:  # fmt: skip
+    """A model or data set that fits the task; each task remembers its own."""
+    name = "" if task.is_presets else f"{task.name}.{label.lower()}"
+    if task.fits.samples == "functions":
+        value = None if task.is_presets else "my_code.py:make_" + label.lower()
+        answer = fields.ask(path, label, own, value=value, name=name)
+    else:
+        value = None if task.is_presets or not fitting else fitting[0]
+        if fields.start_of(path) == TO_BE_NAMED:
+            value = ""
+        answer = fields.ask(path, label, other, choices=fitting, typed=True, value=value, name=name,
+                            empty="Path of a file, or hub name")  # fmt: skip
+    return str(answer)

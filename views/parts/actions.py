@@ -1,0 +1,113 @@
+"""What the dashboard does to the queue: submit an experiment, stop one, have one go on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from runner.checks import experiment as checks
+from runner.errors import RunnerError
+from runner.folders.queue import (
+    can_resume,
+    cancel,
+    ensure_supervisor,
+    find_experiment,
+    resume,
+    submit,
+)
+from runner.folders.run_dir import RunDir
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import ExperimentSpec
+from views.access import permissions
+from views.form.presets import PRESETS, adjusted
+from views.parts.progress import ACTIVE
+from views.shared.inert import inert
+from views.shared.resources import data_dir, look_at_machine
+
+LIVE = "views/live.py"
+
+
+def quick_race_button() -> bool:
+    """Whether a real comparison on this machine was asked for just now."""
+    return st.button(
+        "Start a race", type="primary", icon=":material/play_arrow:", key="quick_race",
+        help=PRESETS["quick"].text,
+    )  # fmt: skip
+
+
+def quick_race() -> None:
+    """Starts the quickest preset on the best device there is."""
+    try:
+        with st.spinner("Looking at what this machine offers (once, about 10 seconds) …"):
+            machine = look_at_machine(data_dir()).result()
+        launch(adjusted(PRESETS["quick"].spec, machine), machine)
+    except RunnerError as error:
+        st.error(inert(error), icon=":material/error:")
+
+
+def check(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """Raises `RunnerError` for what is known, before anything starts, not to work here."""
+    permissions.check_files(spec)
+    with st.spinner("Checking with torch and the data …"):
+        checks.check(spec, machine)
+    checks.check_user_code(spec)
+
+
+def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
+    """Queues an experiment and goes to watch it; raises `RunnerError` if it cannot be queued."""
+    permissions.require_acting()
+    check(spec, machine)
+    folder = data_dir()
+    experiment_id = submit(folder, spec)
+    ensure_supervisor(folder)
+    st.switch_page(LIVE, query_params={"experiment": experiment_id})
+
+
+@contextmanager
+def errors_said() -> Iterator[None]:
+    """Says what a person can do something about, such as a data folder that cannot be written."""
+    try:
+        yield
+    except RunnerError as error:
+        st.error(inert(error), icon=":material/error:")
+
+
+def stop_button(experiment_id: str) -> None:
+    """A button that asks once more before it stops an experiment; for those who may."""
+    if not permissions.may_act():
+        return
+    with st.popover("Stop", icon=":material/stop_circle:"):
+        st.markdown("Stop all runs of this experiment? What they have recorded stays.")
+        if st.button("Stop it", type="primary", key=f"stop-{experiment_id}"):
+            permissions.require_acting()
+            with errors_said():
+                cancel(find_experiment(data_dir(), experiment_id))
+                st.rerun()
+
+
+def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
+    """A button that has the runs which ended early go on, if one of them left a checkpoint.
+
+    `experiment` and `runs` as `storage.queries` lists them; nothing is shown where nothing can go
+    on, as in an experiment that was copied here.
+    """
+    if not permissions.may_act():
+        return
+    if experiment["origin"] != "local" or experiment["state"] in ("finished", *ACTIVE):
+        return
+    labels = [run.label for run in runs.itertuples() if can_resume(RunDir(Path(run.folder)))]
+    if not labels:
+        return
+    experiment_id = str(experiment["experiment_id"])
+    if st.button(
+        "Resume", icon=":material/resume:", key=f"resume-{experiment_id}",
+        help=f"Goes on from the latest checkpoint: {inert(', '.join(labels))}.",
+    ):  # fmt: skip
+        permissions.require_acting()
+        folder = data_dir()
+        with errors_said():
+            resume(find_experiment(folder, experiment_id))
+            ensure_supervisor(folder)
+            st.switch_page(LIVE, query_params={"experiment": experiment_id})

@@ -1,0 +1,23 @@
+"""Names the run folders that cannot be used: the others are shown, and nobody is left guessing."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from storage import queries
+from storage.index.store import Store
+from views.shared import words
+
+
+def show_damaged(store: Store) -> None:
+    """One line that opens; nothing if every folder could be read."""
+    damaged = queries.unreadable(store)
+    if damaged.empty:
+        return
+    title = f"{words.plural(len(damaged), 'run folder')} could not be read"
+    listed = [
+        f"{Path(one.folder).name}: {one.message.removeprefix(one.folder).lstrip('/ ')}"
+        for one in damaged.itertuples()
+    ]
+    with st.expander(title, icon=":material/folder_off:"):
+        st.code("\n".join(listed), language=None, wrap_lines=True)

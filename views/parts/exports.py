@@ -1,0 +1,187 @@
+"""Figures that leave: a picture, or a page of its own, that says what it shows wherever it goes."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage import queries
+from storage.index.store import Store
+from storage.numbers.recorded import NUMBERS, read_definitions
+from views.shared import words
+from views.shared.inert import Html, inert, inert_figure
+from views.shared.links import anchors_in, without_link
+
+PNG_WIDTH, PNG_MIN_HEIGHT = 1000, 460
+SIDES = 100
+"""Of a picture's width, what is left and right of the chart."""
+TITLE_LINE, FACT_LINE, LEGEND_LINE = 30, 17, 22
+FACTS_WIDTH = 140
+"""Characters of a line of facts that fit into a picture."""
+LEGEND_MARK, CHARACTER = 48, 7.2
+"""Pixels of an entry of a legend beside its text, and of a character of it; rather too many."""
+MAX_SLUG = 40
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the files of a page are about: the beginning of their names, and facts in lines."""
+
+    name: str = ""
+    facts: tuple[str, ...] = ()
+
+
+NOTHING_KNOWN = Origin()
+_origin: ContextVar[Origin] = ContextVar("origin", default=NOTHING_KNOWN)
+
+
+def origin() -> Origin:
+    """That of the page, or the part of it, that is drawn right now."""
+    return _origin.get()
+
+
+@contextmanager
+def files_of(found: Origin) -> Iterator[None]:
+    """Within it, whatever is offered for download says that it is of this origin."""
+    before = _origin.set(found)
+    try:
+        yield
+    finally:
+        _origin.reset(before)
+
+
+def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
+    """Experiment, model, data, device, precision, versions and date, as far as they are known;
+    `experiment` is a row of `storage.queries.list_experiments`.
+    """
+    experiment_id = str(experiment["experiment_id"])
+    spec = queries.experiment_spec(store, experiment_id)
+    known = queries.environments(store, experiment_id).to_dict("records")
+    environment = known[0] if known else {}
+    versions = {"Python": environment.get("python"), **(environment.get("versions") or {}),
+                "CUDA": environment.get("cuda"), "driver": environment.get("driver")}  # fmt: skip
+    device = str(experiment["device"])
+    if isinstance(experiment["device_name"], str):
+        device = f"{experiment['device_name']} ({device})"
+    return Origin(
+        name=f"{slug(spec.name)}-{experiment_id[:8]}-{experiment_id[-4:]}",
+        facts=(
+            f"{spec.name} · {experiment_id}",
+            f"{spec.model.source} on {spec.data.source} · {device} · {spec.training.precision} · "
+            f"{words.day(experiment['submitted'])}",
+            ", ".join(f"{name} {version}" for name, version in versions.items()
+                      if isinstance(version, str) and version),
+        ),
+    )  # fmt: skip
+
+
+def of_one_run(about: Origin, label: str) -> Origin:
+    """The same of one of its runs alone."""
+    first, *others = about.facts
+    return Origin(name=f"{about.name}-{slug(label)}", facts=(f"{first} · run {label}", *others))
+
+
+def suite_origin(run: pd.Series) -> Origin:
+    """The same of a suite run, a row of `storage.queries.list_suite_runs`."""
+    suite_run = str(run["suite_run"])
+    facts = [run["device_name"], run["torch_version"] and f"torch {run['torch_version']}",
+             words.day(run["submitted"])]  # fmt: skip
+    told = " · ".join(str(fact) for fact in facts if isinstance(fact, str) and fact)
+    return Origin(name=slug(suite_run), facts=(suite_run, told))
+
+
+def slug(name: str) -> str:
+    """A name as the beginning of a file's name on any system."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return plain[:MAX_SLUG].rstrip("-") or "experiment"
+
+
+def to_html(
+    figure: go.Figure,
+    title: str,
+    numbers: Sequence[str],
+    about: Origin = NOTHING_KNOWN,
+    note: str = "",
+) -> bytes:
+    """A page of its own that needs no network: plotly.js is inside, above the chart stands what it
+    shows, below it the definitions of its numbers and of those on its axes.
+    """
+    anchors = [NUMBERS[name].anchor for name in numbers]
+    anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
+    page: str = inert_figure(_for_export(figure)).to_html(
+        include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
+    )
+    facts = "<br>".join(inert(fact) for fact in (*about.facts, note) if fact)
+    style = "font-family: sans-serif; line-height: 1.5; max-width: 60rem; margin: 2rem 70px"
+    head = f'<header style="{style}"><h1>{inert(title)}</h1><p>{facts}</p></header>'
+    page = page.replace("<head>", f"<head><title>{inert(title)}</title>", 1)
+    page = page.replace("<html>", '<html lang="en">', 1).replace("<body>", f"<body>{head}", 1)
+    end = f'<section style="{style}">{_definitions(anchors)}</section></body>'
+    before, _, after = page.rpartition("</body>")
+    return f"{before}{end}{after}".encode()
+
+
+def to_png(figure: go.Figure, title: str, about: Origin) -> bytes:
+    """A picture at twice the resolution of the screen; takes seconds, a browser draws it."""
+    copy = picture(figure, title, about)
+    drawn: bytes = inert_figure(copy).to_image(
+        format="png", width=PNG_WIDTH, height=copy.layout.height, scale=2
+    )
+    return drawn
+
+
+def picture(figure: go.Figure, title: str, about: Origin) -> go.Figure:
+    """The figure with title and facts on top, as high as it takes to have the legend below them."""
+    facts = [line for fact in about.facts for line in textwrap.wrap(fact, FACTS_WIDTH)]
+    above = TITLE_LINE + FACT_LINE * len(facts) + 24
+    legend = LEGEND_LINE * _legend_rows(figure)
+    height = max(PNG_MIN_HEIGHT, figure.layout.height or 0) + above + legend
+    return _for_export(figure).update_layout(
+        height=height,
+        margin={"l": 70, "r": 30, "t": above + legend, "b": 60, "autoexpand": True},
+        title={
+            "text": title, "x": 0.01, "y": 1 - 12 / height, "yref": "container", "yanchor": "top",
+            "subtitle": {"text": "<br>".join(facts), "font": {"size": 12, "color": "#5c636d"}},
+        },
+    )  # fmt: skip
+
+
+def _legend_rows(figure: go.Figure) -> int:
+    """Rows that Plotly needs for the legend: all in one, or in columns as wide as the widest."""
+    names = [trace.name or "" for trace in figure.data if trace.showlegend is not False]
+    if figure.layout.showlegend is False or len(names) < 2:
+        return 0
+    widths = [LEGEND_MARK + CHARACTER * len(name) for name in names]
+    room = PNG_WIDTH - SIDES
+    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
+    return -(-len(names) // columns)
+
+
+def _for_export(figure: go.Figure) -> go.Figure:
+    """A copy with a template of its own: no theme reaches it. Its axes lead nowhere, since the
+    dashboard is not where it goes.
+    """
+    copy = go.Figure(figure)
+    for axis in [*copy.select_xaxes(), *copy.select_yaxes()]:
+        axis.title.text = without_link(axis.title.text or "")
+    return copy.update_layout(template="plotly_white", margin={"l": 70, "r": 30, "b": 60})
+
+
+def _definitions(anchors: Iterable[str]) -> Html:
+    """Definitions as HTML; their Markdown is easily read as it is."""
+    known = read_definitions()
+    titles = {name: number.axis_title for name, number in NUMBERS.items()}
+    return "".join(
+        f'<h3 id="{inert(anchor)}">{inert(titles.get(anchor, anchor))}</h3>'
+        f'<p style="white-space: pre-line">{inert(known[anchor])}</p>'
+        for anchor in dict.fromkeys(anchors)
+    )
+
+
+def _axis_titles(figure: go.Figure) -> list[str]:
+    return [axis.title.text or "" for axis in [*figure.select_xaxes(), *figure.select_yaxes()]]

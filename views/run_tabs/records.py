@@ -1,0 +1,127 @@
+"""The run page's tabs about what surrounds the training: compiling, checkpoints, settings, log."""
+
+import pandas as pd
+import streamlit as st
+
+from runner.errors import RunnerError
+from runner.folders.run_dir import RunDir
+from storage import queries
+from storage.index.store import Store
+from storage.queries import RunRecord
+from views.charts.scores import score_metric
+from views.parts.tables import of_run, show_table
+from views.shared import words
+from views.shared.inert import code
+from views.shared.links import explained
+from views.shared.own_code import show_command
+
+LOG_LINES = 40
+MAX_SOURCE_BYTES = 200_000
+NO_CHECKPOINTS = (
+    "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
+    "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
+    "last one."
+)
+
+
+def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
+    experiment_id = record.experiment_id
+    if record.variant.backend is None:
+        st.caption("This run does not compile: it is what the backends are compared with.")
+        return
+    breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
+    show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
+    metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
+    again = metrics[metrics["recompile_reason"].notna()]
+    again = again.rename(columns={"recompile_reason": "failed_guard"})
+    show_table("Recompilations", again[["step", "phase", "function", "file", "failed_guard"]],
+               "recompilations", "None: every guard held.")  # fmt: skip
+    compiles = of_run(queries.compiles(store, experiment_id), run)
+    compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
+    show_table("Compilations", compiles, "compilations", "None recorded yet.")
+    metrics = metrics.drop(columns="recompile_reason")
+    show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+
+
+def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
+    """Graph breaks of one run, a row for each line and reason: how often, and when first."""
+    keys = ["location", "reason", "phase"]
+    counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
+    found = counted.agg(
+        count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
+    )
+    return found.reset_index()[["count", "step", "location", "reason", "stopped_at", "phase"]]
+
+
+def frames(metrics: pd.DataFrame) -> pd.DataFrame:
+    """What torch says of one run's frames, the line of each beside its file."""
+    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
+    return metrics.assign(file=places).drop(columns="line")
+
+
+def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
+    made = of_run(queries.checkpoints(store, record.experiment_id), run)
+    asked = record.spec.checkpoints.every is not None
+    if not made.empty:
+        metric = score_metric(record.spec.evaluation.metric)
+        made = made.iloc[::-1]  # those that are kept are the latest
+        made = pd.DataFrame({
+            "step": made["step"],
+            "kept": ["no" if removed else "yes" for removed in made["removed"]],
+            "checkpoint_bytes": made["bytes"],
+            "checkpoint_seconds": made["seconds"],
+            metric.name if metric else "checkpoint_value": made["value"],
+            "file": made["file"],
+        })  # fmt: skip
+    show_table("Checkpoints", made, "checkpoints", "None yet." if asked else NO_CHECKPOINTS)
+    resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
+    if not resumptions.empty:
+        resumptions = resumptions.assign(time=resumptions["time"].map(words.moment))
+        show_table("Resumed", resumptions, "resumptions", "")
+
+
+def show_settings(store: Store, run: pd.Series, record: RunRecord) -> None:
+    st.markdown("**The same experiment again, without the browser**")
+    show_command(record.spec)
+    show_sources(of_run(queries.sources(store, record.experiment_id), run), RunDir(record.folder))
+    st.markdown("**Specification of the experiment**")
+    st.code(record.spec.to_json(), language="json", wrap_lines=True)
+
+
+def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
+    """The Python files of a person's own, as they were when the run executed them."""
+    if sources.empty:
+        return
+    show_table("Own code", sources, "sources", "")
+    for source in sources.itertuples():
+        with st.expander(code(source.source)):
+            try:
+                with folder.open(str(source.file)) as copy:
+                    text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
+            except (RunnerError, OSError) as error:
+                st.text(str(error))
+            else:
+                st.code(text, language="python", wrap_lines=True)
+
+
+def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
+    if not record.environment and not record.workload:
+        st.caption("Not recorded yet: it is the first thing that a run writes.")
+        return
+    left, right = st.columns(2)
+    for column, title, facts in (
+        (left, "Machine and software", record.environment),
+        (right, "Model and data", record.workload),
+    ):
+        column.markdown(f"**{title}**", help=explained(["facts"]))
+        column.json(facts, expanded=2)
+
+
+def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
+    st.caption(f"The last {LOG_LINES} lines of {code(record.folder / 'output.log')}")
+    try:
+        tail = RunDir(record.folder).log_tail(LOG_LINES)
+    except RunnerError as error:
+        st.text(str(error))
+        return
+    st.code(tail or "(empty)", language=None, wrap_lines=True)

@@ -1,0 +1,118 @@
+"""The run page's tab about what the model answers: evaluations and predictions."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.comparison import predictions
+from storage.comparison.predictions import PredictionFile
+from storage.errors import PredictionsUnreadable
+from storage.index.store import Store
+from storage.queries import RunRecord
+from views.charts import scores as score_charts
+from views.parts.downloads import chart_card
+from views.parts.tables import of_run, show_table
+from views.shared import words
+from views.shared.inert import inert
+from views.shared.links import linked
+
+WHEN_EVALUATED = {
+    "epochs": "None yet: they follow the ends of epochs.",
+    "steps": "None yet: they follow every so many steps.",
+    "end": "None yet: one follows the last step.",
+    "never": "None: the specification asks for none.",
+}
+COMPILED_HELP = "Dashed, with rings: the same weights under the run's own compiled model."
+NO_PREDICTIONS = (
+    "Not kept: choose “Keep predictions for” when you launch, or `--predictions` on the command "
+    "line."
+)
+
+
+def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
+    scores = of_run(queries.evaluation_metrics(store, record.experiment_id), run)
+    names = sorted(dict.fromkeys(scores["name"]), key=lambda name: name != "loss")
+    columns = st.columns(2)
+    for number, name in enumerate(names):
+        with columns[number % 2]:
+            show_score(scores[scores["name"] == name], name)
+    when = WHEN_EVALUATED[record.spec.evaluation.when]
+    own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
+    show_table("Evaluations", table(scores), "evaluations", when, own)
+    show_predictions(store, run, record)
+
+
+def show_score(scores: pd.DataFrame, name: str) -> None:
+    metric = score_charts.score_metric(name)
+    draw = partial(score_charts.scores, scores, name)
+    chart_card(metric.title if metric else inert(name), draw, scores, name=f"score-{name}",
+               numbers=[metric.name if metric else "own_values"],
+               help=COMPILED_HELP if scores["compiled"].any() else "")  # fmt: skip
+
+
+def table(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per evaluation, a column for each number."""
+    keys = ["epoch", "step", "split", "compiled", "num_samples"]
+    wide = scores.pivot_table(index=keys, columns="name", values="value", sort=False)
+    wide = wide.reset_index().rename_axis(columns=None)
+    return wide.rename(columns={"loss": "eval_loss"})
+
+
+def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
+    kept = of_run(queries.predictions(store, record.experiment_id), run)
+    if kept.empty:
+        asked = record.spec.evaluation.predictions
+        st.caption("Predictions: " + ("none yet, they follow the last step." if asked
+                                      else NO_PREDICTIONS))  # fmt: skip
+        return
+    labels = record.workload.get("labels") or None
+    for column, file in zip(st.columns(max(2, len(kept))), kept.itertuples(), strict=False):
+        with column:
+            try:
+                show_confusion(str(file.split), kept_file(file), labels)
+            except PredictionsUnreadable as error:
+                st.error(inert(error), icon=":material/error:")
+    if record.variant.backend is not None and record.spec.evaluation.compiled:
+        for file in kept.itertuples():
+            show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)
+
+
+def kept_file(row: Any) -> PredictionFile:
+    return PredictionFile(Path(row.folder), str(row.file))
+
+
+def show_confusion(split: str, file: PredictionFile, labels: list[str] | None) -> None:
+    counts = predictions.confusion(file, labels)
+    if counts.empty:
+        st.caption(f"The labels of the {inert(split)} samples are no classes to be confused.")
+        return
+    draw = partial(score_charts.confusion, counts)
+    help = "How many samples of each label were given each prediction, without a compiler."
+    chart_card(f"Confusion, {inert(split)}", draw, counts.reset_index(), name=f"confusion-{split}",
+               numbers=["predictions"], help=help)  # fmt: skip
+
+
+def show_inference(
+    split: str, file: PredictionFile, num_samples: int, labels: list[str] | None
+) -> None:
+    """The samples that the compiled model answers otherwise than its own weights."""
+    try:
+        differ = predictions.inference_disagreements(file)
+    except PredictionsUnreadable as error:
+        st.error(inert(error), icon=":material/error:")
+        return
+    if differ.columns.empty:  # numbers, of which none is right or wrong
+        return
+    many = linked("predictions", f"{len(differ):,} of {words.plural(num_samples, 'sample')}")
+    names = dict(enumerate(labels or []))
+    for column in ("label", "prediction", "compiled_prediction"):
+        differ[column] = [names.get(number, f"class {number}") for number in differ[column]]
+    show_table(
+        f"Answered differently by the compiled model, {inert(split)}: {many}",
+        differ.rename(columns={"label": "true label"}),
+        f"inference-{split}", "None: the compiled model agrees with its own weights everywhere.",
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""The run page's tabs about training: every step, and the gradients."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from storage.queries import RunRecord
+from views.charts import layers as charts
+from views.charts import run as run_charts
+from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from views.parts.downloads import Draw, chart_card
+from views.parts.tables import of_run
+from views.shared.inert import inert
+from views.shared.links import axis
+
+MANY_VALUES = 6
+STATISTICS = {
+    "Norm": "norm",
+    "Mean": "mean",
+    "Deviation": "deviation",
+    "Largest": "largest",
+    "Zeros": "zeros",
+}
+STATISTICS_HELP = "A row that is empty or full of zeros is a parameter that does not learn."
+
+
+def show_steps(store: Store, run: pd.Series, record: RunRecord) -> None:
+    steps = of_run(queries.step_times(store, record.experiment_id), run)
+    losses = of_run(queries.losses(store, record.experiment_id), run)
+    if steps.empty:
+        st.caption("No step is recorded yet: they arrive block by block.")
+        return
+    resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
+
+    events = of_run(queries.compiler_events(store, record.experiment_id), run)
+
+    def marked(draw: Draw) -> Draw:
+        return lambda: mark_resumptions(draw(), resumptions, named=False)
+
+    def with_events(draw: Draw) -> Draw:
+        return marked(lambda: mark_compiler_events(draw(), events))
+
+    told = [] if events.empty else EVENT_NUMBERS
+    times = with_events(partial(run_charts.step_series, steps))
+    chart_card("Time of every step", times, steps, name="run-steps",
+               numbers=["step_seconds", *told])  # fmt: skip
+    if not losses.empty:  # forward passes have none
+        loss = with_events(partial(charts.losses, losses, every_step=steps))
+        every_loss = steps[["run_id", "label", "role", "step", "loss"]]
+        chart_card("Training loss", loss, every_loss, name="run-loss", numbers=["loss", *told])
+    terms = of_run(queries.loss_terms(store, record.experiment_id), run)
+    if not terms.empty:
+        title = axis("loss_terms", METRICS["loss"].axis_title)
+        draw = marked(partial(run_charts.named_series, terms, title))
+        chart_card("Terms of the loss", draw, terms, name="run-loss-terms",
+                   numbers=["loss_terms"])  # fmt: skip
+    show_step_settings(of_run(queries.step_settings(store, record.experiment_id), run))
+    show_own_values(of_run(queries.own_values(store, record.experiment_id), run))
+
+
+def show_step_settings(steps: pd.DataFrame) -> None:
+    """Charts of the learning rate, if it changes, and of the gradient norm, if it was recorded."""
+    telling = [name for name, least in (("learning_rate", 2), ("gradient_norm", 1))
+               if steps[name].nunique() >= least]  # fmt: skip
+    if not telling:
+        return
+    for column, name in zip(st.columns(len(telling)), telling, strict=True):
+        metric = METRICS[name]
+        data = steps[["run_id", "label", "role", "step", name]]
+        with column:
+            chart_card(metric.title, partial(run_charts.setting, data, name), data,
+                       name=f"run-{name.replace('_', '-')}", numbers=[name])  # fmt: skip
+
+
+def show_own_values(values: pd.DataFrame) -> None:
+    """A small chart for each number that callbacks recorded; of many, those that are picked."""
+    names = list(dict.fromkeys(values["name"]))
+    if len(names) > MANY_VALUES:
+        names = st.multiselect("Values that callbacks recorded", names, names[:MANY_VALUES],
+                               key="values", bind="query-params")  # fmt: skip
+    columns = st.columns(2) if len(names) > 1 else [st.container()]
+    for number, name in enumerate(names):
+        data = values[values["name"] == name]
+        with columns[number % len(columns)]:
+            draw = partial(run_charts.named_series, data, axis("own_values", name))
+            chart_card(inert(name), draw, data, name=f"value-{name}", numbers=["own_values"])
+
+
+def show_gradients(store: Store, run: pd.Series, record: RunRecord) -> None:
+    statistics = of_run(queries.gradient_statistics(store, record.experiment_id), run)
+    if statistics.empty:
+        asked = record.spec.training.gradient_statistics_every is not None
+        st.caption(
+            "Nothing is recorded yet." if asked else
+            "Not recorded: ask for “Gradient statistics every” so many steps when you launch, or "
+            "for `--gradient-statistics-every` on the command line."
+        )  # fmt: skip
+        return
+    draw = {
+        title: partial(run_charts.gradient_norms, statistics, column)
+        for title, column in STATISTICS.items()
+    }
+    chart_card("Gradients by parameter", draw, statistics, name="gradients",
+               numbers=["gradient_statistics"], help=STATISTICS_HELP)  # fmt: skip

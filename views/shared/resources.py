@@ -1,0 +1,138 @@
+"""What all pages and sessions of the dashboard share: the store, and the look at this machine.
+
+Both live in a module of their own that has no file. Streamlit's hot reload drops and imports
+again every module whose file changed, and `st.cache_resource` forgets what a changed function
+made without releasing it; a second store in the same process would then find the database locked
+by the first.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import streamlit as st
+
+from runner.errors import NotWritable, ProbeFailed
+from runner.folders.queue import ensure_supervisor, experiments
+from runner.folders.run_dir import DataDir, RunState
+from runner.machine.capabilities import Capabilities, probe, read_capabilities
+from storage.errors import StoreLocked, StoreUnusable
+from storage.index.store import Store
+from views.shared.inert import inert
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+PROCESS_WIDE = "breakeven_process_wide"
+
+
+class ProcessWide(ModuleType):
+    """What outlives pages, sessions and hot reloads; ends with the process."""
+
+    def __init__(self) -> None:
+        super().__init__(PROCESS_WIDE)
+        self.lock = threading.RLock()
+        self.stores: dict[Path, Store] = {}
+        self.probes: dict[Path, Future[Capabilities]] = {}
+        self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
+
+
+def _shared() -> ProcessWide:
+    shared: ProcessWide = sys.modules.setdefault(PROCESS_WIDE, ProcessWide())  # type: ignore[assignment]
+    return shared
+
+
+def data_dir() -> DataDir:
+    """The data folder: BREAKEVEN_DATA, or `data` beside this project."""
+    return DataDir(os.environ.get("BREAKEVEN_DATA") or ROOT / "data")
+
+
+def get_store() -> Store:
+    """The one store of this process, up to date; stops the page if it cannot be opened.
+
+    The first call also starts a supervisor if an earlier one left work behind, and the look at
+    what this machine offers, so that the answer is there when somebody wants to launch.
+    """
+    folder = data_dir()
+    shared = _shared()
+    with shared.lock:
+        store = shared.stores.get(folder.path)
+        if store is None:
+            store = _open(folder)
+            shared.stores[folder.path] = store
+            if has_open_work(folder):
+                with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
+                    ensure_supervisor(folder)
+            look_at_machine(folder)
+    take_in(store.ingest_all)
+    return store
+
+
+def take_in(ingest: Callable[[], int]) -> None:
+    """Takes in what the run folders gained, or says why that cannot be; the page goes on."""
+    try:
+        ingest()
+    except StoreUnusable as error:
+        st.warning(inert(error), icon=":material/database_off:")
+
+
+def close_store(folder: DataDir) -> None:
+    """Closes and forgets the store of a data folder, so that another process may open it."""
+    with _shared().lock:
+        store = _shared().stores.pop(folder.path, None)
+        if store is not None:
+            store.close()
+
+
+def has_open_work(folder: DataDir) -> bool:
+    """Whether a run is queued, or claimed on this machine and not closed."""
+    open_states = (RunState.QUEUED, RunState.RUNNING, RunState.LOST)
+    return any(
+        run.state in open_states and not run.exit_file.exists()
+        for experiment in experiments(folder)
+        for run in experiment.runs
+    )
+
+
+def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilities]:
+    """What this machine offers, as soon as the probe has answered; at once if that was kept."""
+    shared = _shared()
+    with shared.lock:
+        known = None if again else read_capabilities(folder)
+        future = shared.probes.get(folder.path)
+        if known is not None:
+            future = Future()
+            future.set_result(known)
+        elif future is None or (again and future.done()):
+            future = shared.workers.submit(probe, folder)
+        shared.probes[folder.path] = future
+        return future
+
+
+def capabilities() -> Capabilities | None:
+    """What this machine offers; None while nobody knows yet, or the probe failed."""
+    future = look_at_machine(data_dir())
+    with contextlib.suppress(ProbeFailed):
+        return future.result() if future.done() else None
+    return None
+
+
+def _open(folder: DataDir) -> Store:
+    """Opens the store, or says why that cannot be and stops the page."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        return Store.open(folder, examples=EXAMPLES)
+    except StoreLocked as error:
+        problem = f"**The database is in use.** {inert(error)}"
+        remedy = "One process at a time may own it: close the other dashboard, or start this one"
+    except (StoreUnusable, OSError) as error:
+        problem = f"**The data folder cannot be used.** {inert(error)}"
+        remedy = "Make it writable, or start the dashboard"
+    st.error(problem, icon=":material/database_off:")
+    st.markdown(f"{remedy} with another data folder: `BREAKEVEN_DATA=/another/folder make run`.")
+    st.button("Try again", key="retry_store")
+    st.stop()

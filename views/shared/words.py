@@ -1,0 +1,146 @@
+"""How the dashboard says things: states, durations, moments. The same words on every page."""
+
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pandas as pd
+import streamlit as st
+
+from runner.specs.workload import BUILTIN
+from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.speedups import Ratio
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+
+STATES = {
+    "queued": ("queued", "gray", ":material/schedule:"),
+    "running": ("running", "blue", ":material/play_circle:"),
+    "elsewhere": ("on another machine", "gray", ":material/lan:"),
+    "finished": ("finished", "green", ":material/check_circle:"),
+    "partly_failed": ("partly failed", "orange", ":material/warning:"),
+    "failed": ("failed", "red", ":material/error:"),
+    "cancelled": ("stopped", "gray", ":material/stop_circle:"),
+    "timeout": ("over its time limit", "red", ":material/timer_off:"),
+    "out_of_memory": ("out of memory", "red", ":material/memory:"),
+    "lost": ("lost", "red", ":material/link_off:"),
+}
+"""State, as runs and experiments have it: words, colour, icon."""
+
+PHASES = {
+    "preparing": "preparing model and data",
+    "waiting": "waiting for its turn",
+    "training": "racing",
+    "evaluating": "evaluating",
+    "done": "finishing",
+}
+LOADED_PHASES = tuple(PHASES)[1:]
+
+
+def state_badge(state: str) -> None:
+    """A state in its colour, with its icon."""
+    text, color, icon = STATES.get(state, (state, "gray", None))
+    st.badge(inert(text), color=color, icon=icon)  # type: ignore[arg-type]
+
+
+def has_turn(run: Any) -> bool:
+    """Whether a run is the one that may use the device right now; `run` as below."""
+    at_work = run.phase in ("training", "evaluating") or pd.notna(run.compiling_since)
+    return bool(run.state == "running" and at_work)
+
+
+def activity(run: Any, now: pd.Timestamp) -> Markdown:
+    """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
+    if run.state != "running":
+        return inert(STATES.get(run.state, (run.state,))[0])
+    if pd.notna(run.compiling_since):
+        elapsed = duration((now - run.compiling_since).total_seconds())
+        return f"compiling · {linked('compilation_seconds', elapsed)}"
+    return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
+
+
+def why_ended(reason: str | None, traceback: str | None) -> str:
+    """Why a run did not finish: the message of its error, without the class of one of our own."""
+    if not traceback:
+        return reason or "no reason was recorded"
+    last = traceback.strip().splitlines()[-1]
+    return last.partition("WorkloadError: ")[2] or last
+
+
+def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> Markdown:
+    """How long an experiment has been at work, what holds it up, how long it still takes."""
+    if runs["started"].isna().all():
+        return "waiting in the queue"
+    elapsed = duration((now - runs["started"].min()).total_seconds())
+    so_far = linked("elapsed_seconds", f"{elapsed} so far")
+    left = ""
+    if remaining is not None:
+        left = f", {linked('expected_seconds', f'about {duration(remaining)} left')}"
+    compiling = runs[runs["compiling_since"].notna()]
+    if len(compiling):
+        who = inert(compiling["label"].iloc[0])
+        return f"{so_far}{left}; {who} is compiling, the others wait meanwhile"
+    if left:
+        return f"{so_far}{left}"
+    loading = runs[(runs["state"] == "running") & ~runs["phase"].isin(LOADED_PHASES)]
+    if runs["steps_done"].sum() > 0 and len(loading):
+        return f"{so_far}; {inert(', '.join(loading['label']))}: torch, model and data are loading"
+    if runs["steps_done"].sum() > 0:
+        return f"{so_far}; after the first round the remaining time is known"
+    return f"{so_far}; torch, model and data are loading"
+
+
+def speedup(ratio: Ratio | None) -> Markdown:
+    """`1.62x (1.60 to 1.64)`; the interval is left out where none is claimed."""
+    if ratio is None:
+        return DASH
+    text = METRICS["speedup"].format(ratio.median)
+    if ratio.low is None or ratio.high is None:
+        return text
+    return f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def workload(model: str, data: str) -> Markdown:
+    """What is trained on what: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
+    names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
+    if names[0].startswith(("/", "~", ".")):
+        names[0] = names[0].rpartition("/")[2]
+    return inert(f"{names[0]} on {names[1].rpartition('/')[2]}")
+
+
+def duration(seconds: float | None) -> Markdown:
+    """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
+    if seconds is None or pd.isna(seconds):
+        return DASH
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(time: pd.Timestamp | None) -> Markdown:
+    """Date and time of day where the reader is; a dash for None."""
+    return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y, %H:%M")
+
+
+def day(time: pd.Timestamp | None) -> Markdown:
+    """The date where the reader is; a dash for None."""
+    return DASH if pd.isna(time) else _local(time).strftime("%-d %b %Y")
+
+
+def plural(count: int, word: Markdown) -> Markdown:
+    """`1 run`, `2 runs`, `1,000 steps`, `3 processes`, `8 batches`."""
+    ending = "" if count == 1 else "es" if word.endswith(("s", "tch")) else "s"
+    return f"{count:,} {word}{ending}"
+
+
+def _local(time: pd.Timestamp | None) -> pd.Timestamp:
+    stamp = pd.Timestamp(time)
+    stamp = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
+    try:
+        return stamp.tz_convert(ZoneInfo(st.context.timezone or "UTC"))
+    except ZoneInfoNotFoundError:
+        return stamp.tz_convert("UTC")

@@ -1,0 +1,174 @@
+"""A suite run in words: the answer in a sentence or two, and the summary as people read it."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, speed_doubt
+from storage.suite.groups import Group
+from storage.suite.means import MIN_MODELS
+from storage.suite.regressions import Against
+from storage.terminal.suite import compile_text, ratio_text, rests_on, share_text
+from views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+
+DOUBTS: dict[SpeedDoubt, Markdown] = {
+    "few": f"too few models to tell, it takes {MIN_MODELS}",
+    "chance": "the difference may be chance, so much do models and rounds differ",
+    "margin": "the difference is too small to tell from noise",
+}
+
+
+def headline(rows: Sequence[Group], compared: Against | None = None, earlier: str = "") -> Markdown:
+    """What the backends come to, by their verdicts; which checks did not pass; what got worse."""
+    said = [_speeds(rows), _checks(rows)]
+    said += [] if compared is None else [_changes(compared, earlier)]
+    return " ".join(filter(None, said))
+
+
+def _speeds(rows: Sequence[Group]) -> Markdown:
+    rated = [row for row in rows if row.mean is not None]
+    if not rated:
+        saved = [_told_saved(row) for row in rows if row.compile_time_saved is not None]
+        return " ".join(saved) or "No model has a speedup."
+    rated.sort(key=lambda row: -_mean(row))
+    faster = [row for row in rated if row.mean and row.mean.verdict == "faster"]
+    if not faster:
+        return _none_faster(rated, are_all=len(rated) == len(rows))
+    best = faster[0].row.backend
+    said = _of_backend(best, [row for row in rated if row.row.backend == best])
+    others = [f"{_name(row)} at {_speed(row)}" for row in faster if row.row.backend != best]
+    return f"{said} Faster, too: {listed(others)}." if others else said
+
+
+def _none_faster(rated: Sequence[Group], *, are_all: bool) -> Markdown:
+    at: dict[SpeedVerdict, list[Markdown]] = {}
+    unsure: list[SpeedDoubt] = []
+    for row in rated:
+        assert row.mean is not None
+        at.setdefault(row.mean.verdict, []).append(f"{_name(row)} at {_speed(row)}")
+        if row.mean.verdict == "unsure":
+            unsure.append(speed_doubt(row.mean.ratio, row.mean.p_holm))
+    return none_faster(at, reasons(unsure, DOUBTS), are_all=are_all)
+
+
+def _of_backend(backend: str, rows: Sequence[Group]) -> Markdown:
+    """`**inductor** is faster than no compile in training (...) at 1.32x (...), and slower ...`."""
+    parts = []
+    for verdict in VERDICTS:
+        mine = [f"{_where(row)} at {_speed(row)}" for row in rows
+                if row.mean and row.mean.verdict == verdict]  # fmt: skip
+        word = "as fast" if verdict == "same" else verdict
+        than = " than no compile" if verdict == "faster" else ""
+        parts += [f"{word}{than} {listed(mine)}"] if mine else []
+    return f"**{inert(backend)}** is {joined(parts)}."
+
+
+def _checks(rows: Sequence[Group]) -> Markdown:
+    failed = sum(row.num_checked - row.num_passed for row in rows)
+    return f"{words.plural(failed, 'accuracy check')} did not pass." if failed else ""
+
+
+def _changes(compared: Against, earlier: str) -> Markdown:
+    """What is clearly worse; that nothing is says little of cells that could not tell."""
+    worse = compared.regressions
+    doubtful = sum(bool(change.doubts) for change in worse)
+    said = (
+        f"{words.plural(len(worse), 'number')} got worse" if worse else "Nothing got clearly worse"
+    )
+    said += f" since {inert(earlier)}"
+    said += f", {doubtful} of them in doubt." if doubtful else "."
+    unclear = words.plural(len(compared.unclear), "cell")
+    return f"{said} Of {unclear} it cannot be told." if compared.unclear else said
+
+
+def _name(row: Group) -> Markdown:
+    return f"**{inert(row.row.backend)}** {_where(row)}"
+
+
+def _where(row: Group) -> Markdown:
+    """`in training (bf16, 41 of 43 models)`."""
+    total = words.plural(row.num_counted + len(row.failures), "model")
+    return f"in {inert(row.row.part)} ({inert(row.row.precision)}, {row.num_counted:,} of {total})"
+
+
+def _speed(row: Group) -> Markdown:
+    return linked("geomean_speedup", inert(ratio_text(row.speedup)))
+
+
+def _mean(row: Group) -> float:
+    return 0.0 if row.speedup is None else row.speedup.median
+
+
+def _told_saved(row: Group) -> Markdown:
+    """What filled caches saved of all compile time, and the least and most of single models."""
+    share = METRICS["compile_time_saved"].format
+    saved, each = row.compile_time_saved or 0.0, row.saved_by_model
+    told = f"{share(saved)} of the compile time" if saved > 0 else "nothing"
+    spread = f"; single models {share(min(each))} to {share(max(each))}" if len(each) > 1 else ""
+    models = words.plural(len(each), "model")
+    return (
+        f"Filled caches saved {linked('compile_time_saved', told)} of **{inert(row.row.backend)}** "
+        f"in {inert(row.row.part)} ({inert(row.row.precision)}, {models}{spread})."
+    )
+
+
+def rested(rows: Sequence[Group]) -> list[Markdown]:
+    """Of each mean the models that it rests on."""
+    return [f"{_name(row)}: {inert(rest)}" for row in rows if (rest := rests_on(row.mean))]
+
+
+def summary(rows: Sequence[Group]) -> pd.DataFrame:
+    """Written for people; a column that says nothing of any row is left out."""
+    columns: dict[str, list[str]] = {
+        "backend": [row.row.backend for row in rows],
+        "precision": [row.row.precision for row in rows],
+        "part": [row.row.part for row in rows],
+        "models": [str(len(row.outcomes)) for row in rows],
+        "pass_rate": [share_text(row) for row in rows],
+        "geomean_speedup": [ratio_text(row.speedup) for row in rows],
+        "speed_verdict": [row.mean.verdict if row.mean else DASH for row in rows],
+        "mean_compile_seconds": [compile_text(row) for row in rows],
+        "memory_ratio": [ratio_text(row.memory) for row in rows],
+        "compile_time_saved": [METRICS["compile_time_saved"].format(row.compile_time_saved)
+                               for row in rows],
+        "counted": [str(row.num_counted) if row.is_timed else DASH for row in rows],
+        "failed": [str(len(row.failures)) for row in rows],
+    }  # fmt: skip
+    return pd.DataFrame({name: cells for name, cells in columns.items() if set(cells) != {DASH}})
+
+
+def numbers(rows: Sequence[Group]) -> pd.DataFrame:
+    """The same in numbers, for downloads, with the models that each mean rests on."""
+    return pd.DataFrame([_numbers(row) for row in rows])
+
+
+def _numbers(row: Group) -> dict[str, object]:
+    mean, memory = row.mean, row.memory
+    most = mean.left_out[0] if mean and mean.left_out else None
+    return {
+        **row.row._asdict(),
+        "models": len(row.outcomes),
+        "checked": row.num_checked,
+        "passed": row.num_passed,
+        "pass_rate": row.pass_rate,
+        "geomean_speedup": mean and mean.ratio.median,
+        "geomean_speedup_low": mean and mean.ratio.low,
+        "geomean_speedup_high": mean and mean.ratio.high,
+        "p_holm": mean and mean.p_holm,
+        "speed_verdict": mean and mean.verdict,
+        "counted": row.num_counted,
+        "failed": len(row.failures),
+        "verdict_changes_without": "; ".join(one.model for one in mean.deciding) if mean else None,
+        "mean_moves_most_without": most and most.model,
+        "geomean_speedup_without": most and most.mean,
+        "mean_compile_seconds": row.mean_compile_seconds,
+        "longest_compile_seconds": max(row.compile_seconds, default=None),
+        "memory_ratio": memory and memory.median,
+        "memory_ratio_low": memory and memory.low,
+        "memory_ratio_high": memory and memory.high,
+        "compile_time_saved": row.compile_time_saved,
+    }
