@@ -1,0 +1,108 @@
+"""Nothing that a comparison says of the recorded examples moves unnoticed.
+
+What each of them came to lies in `golden/`, a file for each example. Where a number or a sentence
+is meant to change, write the files anew and read what `git diff` shows of them:
+
+    python -m tests.storage.comparison.test_golden
+"""
+
+import inspect
+import json
+import math
+import tempfile
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.comparison.comparison import compare
+from storage.comparison.results import Comparison
+from storage.index.store import Store
+from storage.terminal.report import report
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+GOLDEN = Path(__file__).with_name("golden")
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+TOLERANCE = 1e-9
+
+
+def said(example: str) -> dict[str, Any]:
+    """Everything that is said of an example, as JSON has it."""
+    with (
+        tempfile.TemporaryDirectory() as empty,
+        Store.in_memory(DataDir(Path(empty)), EXAMPLES) as store,
+    ):
+        (experiment_id,) = {path.name.rpartition(".")[0] for path in (EXAMPLES / example).iterdir()}
+        comparison = compare(store, experiment_id)
+    return {
+        "results": {one.label: facts(one) for one in comparison.results},
+        "table": by_run(comparison),
+        "noise_floor": comparison.noise_floor,
+        "loss_band": comparison.loss_band.astype(float).to_dict("list"),
+        "warnings": list(comparison.warnings),
+        "notes": list(comparison.notes),
+        "report": report(comparison).splitlines(),
+    }
+
+
+def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    return {row["label"]: row for row in comparison.table().to_dict("records")}
+
+
+def facts(value: Any) -> Any:
+    """A value with all fields and properties of every object in it."""
+    if is_dataclass(value):
+        properties = inspect.getmembers(type(value), lambda one: isinstance(one, property))
+        names = [*(field.name for field in fields(value)), *(name for name, _ in properties)]
+        return {name: facts(getattr(value, name)) for name in names}
+    if isinstance(value, list | tuple):
+        return [facts(one) for one in value]
+    return str(value) if isinstance(value, Enum) else value
+
+
+def differences(expected: Any, found: Any, where: str = "") -> list[str]:
+    """Where two things of JSON differ, numbers by more than the tolerance."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        names = list(dict.fromkeys([*expected, *found]))
+        pairs = [(name, expected.get(name, "nothing"), found.get(name, "nothing"))
+                 for name in names]  # fmt: skip
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = [
+            (str(number), *pair) for number, pair in enumerate(zip(expected, found, strict=True))
+        ]
+    else:
+        return [] if is_same(expected, found) else [f"{where}: {expected!r} became {found!r}"]
+    return [text for name, *pair in pairs for text in differences(*pair, f"{where}/{name}")]
+
+
+def is_same(expected: Any, found: Any) -> bool:
+    if isinstance(expected, float) and isinstance(found, int | float):
+        both_nan = math.isnan(expected) and math.isnan(found)
+        return both_nan or math.isclose(expected, found, rel_tol=TOLERANCE)
+    return type(expected) is type(found) and bool(expected == found)
+
+
+@pytest.mark.parametrize("example", NAMES)
+def test_every_number_verdict_and_sentence_of_an_example_is_what_it_was(example: str) -> None:
+    expected = json.loads((GOLDEN / f"{example}.json").read_text())
+    found = json.loads(json.dumps(said(example)))
+    assert differences(expected, found) == []
+
+
+def test_a_number_that_moves_by_more_than_rounding_is_told_with_its_place() -> None:
+    old = {"a": [1.0, 2, "x"], "b": math.inf, "c": None}
+    assert differences(old, {"a": [1.0 + 1e-10, 2, "x"], "b": math.inf, "c": None}) == []
+    assert differences(old, {"a": [1.0 + 1e-8, 3, "x"], "b": math.inf, "d": None}) == [
+        "/a/0: 1.0 became 1.00000001",
+        "/a/1: 2 became 3",
+        "/c: None became 'nothing'",
+        "/d: 'nothing' became None",
+    ]
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        (GOLDEN / f"{name}.json").write_text(json.dumps(said(name), indent=1) + "\n")
