@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from storage.statistics.processes import typical
+from storage.statistics.pooling import typical
 from storage.statistics.speedups import paired_ratio
 
 USUAL_COUNT = 500

@@ -113,7 +113,7 @@ def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
     repeats, those of all of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])
     values = {name: getattr(result, name) for name in NUMBERS}
-    repeats = len(record.spec.processes[result.label])
+    repeats = len(record.spec.repeats_by_label[result.label])
     return [f"all {repeats} repeats together"] * (repeats > 1) + [
         linked(name, f"{METRICS[name].title} {METRICS[name].format(value)}")
         for name, value in values.items()

@@ -232,7 +232,7 @@ class RunDir:
                         with suppress(OSError):
                             os.unlink(Path(parent, name))
 
-    def inherit_cache(self, other: "RunDir") -> None:
+    def take_cache(self, other: "RunDir") -> None:
         """Takes over the compile caches that another run left, if it left any."""
         if other.compile_cache.exists():
             shutil.rmtree(self.compile_cache, ignore_errors=True)

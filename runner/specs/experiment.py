@@ -204,7 +204,7 @@ class ExperimentSpec(Spec):
         return tuple(repeated(self._compared, self._num_repeats))
 
     @property
-    def processes(self) -> dict[str, tuple[str, ...]]:
+    def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
         """What is compared, with the labels of the runs that are its repeats: `inductor` with
         `inductor-1` and `inductor-2`, or with itself."""
         labels = [variant.label for variant in self.variants]
@@ -245,7 +245,7 @@ class ExperimentSpec(Spec):
         )
 
     @property
-    def races(self) -> bool:
+    def takes_turns(self) -> bool:
         """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
         return self.schedule == "turns" and self.scenario != "cache"
 

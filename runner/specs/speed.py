@@ -37,7 +37,7 @@ class SpeedSpec(Spec, path="speed."):
     max_seconds: Annotated[float, Bounds(0, 604_800, "that is a week", above=True)] = 600.0
     """Time of steps after which measuring ends in any case: that of all runs together, warm-up and
     compiling not counted."""
-    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "the whole race is run as often")] = 1
+    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "everything is run as often")] = 1
     """Independent processes of every run. From 3 on, the interval of a speedup tells how much
     processes differ as well. Rounds and seconds are those of each repeat."""
 

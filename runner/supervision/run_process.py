@@ -1,4 +1,4 @@
-"""One run's process: started, given turns, stopped, buried."""
+"""The process of one run: started, given turns, stopped, its exit recorded."""
 
 import os
 import signal
@@ -23,8 +23,8 @@ GRACE_SECONDS = 8.0
 """How long a run may take to stop after SIGTERM before its group gets SIGKILL."""
 
 
-class Racer:
-    """One run's process: started, given turns, stopped, and its exit recorded."""
+class RunProcess:
+    """The process of one run, and what the supervisor knows of it."""
 
     def __init__(self, run: RunDir, command: Sequence[str], time_limit_seconds: float) -> None:
         self.run = run
@@ -109,15 +109,15 @@ class Racer:
         self.post.close()
         return returncode
 
-    def bury(self, exits: ExitRecords, heir: RunDir | None) -> RunState:
+    def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> RunState:
         """Ends what is left of the process group and records how the run ended.
 
-        Its compile caches go to the heir, or else are removed.
+        Its compile caches go to the warm run that begins with them, or else are removed.
         """
         returncode = self.discard()
-        if heir is not None:
-            with suppress(OSError):  # The heir will say that it found none.
-                heir.inherit_cache(self.run)
+        if warm_run is not None:
+            with suppress(OSError):  # The warm run will say that it found none.
+                warm_run.take_cache(self.run)
         # A run that finished all its steps while it was being stopped has finished.
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:

@@ -24,7 +24,7 @@ LOOK_GROWTH = 1.2
 """Each look comes after so many times the rounds of the one before: few looks, few chances that an
 interval seems narrow by luck."""
 CONFIDENCE = 0.95
-MAX_LIKENESS = 0.9
+MAX_PERSISTENCE = 0.9
 """Of neighbouring rounds; a higher one would ask for rounds without end."""
 
 
@@ -82,14 +82,14 @@ class StoppingRule:
 
     def _how_exact(self, widths: Mapping[str, float | None]) -> str:
         """The rest of the sentence; of a run that is alone nothing can be said."""
-        wide = {run: width for run, width in widths.items() if not self._is_narrow(width)}
+        too_wide = {run: width for run, width in widths.items() if not self._is_narrow(width)}
         if len(self._roles) == 1:
             return ""
-        if not wide:
+        if not too_wide:
             return f", and every interval is narrower than {self._target}"
         listed = ", ".join(
             f"{label} {'unknown' if width is None else _percent(width)}"
-            for label, width in wide.items()
+            for label, width in too_wide.items()
         )
         return f"; intervals are wider than the {self._target} asked for: {listed}"
 
@@ -140,13 +140,13 @@ def width_of_median(ratios: Sequence[float]) -> float | None:
     if not rank:
         return None
     ordered = sorted(ratios)
-    likeness = min(max(_likeness(ratios, median(ordered)), 0.0), MAX_LIKENESS)
-    stretch = math.sqrt((1 + likeness) / (1 - likeness))
+    persistence = min(max(_persistence(ratios, median(ordered)), 0.0), MAX_PERSISTENCE)
+    stretch = math.sqrt((1 + persistence) / (1 - persistence))
     return math.pow(ordered[-rank] / ordered[rank - 1], stretch) - 1
 
 
-def _likeness(values: Sequence[float], middle: float) -> float:
-    """Correlation of neighbours' lying on the same side of the median."""
+def _persistence(values: Sequence[float], middle: float) -> float:
+    """Autocorrelation at lag 1 of values' lying on the same side of the median."""
     sides = [(value > middle) - (value < middle) for value in values]
     mean = sum(sides) / len(sides)
     square = sum((side - mean) ** 2 for side in sides)

@@ -11,7 +11,7 @@ from runner.folders.queue import Experiment, experiments
 from runner.folders.run_dir import DataDir, RunDir, RunState
 from runner.locks import FileLock
 from runner.supervision.exit_records import ExitRecords, say
-from runner.supervision.race import Race
+from runner.supervision.scheduler import Scheduler
 
 WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
 LINGER_SECONDS = 10.0
@@ -100,7 +100,7 @@ class _Work:
             self.exits.write_owed()
             queued = self.next()
             if queued is not None:
-                Race(self._data_dir, queued, self._command, self.exits).run()
+                Scheduler(self._data_dir, queued, self._command, self.exits).run()
                 self._given_up.update(_waiting(queued))
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:

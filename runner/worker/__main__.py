@@ -71,8 +71,8 @@ def _prepare_process(spec: RunSpec, run: RunDir) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # A folder of its own makes every compilation a cold one, and no backend another's heir. Only a
-    # warm run finds something there: the supervisor put it there when the cold one was over.
+    # A folder of its own makes every compilation a cold one, whatever other backends have compiled.
+    # Only a warm run finds something there: the supervisor put it there when the cold one was over.
     if spec.variant.cache == "warm" and not run.compile_cache.exists():
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")

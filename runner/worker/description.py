@@ -79,7 +79,9 @@ def _notes(spec: RunSpec) -> list[str]:
         notes.append(f"Dropout is switched off{reason}.")
     if spec.variant.captures_cuda_graphs:
         # Its repeats, which have the same note, are compared under one name.
-        (name,) = (one for one, runs in experiment.processes.items() if spec.variant.label in runs)
+        (name,) = (
+            one for one, runs in experiment.repeats_by_label.items() if spec.variant.label in runs
+        )
         notes.append(f"{name}: {CUDAGRAPHS_MEMORY_NOTE}")
     if experiment.stopping.nonfinite:
         notes.append("Every step waits for the device, to see whether its loss is finite.")

@@ -8,7 +8,7 @@ import numpy as np
 from runner.folders.run_dir import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.device_doubts import device_cautions, device_notes
-from storage.comparison.endings import alone, ending, wide
+from storage.comparison.endings import ending, single_repeats, too_wide
 from storage.comparison.evidence import Evidence
 from storage.numbers.formats import format_share
 from storage.statistics.resampling import MIN_PAIRS
@@ -35,18 +35,18 @@ def cautions(
 
     `processes` are pooled into `runs` where there are repeats, else the same.
     """
-    too_wide = wide(spec, runs, speedups)
+    widths = too_wide(spec, runs, speedups)
     return (
         *_about_runs(processes),
         *_about_unfinished(processes),
         *_about_lengths(spec, runs),
         *_about_resumed(processes),
-        *_about_likeness(processes),
+        *_about_workload(processes),
         *_about_schedule(spec),
         *(_about_control(spec, runs, floor) if spec.compares_runs else ()),
         *(_about_rounds(runs, speedups) if spec.compares_runs else ()),
-        *((*ending(spec, processes), too_wide) if too_wide else ()),
-        *filter(None, [alone(spec, runs)]),
+        *((*ending(spec, processes), widths) if widths else ()),
+        *filter(None, [single_repeats(spec, runs)]),
         *device_cautions(spec, runs),
         *_notes(processes, of_all=False),
     )
@@ -61,7 +61,7 @@ def notes(
     """What the runs say of the workload that they share, and where all of them stopped early."""
     stops = () if len(_lengths(runs)) > 1 else tuple(_stops(runs))
     if spec.scenario == "speed":
-        stops = () if wide(spec, runs, speedups) else ending(spec, processes)
+        stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
     return (*_notes(processes, of_all=True), *stops, *device_notes(spec, runs))
 
 
@@ -139,7 +139,7 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[str]:
             )
 
 
-def _about_likeness(runs: Sequence[Evidence]) -> Iterator[str]:
+def _about_workload(runs: Sequence[Evidence]) -> Iterator[str]:
     """Names what the runs should have in common and have not."""
     prepared = [run for run in runs if run.workload]
     for field, title in WORKLOAD_FIELDS.items():

@@ -24,7 +24,9 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[str, ..
     )
 
 
-def wide(spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]) -> str:
+def too_wide(
+    spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]
+) -> str:
     """Which intervals are wider than asked, and what would help; nothing while runs go on."""
     if spec.scenario != "speed" or not all(run.state.is_final for run in runs):
         return ""
@@ -43,7 +45,7 @@ def wide(spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Rati
     return f"Intervals are wider than the {asked} asked for: {', '.join(found)}; {remedy}."
 
 
-def alone(spec: ExperimentSpec, runs: Sequence[Evidence]) -> str:
+def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> str:
     """Which runs have one process left of several; nothing while runs go on."""
     if spec.scenario != "speed" or spec.speed.repeats == 1:
         return ""

@@ -25,11 +25,11 @@ def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
 
 
 def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
-    """One for each of `spec.processes` of which a run is there. Blocks gain the column `process`,
-    the number of the repeat."""
+    """One for each of `spec.repeats_by_label` of which a run is there. Blocks gain the column
+    `process`, the number of the repeat."""
     by_label = {run.label: run for run in runs}
     pooled = []
-    for label, members in spec.processes.items():
+    for label, members in spec.repeats_by_label.items():
         found = {number: by_label[member] for number, member in enumerate(members, start=1)
                  if member in by_label}  # fmt: skip
         if found:

@@ -106,7 +106,7 @@ class Comparison:
 
     def result_of(self, label: str) -> Result:
         """What a run counts towards: its own result, or that of all its repeats together."""
-        return next(one for one in self.results if label in self.spec.processes[one.label])
+        return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
 
     def table(self) -> pd.DataFrame:
         """One row per run; columns named as in METRICS. Undefined is None, never is infinite.

@@ -59,7 +59,7 @@ def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
     """Until all have set up: processes start side by side, or each when its time comes."""
     waiting = [run for run in costs.runs if run.is_active and run.first_turn is None]
     setup = _first(one.setup_seconds for one in (costs, *earlier)) or 0.0
-    if not costs.spec.races:
+    if not costs.spec.takes_turns:
         return len(waiting) * setup
     if costs.racing_since is not None:
         return 0.0

@@ -127,7 +127,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
 def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
     spec = comparison.spec
     baseline = next((one for one in comparison.results if one.role == "baseline"), None)
-    process = spec.processes[result.label][0]
+    process = spec.repeats_by_label[result.label][0]
     variant = next(one for one in spec.variants if one.label == process)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0

@@ -14,7 +14,6 @@ from storage.queries.compiler import (
     graph_breaks,
 )
 from storage.queries.costs import costs
-from storage.queries.course import checkpoints, resumptions, stops
 from storage.queries.device import device_samples
 from storage.queries.experiments import (
     experiment_state,
@@ -23,6 +22,7 @@ from storage.queries.experiments import (
     revision,
     unreadable,
 )
+from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.runs import (
     RunRecord,
     environments,

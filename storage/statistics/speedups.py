@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from storage.statistics.processes import p_of_processes, typical
+from storage.statistics.pooling import p_of_processes, typical
 from storage.statistics.resampling import MIN_PAIRS
 
 SIGNIFICANCE = 0.05
@@ -70,7 +70,7 @@ def paired_ratio(
     (`storage.statistics.resampling`). p-value: `sign_test_p` on the logarithms of the ratios, as if
     rounds were independent, so no verdict rests on it alone. Effect size: matched-pairs
     rank-biserial correlation. Where `processes` says that the pairs come from several, their
-    logarithms are pooled as in `storage.statistics.processes`, and the larger of the p-values of
+    logarithms are pooled as in `storage.statistics.pooling`, and the larger of the p-values of
     rounds and processes counts.
     """
     ratios = np.asarray(baseline, dtype=float) / np.asarray(other, dtype=float)

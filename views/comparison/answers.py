@@ -116,7 +116,7 @@ def _winner(best: Result, spec: ExperimentSpec) -> Markdown:
     text += f"{_pays(best, spec)}."
     if spec.is_inference:
         return f"{text} Whether it gives the same answers, the scenario `accuracy` checks."
-    return f"{text} {_likeness(best)}"
+    return f"{text} {_parity_of(best)}"
 
 
 def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
@@ -134,7 +134,7 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
     return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
 
 
-def _likeness(best: Result) -> Markdown:
+def _parity_of(best: Result) -> Markdown:
     """Whether it learns the same thing, as far as parity says so."""
     parity = best.parity
     if parity is None:

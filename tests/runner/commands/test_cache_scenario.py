@@ -42,7 +42,7 @@ def test_every_backend_has_a_cold_and_a_warm_run_per_repeat_and_no_control() -> 
         "inductor-blocks-cold-2", "inductor-blocks-warm-2",
     ]  # fmt: skip
     assert {variant.cache for variant in spec.variants if "warm" in variant.label} == {"warm"}
-    assert not spec.races and spec.num_steps == 20 and spec.evaluates == "never"
+    assert not spec.takes_turns and spec.num_steps == 20 and spec.evaluates == "never"
     assert ExperimentSpec.from_json(spec.to_json()) == spec
 
 

@@ -170,7 +170,7 @@ def test_no_more_runs_load_at_once_than_there_are_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(runner.supervision.race, "cpu_allowance", lambda: one)
+    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: one)
     experiment_id = submit(data_dir, experiment("late", "eager"))
     supervise(data_dir, FAKE_WORKER)
     loads = sorted(
@@ -186,7 +186,7 @@ def test_a_run_stopped_before_its_process_was_started_never_starts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(runner.supervision.race, "cpu_allowance", lambda: one)
+    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: one)
     experiment_id = submit(data_dir, experiment("late", "eager"))
     run_dirs(data_dir, experiment_id)["eager"].request_cancel()
     supervise(data_dir, FAKE_WORKER)

@@ -13,7 +13,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
 from storage.exchange.rows import rows
 from storage.index.store import Store
-from storage.statistics.processes import p_of_processes, typical
+from storage.statistics.pooling import p_of_processes, typical
 from storage.statistics.speedups import paired_ratio
 from storage.terminal.gate import reasons
 from storage.terminal.report import report

@@ -5,7 +5,7 @@ gets one turn, in an order drawn anew. Only in the first, which is in no speedup
 storage/index/schema.sql), those that compile least go first, and those that compile nothing while
 others still load. A run that dies, exceeds its time limit or is cancelled gives its turn back, and
 the others go on. With `schedule="sequential"` the same happens with one process at a time. Repeats
-race one after the other.
+take theirs one after the other.
 """
 
 import random
@@ -21,7 +21,7 @@ from runner.folders.queue import Experiment, check_membership, submit
 from runner.folders.run_dir import DataDir, RunDir, RunState
 from runner.machine.cpus import cpu_allowance
 from runner.supervision.exit_records import ExitRecords
-from runner.supervision.run_process import Racer
+from runner.supervision.run_process import RunProcess
 from runner.supervision.stopping_rule import JournalWatch
 from runner.supervision.turns import Turn
 from runner.texts import printable
@@ -32,7 +32,7 @@ MAX_ROUND = 2**40
 """No journal that counts further was written by a run."""
 
 
-class Race:
+class Scheduler:
     """Runs one experiment to its end."""
 
     def __init__(
@@ -47,14 +47,14 @@ class Race:
         self._command = command
         self._exits = exits
         self._selector = selectors.DefaultSelector()
-        self._racers: list[Racer] = []
+        self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
         self._loading_at_once = cpu_allowance().usable
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback: str | None = None
         self._variants = dict(zip(experiment.runs, experiment.spec.variants, strict=True))
         by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
-        self._heirs = {
+        self._warm_run_of = {
             by_label[cold.label].run_id: by_label[warm.label]
             for _, cold, warm in experiment.spec.cold_and_warm
         }
@@ -75,8 +75,8 @@ class Race:
         self._selector.close()
 
     def _give_up(self, reason: str) -> None:
-        for racer in self._racers:
-            self._exits.write(racer.run, RunState.FAILED, reason, racer.discard())
+        for process in self._processes:
+            self._exits.write(process.run, RunState.FAILED, reason, process.discard())
         for run in self._experiment.runs:
             if run.state is RunState.QUEUED:
                 self._exits.write(run, RunState.FAILED, reason, None)
@@ -84,26 +84,26 @@ class Race:
     def _groups(self) -> list[list[RunDir]]:
         """The runs that have not ended, those together that are alive at once."""
         groups: dict[int | str, list[RunDir]] = {}
-        races = self._experiment.spec.races
+        takes_turns = self._experiment.spec.takes_turns
         for run, variant in self._variants.items():
             if not run.state.is_final:
-                groups.setdefault(variant.repeat if races else run.run_id, []).append(run)
+                groups.setdefault(variant.repeat if takes_turns else run.run_id, []).append(run)
         return list(groups.values())
 
     def _run_group(self, runs: Sequence[RunDir]) -> None:
         spec = self._experiment.spec
-        round_number = _first_round(self._experiment.runs if spec.races else runs)
+        round_number = _first_round(self._experiment.runs if spec.takes_turns else runs)
         watch = None
         if spec.scenario == "speed":
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
         self._pending = sorted(runs, key=self._compile_effort)
         self._pass_first_turns(round_number, watch.reason(runs) if watch else None)
-        while self._racers:
+        while self._processes:
             round_number += 1
-            last = watch.reason([racer.run for racer in self._racers]) if watch else None
-            order = self._orders.sample(self._racers, len(self._racers))
-            for position, racer in enumerate(order):
-                self._pass_turn(racer, Turn(round=round_number, position=position, last=last))
+            last = watch.reason([process.run for process in self._processes]) if watch else None
+            order = self._orders.sample(self._processes, len(self._processes))
+            for position, process in enumerate(order):
+                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
 
     def _pass_first_turns(self, round_number: int, last: str | None) -> None:
         """What compiling takes is a result, so those that compile wait until all have loaded."""
@@ -111,13 +111,13 @@ class Race:
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
         for position, run in enumerate(order):
             self._wait_until_loaded(order if self._compile_effort(run) else [run])
-            for racer in [racer for racer in self._racers if racer.run == run]:
-                self._pass_turn(racer, Turn(round=round_number, position=position, last=last))
+            for process in [process for process in self._processes if process.run == run]:
+                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
 
-    def _pass_turn(self, racer: Racer, turn: Turn) -> None:
-        if racer in self._racers:
-            racer.give_turn(turn)
-            self._wait_until(lambda: not racer.holds_turn)
+    def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
+        if process in self._processes:
+            process.give_turn(turn)
+            self._wait_until(lambda: not process.holds_turn)
 
     def _compile_effort(self, run: RunDir) -> int:
         return self._variants[run].compile_effort
@@ -127,12 +127,12 @@ class Race:
 
     def _is_loading(self, run: RunDir) -> bool:
         return run in self._pending or any(
-            racer.run == run and not racer.is_ready for racer in self._racers
+            process.run == run and not process.is_ready for process in self._processes
         )
 
     def _start_pending(self) -> None:
         """More processes than CPUs would only keep each other from being ready."""
-        loading = sum(not racer.is_ready for racer in self._racers)
+        loading = sum(not process.is_ready for process in self._processes)
         for run in list(self._pending):
             if run.cancel_requested:
                 self._pending.remove(run)
@@ -147,35 +147,35 @@ class Race:
         try:
             check_membership(run.read_spec(), spec)
             run.check_plain()
-            racer = Racer(run, self._command, spec.time_limit_seconds)
+            process = RunProcess(run, self._command, spec.time_limit_seconds)
         except (RunnerError, OSError) as error:
             self._exits.write(run, RunState.FAILED, f"it cannot be started: {error}", None)
             return
-        self._racers.append(racer)
-        self._selector.register(racer.post.replies, selectors.EVENT_READ, racer)
+        self._processes.append(process)
+        self._selector.register(process.post.replies, selectors.EVENT_READ, process)
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Sleeps on the reply pipes, looking after all runs, until the condition holds."""
         self._start_pending()
         self._collect()
-        while (self._racers or self._pending) and not condition():
+        while (self._processes or self._pending) and not condition():
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data.hear()
-            for racer in self._racers:
-                racer.look_after()
+            for process in self._processes:
+                process.look_after()
             self._start_pending()
             self._collect()
 
     def _collect(self) -> None:
-        """Buries the runs that have ended; their turn, if they held it, is free again."""
-        for racer in [racer for racer in self._racers if racer.has_exited]:
-            self._racers.remove(racer)
-            self._selector.unregister(racer.post.replies)
-            racer.hear()
-            racer.holds_turn = False
-            heir = self._heirs.get(racer.run.run_id)
-            if racer.bury(self._exits, heir) is RunState.OUT_OF_MEMORY and (
-                self._racers or self._pending
+        """Records the exits of processes that have ended; a turn that one held is free again."""
+        for process in [process for process in self._processes if process.has_exited]:
+            self._processes.remove(process)
+            self._selector.unregister(process.post.replies)
+            process.hear()
+            process.holds_turn = False
+            warm_run = self._warm_run_of.get(process.run.run_id)
+            if process.record_exit(self._exits, warm_run) is RunState.OUT_OF_MEMORY and (
+                self._processes or self._pending
             ):
                 self._fall_back()
 
@@ -187,8 +187,8 @@ class Race:
                 spec, schedule="sequential", fallback_of=self._experiment.experiment_id
             )
             self._fallback = submit(self._data_dir, repeat)
-        for racer in self._racers:
-            racer.stop(RunState.CANCELLED, self._why_fallen_back)
+        for process in self._processes:
+            process.stop(RunState.CANCELLED, self._why_fallen_back)
         while self._pending:
             run = self._pending.pop()
             self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)

@@ -170,9 +170,9 @@ def test_a_control_belongs_to_speed_and_the_journal_is_where_decisions_stand(
 ) -> None:
     spec = experiment("eager")
     assert [variant.label for variant in spec.variants] == ["baseline", "control", "eager"]
-    assert spec.processes == {label: (label,) for label in ("baseline", "control", "eager")}
+    assert spec.repeats_by_label == {label: (label,) for label in ("baseline", "control", "eager")}
     twice = experiment("eager", repeats=2)
-    assert twice.processes["eager"] == ("eager-1", "eager-2")
+    assert twice.repeats_by_label["eager"] == ("eager-1", "eager-2")
     assert spec.num_steps == 2 * (1 + 15) and spec.evaluates == "never"
     assert ExperimentSpec.from_json(twice.to_json()) == twice
 
