@@ -30,7 +30,8 @@ from pathlib import Path
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.terminal import ends_quietly
 from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from storage import queries
 from storage.comparison import latency
 from storage.comparison.comparison import compare

@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
@@ -29,7 +30,7 @@ def main() -> None:
     show_start(experiments)
     if experiments.empty:
         return
-    ended = experiments[~experiments["state"].isin(["queued", "running"])]
+    ended = experiments[~experiments["state"].isin(ACTIVE_EXPERIMENTS)]
     experiment = choose_experiment(
         "compare", experiments, otherwise=list(ended["experiment_id"][:1])
     )
@@ -76,7 +77,7 @@ def show_start(experiments: pd.DataFrame) -> None:
 
 def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
     """The answer in a sentence, and where the numbers come from."""
-    if experiment["state"] in ("queued", "running"):
+    if ExperimentState(experiment["state"]).is_active:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info("This experiment is not over: what follows is what is known so far.",
                     icon=":material/hourglass_top:")  # fmt: skip

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from runner.errors import ProbeFailed, RunnerError
+from runner.folders.states import ExperimentState
 from runner.machine.capabilities import Capabilities
 from runner.machine.cpus import cpu_allowance
 from runner.specs.experiment import ExperimentSpec
@@ -125,7 +126,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
 def show_busy(store: Store) -> None:
     """That others use this machine; work of its own waits for its turn, so it does not disturb."""
     said = device_now.before_launch(cpu_allowance(), device_now.load_average())
-    if said and not (queries.list_experiments(store)["state"] == "running").any():
+    if said and not (queries.list_experiments(store)["state"] == ExperimentState.RUNNING).any():
         st.caption(f":material/memory: {said}")
 
 

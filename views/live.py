@@ -7,6 +7,13 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from runner.folders.run_dir import RunDir
+from runner.folders.states import (
+    ACTIVE_EXPERIMENTS,
+    ACTIVE_RUNS,
+    FAILED_RUNS,
+    ExperimentState,
+    RunState,
+)
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
 from storage.index.store import Store
@@ -23,7 +30,7 @@ from views.parts.actions import resume_button, stop_button
 from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import experiment_origin, files_of
-from views.parts.progress import ACTIVE, FAILED, fraction_done, remaining
+from views.parts.progress import fraction_done, remaining
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked
@@ -36,7 +43,7 @@ POLL_SECONDS = 1.0
 def main() -> None:
     store = get_store()
     experiments = queries.list_experiments(store)
-    active = experiments[experiments["state"].isin(ACTIVE)]
+    active = experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)]
     show_damaged(store)
     if experiments.empty:
         show_nothing()
@@ -61,18 +68,18 @@ def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
     """The part of the page that draws itself anew while something is active."""
     take_in(store.ingest)
     experiments = queries.list_experiments(store)
-    active = experiments[experiments["state"].isin(ACTIVE)]
+    active = experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)]
     if polling and active.empty:
         st.rerun()  # Everything has ended: draw the page once more, without polling.
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
     runs = queries.list_runs(store, experiment_id)
     show_summary(store, experiment, runs)
     show_runs(runs)
-    show_device(store, experiment_id, experiment["state"] in ACTIVE)
+    show_device(store, experiment_id, ExperimentState(experiment["state"]).is_active)
     show_failures(store, experiment_id, runs)
     show_stops(store, experiment_id)
     with files_of(experiment_origin(store, experiment)):
-        show_race(store, experiment_id, experiment["state"] in ACTIVE)
+        show_race(store, experiment_id, ExperimentState(experiment["state"]).is_active)
     show_queue(active, experiment_id)
 
 
@@ -84,7 +91,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
         st.markdown(f"{what}, {inert(experiment['device'])}")
         if is_stopping(runs):
             st.caption("stopping …", width="content")
-        elif experiment["state"] in ACTIVE:
+        elif ExperimentState(experiment["state"]).is_active:
             stop_button(experiment_id)
         else:
             st.page_link(
@@ -92,7 +99,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
                 query_params={"experiment": experiment_id},
             )  # fmt: skip
             resume_button(experiment, runs)
-    if experiment["state"] in ACTIVE:
+    if ExperimentState(experiment["state"]).is_active:
         now = pd.Timestamp.now(tz="UTC")
         left = remaining(store, experiment_id, runs)
         st.progress(fraction_done(runs), text=words.outlook(runs, left, now))
@@ -111,7 +118,7 @@ def show_ending(spec: ExperimentSpec) -> None:
 
 def is_stopping(runs: pd.DataFrame) -> bool:
     """Whether a run was asked to stop and is still at it: while it compiles that takes a while."""
-    active = runs[runs["state"].isin(ACTIVE)]
+    active = runs[runs["state"].isin(ACTIVE_RUNS)]
     return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
 
 
@@ -127,7 +134,7 @@ def show_runs(runs: pd.DataFrame) -> None:
             turn = ":material/play_arrow: " if words.has_turn(run) else ""
             doing.caption(turn + words.activity(run, now))
             # A run that ended by rules of its own is through, however many steps it did.
-            through = run.state == "finished" or not run.num_steps
+            through = run.state == RunState.FINISHED or not run.num_steps
             share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
             done = f"{run.steps_done:,} / {run.num_steps:,} steps"
             bar.progress(share, text=linked("num_steps", done))
@@ -147,7 +154,7 @@ def show_device(store: Store, experiment_id: str, active: bool) -> None:
 
 def show_failures(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     """Why runs did not finish, said once where several failed alike, with a link to the first."""
-    failed = runs[runs["state"].isin(FAILED)]
+    failed = runs[runs["state"].isin(FAILED_RUNS)]
     records = [queries.run_record(store, run_id) for run_id in failed["run_id"]]
     reasons = [words.why_ended(record.reason, record.error) for record in records]
     for reason, group in failed.groupby(pd.Series(reasons, index=failed.index), sort=False):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from runner.folders.states import RunState
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store
@@ -14,7 +15,6 @@ from views.comparison import device_panel
 from views.parts.actions import resume_button
 from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
-from views.parts.progress import FAILED
 from views.parts.tables import of_run
 from views.run_tabs import records as run_records
 from views.run_tabs import scores as run_scores
@@ -83,7 +83,7 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
         steps = linked("num_steps", words.plural(int(last["step"]), "step"))
         st.info(f"Stopped early after {steps}: {inert(last['reason'])}",
                 icon=":material/front_hand:")  # fmt: skip
-    if run["state"] in FAILED:
+    if RunState(run["state"]).is_failed:
         st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
     if record.error:
         # What a person can mend needs no traceback; everything else is read from it.

@@ -7,7 +7,8 @@ from typing import Any
 
 from runner.errors import RunnerError
 from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir, RunState
+from runner.folders.run_dir import RunDir
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 
 NUM_RECENT_STEPS = 20

@@ -10,7 +10,7 @@ from io import TextIOWrapper
 
 from runner.commands.progress import RunProgress
 from runner.folders.queue import Experiment
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.texts import printable
 
 REFRESH_SECONDS = 0.5

@@ -23,7 +23,8 @@ from runner.errors import (
     UnknownExperiment,
 )
 from runner.folders.process import start_in_own_session
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.locks import is_locked
 from runner.specs.experiment import ExperimentSpec, RunSpec
 
@@ -184,7 +185,7 @@ def _why_none_can_resume(experiment: Experiment) -> str:
     states = [run.state for run in experiment.runs]
     if all(state is RunState.FINISHED for state in states):
         return "all of them have finished"
-    if not any(state.is_final and state is not RunState.FINISHED for state in states):
+    if not any(state.ended_early for state in states):
         return "none of them has ended early; those that have not ended go on by themselves"
     due = experiment.spec.first_checkpoint_step
     if due is None:
@@ -201,8 +202,7 @@ def _why_none_can_resume(experiment: Experiment) -> str:
 
 def can_resume(run: RunDir) -> bool:
     """Whether the run ended before its last step and left a checkpoint."""
-    state = run.state
-    return state.is_final and state is not RunState.FINISHED and run.has_checkpoint
+    return run.state.ended_early and run.has_checkpoint
 
 
 def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:

@@ -27,7 +27,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,6 +34,7 @@ from typing import Any, BinaryIO
 from runner.errors import InvalidRunFolder, InvalidSpec
 from runner.folders.inside import open_inside, read_document, require_plain_tree
 from runner.folders.process import ProcessIdentity
+from runner.folders.states import RunState
 from runner.specs.bounds import check_plain
 from runner.specs.experiment import RunSpec
 from runner.texts import printable
@@ -43,26 +43,6 @@ UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
 MAX_TIME = 9e9
 """Seconds since the epoch that data frames can hold as a date: the year 2255."""
-
-
-class RunState(StrEnum):
-    """Where a run stands; the last six are final."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    ELSEWHERE = "elsewhere"
-    """Claimed on another machine; how it goes on there cannot be seen from here."""
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    TIMEOUT = "timeout"
-    OUT_OF_MEMORY = "out_of_memory"
-    LOST = "lost"
-    """Its process vanished without a word, for instance through SIGKILL or a power cut."""
-
-    @property
-    def is_final(self) -> bool:
-        return self not in (RunState.QUEUED, RunState.RUNNING, RunState.ELSEWHERE)
 
 
 @dataclass(frozen=True, kw_only=True)

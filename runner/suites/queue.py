@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runner.folders.queue import Experiment, experiments, new_experiment_id, submit
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import require
-
-UNDER_WAY = (RunState.QUEUED, RunState.RUNNING, RunState.ELSEWHERE, RunState.FINISHED)
-"""States of runs that need not be made again."""
 
 
 def new_suite_run(suite: str) -> str:
@@ -36,7 +33,7 @@ def submit_missing(
 
 
 def _needs_no_other(experiment: Experiment) -> bool:
-    return all(run.state in UNDER_WAY for run in experiment.runs)
+    return not any(run.state.ended_early for run in experiment.runs)
 
 
 def _cell(spec: ExperimentSpec) -> ExperimentSpec:

@@ -4,7 +4,7 @@ import errno
 import signal
 from enum import IntEnum
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system that mean a full disk."""

@@ -18,7 +18,8 @@ from dataclasses import replace
 from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.queue import Experiment, check_membership, submit
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.machine.cpus import cpu_allowance
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.run_process import RunProcess

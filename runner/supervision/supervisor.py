@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from runner.errors import RunnerError
 from runner.folders.process import kill_abandoned
 from runner.folders.queue import Experiment, experiments
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.supervision.exit_records import ExitRecords, say
 from runner.supervision.scheduler import Scheduler

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.device_doubts import device_cautions, device_notes
 from storage.comparison.endings import ending, single_repeats, too_wide
@@ -77,7 +77,7 @@ def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
         yield "The baseline's run folder is missing or unreadable, so nothing can be compared."
     for run in runs:
         done = f"{len(run.steps)} of {run.num_steps} steps"
-        if run.state.is_final and run.state is not RunState.FINISHED:
+        if run.state.ended_early:
             why = f", {run.reason}" if run.reason else ""
             yield f"{run.label} did not finish: {run.state.replace('_', ' ')}{why} ({done})."
         wrong = run.losses.index[~np.isfinite(run.losses)]

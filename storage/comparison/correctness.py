@@ -9,7 +9,7 @@ from typing import Literal
 
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
@@ -27,7 +27,7 @@ class Check:
     """One part of one run. None is not known yet, or was never measured."""
 
     label: str
-    state: str
+    state: RunState
     part: Part
     status: str | None
     """In the words of PyTorch's Dynamo harness."""

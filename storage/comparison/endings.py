@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence
 from storage.numbers.formats import format_share

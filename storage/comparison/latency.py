@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from storage.comparison.evidence import Evidence, load_evidence, number
 from storage.index.store import Store
 from storage.numbers.metrics import DASH, METRICS

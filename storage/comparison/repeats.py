@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence, load_evidence
 from storage.index.store import Store

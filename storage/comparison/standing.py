@@ -7,7 +7,7 @@ to its end, or is still on its way, and computes the right thing.
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from storage.comparison.results import Comparison, Result
 
 
@@ -68,5 +68,4 @@ def _group(result: Result) -> Group:
 
 
 def ended_early(result: Result) -> bool:
-    state = RunState(result.state)
-    return state.is_final and state is not RunState.FINISHED
+    return RunState(result.state).ended_early

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import ExperimentState, RunState
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
 from storage.index.store import Store
@@ -43,7 +43,7 @@ class RunCosts:
 
     @property
     def is_active(self) -> bool:
-        return self.state in (RunState.QUEUED, RunState.RUNNING)
+        return RunState(self.state).is_active
 
     @property
     def evaluation_compile_share(self) -> float | None:
@@ -121,7 +121,7 @@ def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -
     most similar work first."""
     listed = queries.list_experiments(store)
     alike = listed[
-        (listed["state"] == "finished")
+        (listed["state"] == ExperimentState.FINISHED)
         & (listed["origin"] == "local")
         & (listed["model"] == spec.model.source)
         & (listed["device"] == spec.device)

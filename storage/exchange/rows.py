@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage.comparison.comparison import compare

@@ -10,7 +10,8 @@ from runner.errors import RunnerError
 from runner.folders.events import read_complete_lines
 from runner.folders.inside import size_inside
 from runner.folders.queue import agreed_spec, check_membership
-from runner.folders.run_dir import RunDir, RunState, run_dirs
+from runner.folders.run_dir import RunDir, run_dirs
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.texts import printable
 

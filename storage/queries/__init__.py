@@ -16,7 +16,6 @@ from storage.queries.compiler import (
 from storage.queries.costs import costs
 from storage.queries.device import device_samples
 from storage.queries.experiments import (
-    experiment_state,
     list_experiments,
     list_runs,
     revision,
@@ -44,17 +43,16 @@ from storage.queries.series import (
     step_times,
 )
 from storage.queries.suites import (
-    OPEN_STATES,
     experiment_spec,
     list_suite_runs,
     suite_experiments,
 )
 
 __all__ = [
-    "MAX_POINTS", "OPEN_STATES", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
+    "MAX_POINTS", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
     "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
-    "experiment_spec", "experiment_state", "fields_of", "gradient_statistics", "graph_breaks",
+    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks",
     "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
     "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
     "step_times", "stops", "suite_experiments", "unreadable", "workloads",

@@ -1,10 +1,8 @@
 """Which experiments and runs there are, and how each stands right now."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import ExperimentState, RunState
 from storage.index.store import Store
 from storage.queries.rows import MINE, prefix, timestamp
 
@@ -12,8 +10,7 @@ from storage.queries.rows import MINE, prefix, timestamp
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
 
-    `state` sums up the runs: queued, running (also between two runs), elsewhere, finished,
-    cancelled (whatever did not finish was cancelled), partly_failed, failed (none finished).
+    `state` is an `ExperimentState`, which sums up the runs.
     """
     frame = store.query("""
         WITH known AS (
@@ -33,30 +30,13 @@ def list_experiments(store: Store) -> pd.DataFrame:
             spec->>'$.model.source' AS model, spec->>'$.data.source' AS data, torch_version
         FROM summed""")
     states = [[RunState(state) for state in group] for group in frame["state"]]
-    frame["state"] = [experiment_state(group) for group in states]
+    frame["state"] = [ExperimentState.of(group).value for group in states]
     frame["num_ended"] = [sum(state.is_final for state in group) for group in states]
     # Ids begin with the time of submission; of one made by other means the first claim must do.
     stamps = frame["experiment_id"].str.slice(0, 22)
     submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
     frame["submitted"] = submitted.fillna(timestamp(frame["submitted"]))
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
-
-
-def experiment_state(states: Sequence[RunState]) -> str:
-    """Sums up the states of an experiment's runs; `list_experiments` names the possible answers."""
-    if RunState.RUNNING in states:
-        return "running"
-    if RunState.QUEUED in states:
-        begun = any(state not in (RunState.QUEUED, RunState.CANCELLED) for state in states)
-        return "running" if begun else "queued"
-    if RunState.ELSEWHERE in states:
-        return "elsewhere"
-    others = {state for state in states if state is not RunState.FINISHED}
-    if not others:
-        return "finished"
-    if others == {RunState.CANCELLED}:
-        return "cancelled"
-    return "partly_failed" if RunState.FINISHED in states else "failed"
 
 
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -91,9 +71,10 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
             FROM errors WHERE {MINE} GROUP BY run_id)
         SELECT run_id, label, role, backend, state, phase, phase_started,
-            CASE WHEN state = 'failed' THEN coalesce(message, reason) ELSE reason END AS reason,
-            CASE WHEN state = 'running' THEN since END AS compiling_since,
-            CASE WHEN state = 'running' THEN trigger END AS compile_trigger,
+            CASE WHEN state = '{RunState.FAILED}' THEN coalesce(message, reason)
+                ELSE reason END AS reason,
+            CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
+            CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
             coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, num_losses,
             steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder

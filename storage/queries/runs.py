@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.variants import Variant
 from storage.errors import NotInStore

@@ -2,12 +2,11 @@
 
 import pandas as pd
 
+from runner.folders.states import FINAL_EXPERIMENTS
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.queries.experiments import list_experiments
-
-OPEN_STATES = ("queued", "running", "elsewhere")
 
 
 def list_suite_runs(store: Store) -> pd.DataFrame:
@@ -16,7 +15,7 @@ def list_suite_runs(store: Store) -> pd.DataFrame:
     `device_name` and `torch_version` are those of any of its experiments.
     """
     frame = suite_experiments(store)
-    frame["is_over"] = ~frame["state"].isin(OPEN_STATES)
+    frame["is_over"] = frame["state"].isin(FINAL_EXPERIMENTS)
     runs = frame.groupby("suite_run", as_index=False).agg(
         submitted=("submitted", "min"),
         num_experiments=("experiment_id", "size"),

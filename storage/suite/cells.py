@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from runner.folders.states import RunState
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
@@ -94,7 +95,7 @@ def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator
     backends = {variant.label for variant in spec.variants if variant.role == "backend"}
     for check in checks(store, experiment_id, spec):
         if check.label in backends:
-            is_over = check.status is not None or check.state not in queries.OPEN_STATES
+            is_over = check.status is not None or check.state.is_final
             plain = _outcome(experiment_id, spec, check.part, check.label, is_over=is_over)
             why = "" if check.status == PASS else check.explanation
             yield replace(plain, status=check.status, explanation=why)
@@ -106,7 +107,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
     control = next((one for one in comparison.results if one.role == "control"), None)
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
-        is_over = not any(state in queries.OPEN_STATES for state in states)
+        is_over = all(RunState(state).is_final for state in states)
         failure = _why_no_speed(baseline, result) if is_over else None
         yield replace(
             _outcome(experiment_id, spec, _part(spec), result.label, is_over=is_over),
@@ -123,7 +124,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
 def _cached(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     states = {run.label: run.state for run in queries.list_runs(store, experiment_id).itertuples()}
     known = {one.backend: one for one in cold_and_warm(store, experiment_id)}
-    is_over = not any(state in queries.OPEN_STATES for state in states.values())
+    is_over = all(RunState(state).is_final for state in states.values())
     ends = ", ".join(f"{label} {state}".replace("_", " ") for label, state in states.items())
     for backend in spec.backends:
         found = known.get(backend)
@@ -147,9 +148,9 @@ def _memory_ratio(baseline: Result | None, result: Result) -> float | None:
 
 
 def _why_no_speed(baseline: Result | None, result: Result) -> str | None:
-    if result.state != "finished":
+    if result.state != RunState.FINISHED:
         return f"it did not finish: {result.state.replace('_', ' ')}"
-    if baseline is None or baseline.state != "finished":
+    if baseline is None or baseline.state != RunState.FINISHED:
         state = "is missing" if baseline is None else f"did not finish: {baseline.state}"
         return f"the baseline {state}".replace("_", " ")
     return None if result.speedup is not None else "no round is paired with the baseline"

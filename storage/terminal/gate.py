@@ -7,7 +7,7 @@ that opens for want of evidence guards nothing (docs/ci-gate.md).
 from collections.abc import Callable, Sequence
 
 from runner.commands.conditions import Condition
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from storage.comparison.results import Comparison, Result
 from storage.numbers.formats import DASH
 from storage.numbers.metrics import METRICS

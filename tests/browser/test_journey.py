@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.machine.capabilities import probe
 from tests.helpers.serving import browser as browser
 from tests.helpers.serving import served

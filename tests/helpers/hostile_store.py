@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from tests.helpers.hostile import HOST

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.experiment import CacheSpec
 from storage.__main__ import main
 from storage.exchange.imports import imported

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from runner.commands.conditions import parse_conditions
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from storage.__main__ import main
 from tests.helpers.journals import (
     EXPERIMENT_ID,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from storage.comparison.correctness import Check
 from storage.comparison.latency import ColdWarm
 from storage.comparison.results import Result

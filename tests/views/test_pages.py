@@ -19,7 +19,8 @@ from streamlit.testing.v1 import AppTest
 
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.machine.capabilities import Capabilities, Device
 from runner.specs.experiment import CacheSpec

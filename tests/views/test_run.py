@@ -10,7 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401

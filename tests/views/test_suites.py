@@ -3,7 +3,8 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from storage.index.store import Store
 from storage.suite.cells import outcomes
 from storage.suite.groups import Cell, Outcome, groups

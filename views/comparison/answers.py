@@ -7,7 +7,7 @@ mixtures.
 
 from collections.abc import Mapping, Sequence
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.results import Comparison, Result
 from storage.comparison.standing import Standings, standings

@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from runner.folders.run_dir import RunState
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.variants import Variant, parse_backend
 from storage import queries
@@ -20,7 +20,6 @@ from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import BreakEven, Ratio
 from views.charts import cache as cache_charts
 from views.parts.downloads import chart_card
-from views.parts.progress import FAILED
 from views.parts.tables import show_table
 from views.shared import words
 from views.shared.inert import Markdown, inert
@@ -37,7 +36,7 @@ def show(store: Store, comparison: Comparison) -> None:
     st.markdown(f"### {headline(found, is_over)}")
     for sentence in why_silent(silent):
         st.info(inert(sentence), icon=":material/info:")
-    ended = [result for result in comparison.results if result.state in FAILED]
+    ended = [result for result in comparison.results if RunState(result.state).is_failed]
     if ended:
         listed = ", ".join(f"{result.label} ({result.state})" for result in ended)
         st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")

@@ -7,6 +7,7 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
+from runner.folders.states import RunState
 from runner.specs.experiment import Scenario
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
@@ -101,7 +102,7 @@ def _header(name: str) -> Html:
 
 
 def _run(result: Result, look: Look) -> Html:
-    ended = "" if result.state == "finished" else words.STATES.get(result.state, (result.state,))[0]
+    ended = "" if result.state == RunState.FINISHED else words.STATES[result.state][0]
     state = f" <small>{inert(ended)}</small>" if ended else ""
     return run_mark(result.label, look) + state
 

@@ -18,11 +18,11 @@ from runner.folders.queue import (
     submit,
 )
 from runner.folders.run_dir import RunDir
+from runner.folders.states import ExperimentState
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import ExperimentSpec
 from views.access import permissions
 from views.form.presets import PRESETS, adjusted
-from views.parts.progress import ACTIVE
 from views.shared.inert import inert
 from views.shared.resources import data_dir, look_at_machine
 
@@ -95,7 +95,8 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
     """
     if not permissions.may_act():
         return
-    if experiment["origin"] != "local" or experiment["state"] in ("finished", *ACTIVE):
+    state = ExperimentState(experiment["state"])
+    if experiment["origin"] != "local" or state.is_active or state is ExperimentState.FINISHED:
         return
     labels = [run.label for run in runs.itertuples() if can_resume(RunDir(Path(run.folder)))]
     if not labels:

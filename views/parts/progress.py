@@ -5,14 +5,12 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from runner.folders.states import ACTIVE_RUNS, RunState
 from storage import queries
 from storage.estimates.costs import Costs, costs_of, earlier_costs
 from storage.estimates.remaining import remaining_seconds
 from storage.index.store import Store
 
-ACTIVE = ("queued", "running")
-FAILED = ("failed", "timeout", "out_of_memory", "lost")
-"""States of runs that ended otherwise than they should or were told to."""
 _kept: WeakKeyDictionary[Store, dict[str, list[Costs]]] = WeakKeyDictionary()
 """Costs of earlier experiments, by the id of the one that goes on: they no longer change."""
 
@@ -20,7 +18,7 @@ _kept: WeakKeyDictionary[Store, dict[str, list[Costs]]] = WeakKeyDictionary()
 def fraction_done(runs: pd.DataFrame) -> float:
     """Share of the steps of all runs that are done or, in runs that ended early, dropped."""
     total = runs["num_steps"].sum()
-    ended = ~runs["state"].isin(ACTIVE)
+    ended = ~runs["state"].isin(ACTIVE_RUNS)
     done = runs["steps_done"].where(~ended, runs["num_steps"]).sum()
     return float(min(1.0, done / total)) if total > 0 else 0.0
 
@@ -47,7 +45,9 @@ def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
 def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:
     """For how long the run that has the turn has been at it, by its label: if there is compiling to
     do, that comes first, and is several compilations with moments between them."""
-    busy = runs[(runs["state"] == "running") & runs["phase"].isin(["training", "evaluating"])]
+    busy = runs[
+        (runs["state"] == RunState.RUNNING) & runs["phase"].isin(["training", "evaluating"])
+    ]
     return {
         str(run.label): max(0.0, now - run.phase_started.timestamp()) for run in busy.itertuples()
     }

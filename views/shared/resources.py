@@ -19,7 +19,8 @@ import streamlit as st
 
 from runner.errors import NotWritable, ProbeFailed
 from runner.folders.queue import ensure_supervisor, experiments
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.machine.capabilities import Capabilities, probe, read_capabilities
 from storage.errors import StoreLocked, StoreUnusable
 from storage.index.store import Store
@@ -90,9 +91,8 @@ def close_store(folder: DataDir) -> None:
 
 def has_open_work(folder: DataDir) -> bool:
     """Whether a run is queued, or claimed on this machine and not closed."""
-    open_states = (RunState.QUEUED, RunState.RUNNING, RunState.LOST)
     return any(
-        run.state in open_states and not run.exit_file.exists()
+        (run.state.is_active or run.state is RunState.LOST) and not run.exit_file.exists()
         for experiment in experiments(folder)
         for run in experiment.runs
     )

@@ -6,23 +6,24 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
+from runner.folders.states import ExperimentState, RunState
 from runner.specs.workload import BUILTIN
 from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.speedups import Ratio
 from views.shared.inert import Markdown, inert
 from views.shared.links import linked
 
-STATES = {
-    "queued": ("queued", "gray", ":material/schedule:"),
-    "running": ("running", "blue", ":material/play_circle:"),
-    "elsewhere": ("on another machine", "gray", ":material/lan:"),
-    "finished": ("finished", "green", ":material/check_circle:"),
-    "partly_failed": ("partly failed", "orange", ":material/warning:"),
-    "failed": ("failed", "red", ":material/error:"),
-    "cancelled": ("stopped", "gray", ":material/stop_circle:"),
-    "timeout": ("over its time limit", "red", ":material/timer_off:"),
-    "out_of_memory": ("out of memory", "red", ":material/memory:"),
-    "lost": ("lost", "red", ":material/link_off:"),
+STATES: dict[str, tuple[str, str, str]] = {
+    RunState.QUEUED: ("queued", "gray", ":material/schedule:"),
+    RunState.RUNNING: ("running", "blue", ":material/play_circle:"),
+    RunState.ELSEWHERE: ("on another machine", "gray", ":material/lan:"),
+    RunState.FINISHED: ("finished", "green", ":material/check_circle:"),
+    ExperimentState.PARTLY_FAILED: ("partly failed", "orange", ":material/warning:"),
+    RunState.FAILED: ("failed", "red", ":material/error:"),
+    RunState.CANCELLED: ("stopped", "gray", ":material/stop_circle:"),
+    RunState.TIMEOUT: ("over its time limit", "red", ":material/timer_off:"),
+    RunState.OUT_OF_MEMORY: ("out of memory", "red", ":material/memory:"),
+    RunState.LOST: ("lost", "red", ":material/link_off:"),
 }
 """State, as runs and experiments have it: words, colour, icon."""
 
@@ -38,20 +39,20 @@ LOADED_PHASES = tuple(PHASES)[1:]
 
 def state_badge(state: str) -> None:
     """A state in its colour, with its icon."""
-    text, color, icon = STATES.get(state, (state, "gray", None))
+    text, color, icon = STATES[state]
     st.badge(inert(text), color=color, icon=icon)  # type: ignore[arg-type]
 
 
 def has_turn(run: Any) -> bool:
     """Whether a run is the one that may use the device right now; `run` as below."""
     at_work = run.phase in ("training", "evaluating") or pd.notna(run.compiling_since)
-    return bool(run.state == "running" and at_work)
+    return bool(run.state == RunState.RUNNING and at_work)
 
 
 def activity(run: Any, now: pd.Timestamp) -> Markdown:
     """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
-    if run.state != "running":
-        return inert(STATES.get(run.state, (run.state,))[0])
+    if run.state != RunState.RUNNING:
+        return inert(STATES[run.state][0])
     if pd.notna(run.compiling_since):
         elapsed = duration((now - run.compiling_since).total_seconds())
         return f"compiling · {linked('compilation_seconds', elapsed)}"
@@ -81,7 +82,7 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
         return f"{so_far}{left}; {who} is compiling, the others wait meanwhile"
     if left:
         return f"{so_far}{left}"
-    loading = runs[(runs["state"] == "running") & ~runs["phase"].isin(LOADED_PHASES)]
+    loading = runs[(runs["state"] == RunState.RUNNING) & ~runs["phase"].isin(LOADED_PHASES)]
     if runs["steps_done"].sum() > 0 and len(loading):
         return f"{so_far}; {inert(', '.join(loading['label']))}: torch, model and data are loading"
     if runs["steps_done"].sum() > 0:

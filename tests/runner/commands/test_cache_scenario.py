@@ -11,7 +11,8 @@ import pytest
 from runner.checks.experiment import check
 from runner.errors import InvalidSpec
 from runner.folders.queue import PROJECT_ROOT, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision.supervisor import supervise
 from runner.worker.training.plan import plan_blocks

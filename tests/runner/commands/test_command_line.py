@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.worker.data.reviews import generate_reviews
 from storage.comparison.comparison import Comparison, compare

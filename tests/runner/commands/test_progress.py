@@ -8,7 +8,8 @@ from runner.commands import cli
 from runner.commands.progress import RunProgress
 from runner.commands.terminal import watch
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.experiment import EvaluationSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

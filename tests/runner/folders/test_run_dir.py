@@ -12,7 +12,8 @@ import pytest
 from runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import find_experiment, new_experiment_id, submit
-from runner.folders.run_dir import Claim, DataDir, Exit, RunDir, RunState, write_atomically
+from runner.folders.run_dir import Claim, DataDir, Exit, RunDir, write_atomically
+from runner.folders.states import RunState
 from runner.locks import FileLock, is_locked
 from runner.specs.experiment import ExperimentSpec
 

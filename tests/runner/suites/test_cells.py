@@ -10,7 +10,8 @@ from runner.commands import cli
 from runner.commands.suite import read_cells
 from runner.errors import InvalidSpec
 from runner.folders.queue import experiments, submit
-from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.folders.run_dir import DataDir, Exit
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec
 from runner.suites import SUITES

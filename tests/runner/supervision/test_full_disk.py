@@ -11,7 +11,8 @@ import pytest
 
 import runner.folders.queue
 from runner.folders.queue import PROJECT_ROOT, experiments, submit
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from storage import queries
 from storage.errors import StoreUnusable

@@ -11,7 +11,8 @@ import pytest
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.waiting import wait_until
 

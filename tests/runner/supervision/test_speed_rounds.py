@@ -10,7 +10,8 @@ import runner.supervision.supervisor
 from runner.errors import InvalidSpec
 from runner.folders.events import read_events
 from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir, RunState
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from runner.supervision.supervisor import supervise
 from storage.__main__ import exit_status

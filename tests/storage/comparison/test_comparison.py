@@ -10,7 +10,8 @@ from typing import Literal
 
 import pytest
 
-from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.folders.run_dir import DataDir, Exit
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage.__main__ import main
 from storage.comparison.comparison import compare

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from runner.specs.experiment import AccuracySpec, ExperimentSpec
 from storage import queries
 from storage.__main__ import main

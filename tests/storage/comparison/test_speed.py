@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.repeat_trials import trials
 from runner.commands.conditions import Condition
-from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.folders.run_dir import DataDir, Exit
+from runner.folders.states import RunState
 from storage.__main__ import exit_status
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.run_dir import DataDir
+from runner.folders.states import ExperimentState, RunState
 from storage import queries
 from storage.comparison.evidence import load_evidence
 from storage.exchange.csv_files import to_csv
@@ -54,7 +55,7 @@ def data_dir(tmp_path: Path) -> DataDir:
     ],
 )
 def test_the_state_of_an_experiment_sums_up_its_runs(states: list[RunState], expected: str) -> None:
-    assert queries.experiment_state(states) == expected
+    assert ExperimentState.of(states) == expected
 
 
 def test_experiments_come_newest_first_with_what_they_are(data_dir: DataDir) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir, Exit, RunState
+from runner.folders.run_dir import DataDir, Exit
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage import queries
 from storage.__main__ import main
