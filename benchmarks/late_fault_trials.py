@@ -21,6 +21,7 @@ from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence, load_evidence
+from storage.comparison.run_numbers import final_loss
 from storage.comparison.run_parity import judge_parity
 from storage.index.store import Store
 from storage.statistics.parity import Parity
@@ -51,8 +52,10 @@ class Trained:
 
     def shift(self, label: str, spread: str) -> float:
         """By how many spreads of equal trainings a backend's final loss lies beside theirs."""
-        finals = np.array([one.final_loss for one in (self.baseline, *self.controls)], dtype=float)
-        final = self.backends[label].final_loss
+        finals = np.array(
+            [final_loss(one.losses) for one in (self.baseline, *self.controls)], dtype=float
+        )
+        final = final_loss(self.backends[label].losses)
         width = np.ptp(finals) if spread == "range" else finals.std(ddof=1)
         distance = abs(float("nan" if final is None else final) - finals.mean())
         return float(distance / width) if np.isfinite(distance) else float("inf")

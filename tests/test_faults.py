@@ -47,8 +47,8 @@ def test_a_correct_backend_holds_beside_the_faults(
 def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
     """Torch's own wrong relu learns faster here: a check of one side would praise it."""
     wrong, baseline = results["relu_accuracy_error_TESTING_ONLY"], results["baseline"]
-    assert wrong.final_loss is not None and baseline.final_loss is not None
-    assert wrong.final_loss < baseline.final_loss
+    assert wrong.measured.final_loss is not None and baseline.measured.final_loss is not None
+    assert wrong.measured.final_loss < baseline.measured.final_loss
     assert wrong.parity is not None and wrong.parity.verdict == "broken"
 
 

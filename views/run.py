@@ -112,7 +112,7 @@ def measured(store: Store, run: pd.Series, record: RunRecord) -> list[Markdown]:
     """What the run's steps came to, as far as it is known: `Step time 12.3 ms`; where there are
     repeats, those of all of them."""
     result = compare(store, record.experiment_id).result_of(run["label"])
-    values = {name: getattr(result, name) for name in NUMBERS}
+    values = {name: result.value(name) for name in NUMBERS}
     repeats = len(record.spec.repeats_by_label[result.label])
     return [f"all {repeats} repeats together"] * (repeats > 1) + [
         linked(name, f"{METRICS[name].title} {METRICS[name].format(value)}")

@@ -97,5 +97,5 @@ class RunProgress:
         return max(0, min(int(steps), self.num_steps))
 
     def _is_telling(self, evaluation: dict[str, Any]) -> bool:
-        split = next(iter(self.spec.evaluation.splits), "validation")
+        split = self.spec.evaluation.primary_split
         return not evaluation.get("compiled") and evaluation.get("split", "validation") == split

@@ -200,6 +200,11 @@ class EvaluationSpec(Spec, path="evaluation."):
         require(needed, "evaluation.splits", self.splits, rule)
 
     @property
+    def primary_split(self) -> SplitName:
+        """The split whose numbers speak for the run; the usual one where none is evaluated."""
+        return self.splits[0] if self.splits else "validation"
+
+    @property
     def lower_is_better(self) -> bool:
         """Whether a smaller value of `metric` is the better one."""
         return self.metric in LOWER_IS_BETTER

@@ -10,6 +10,7 @@ from runner.specs.experiment import ExperimentSpec
 from storage.comparison.device_doubts import device_cautions, device_notes
 from storage.comparison.endings import ending, single_repeats, too_wide
 from storage.comparison.evidence import Evidence
+from storage.comparison.roles import of_role
 from storage.numbers.formats import format_share
 from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import MIN_MARGIN, Ratio
@@ -73,7 +74,7 @@ def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[str, ...]:
 
 
 def _about_runs(runs: Sequence[Evidence]) -> Iterator[str]:
-    if not any(run.role == "baseline" for run in runs):
+    if of_role(runs, "baseline") is None:
         yield "The baseline's run folder is missing or unreadable, so nothing can be compared."
     for run in runs:
         done = f"{len(run.steps)} of {run.num_steps} steps"
@@ -191,7 +192,7 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[str]:
 def _about_control(
     spec: ExperimentSpec, runs: Sequence[Evidence], floor: float | None
 ) -> Iterator[str]:
-    control = next((run for run in runs if run.role == "control"), None)
+    control = of_role(runs, "control")
     if control is None or control.steps.empty:
         why = _why_no_control(spec, control)
         what = (

@@ -5,6 +5,7 @@ blocks and evaluations whenever it is asked for, also while the runs go on.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import pandas as pd
@@ -16,11 +17,12 @@ from storage.comparison.device_doubts import device_doubts
 from storage.comparison.evidence import Evidence, load_evidence
 from storage.comparison.repeats import pool
 from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
+from storage.comparison.run_numbers import measure
 from storage.comparison.run_parity import experiment_loss_band, judge_parity
 from storage.index.store import Store
 from storage.statistics.inference import break_parity, judge_inference
-from storage.statistics.parity import Parity
 from storage.statistics.speedups import (
     BreakEven,
     Ratio,
@@ -59,7 +61,7 @@ def compare(store: Store, experiment_id: str) -> Comparison:
 def _compare(store: Store, experiment_id: str) -> Comparison:
     spec, processes = load_evidence(store, experiment_id)
     runs = pool(spec, processes)
-    baseline = _find(runs, "baseline")
+    baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [
@@ -75,19 +77,9 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         ratio.p_value if ratio is not None and run.role == "backend" else None
         for run, ratio in zip(runs, speedups, strict=True)
     ]
+    judge = _Judge(spec, baseline, controls, floor)
     results = [
-        _result(
-            spec,
-            run,
-            ratio,
-            p_holm,
-            floor,
-            pair,
-            judge_parity(spec, baseline, controls, run),
-            _loss_excess(baseline, run),
-            device_doubts(run, baseline),
-        )
-        for run, ratio, p_holm, pair in zip(runs, speedups, holm(tested), pairs, strict=True)
+        judge.result(*each) for each in zip(runs, pairs, speedups, holm(tested), strict=True)
     ]
     return Comparison(
         experiment_id=experiment_id,
@@ -101,61 +93,49 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     )
 
 
-def _find(runs: Sequence[Evidence], role: str) -> Evidence | None:
-    return next((run for run in runs if run.role == role), None)
+@dataclass(frozen=True)
+class _Judge:
+    """What every run of an experiment is judged by."""
 
+    spec: ExperimentSpec
+    baseline: Evidence | None
+    controls: Sequence[Evidence]
+    floor: float | None
 
-def _result(
-    spec: ExperimentSpec,
-    run: Evidence,
-    speedup: Ratio | None,
-    p_holm: float | None,
-    floor: float | None,
-    pairs: pd.DataFrame,
-    parity: Parity | None,
-    training_loss_excess: float | None,
-    doubts: tuple[str, ...],
-) -> Result:
-    verdict: SpeedVerdict | None = None
-    if run.role == "backend" and len(run.steps) and spec.compares_runs:
-        verdict = "unsure" if speedup is None else speed_verdict(speedup, p_holm, floor)
-    precision = spec.training.precision
-    first_loss = None if run.losses.empty else float(run.losses.iloc[0])
-    inference = judge_inference(run.scores, first_loss, precision)
-    return Result(
-        run_id=run.run_id,
-        label=run.label,
-        role=run.role,
-        backend=run.backend,
-        state=str(run.state),
-        num_steps=len(run.steps),
-        step_seconds=run.step_seconds,
-        samples_per_second=run.per_second("samples_per_step"),
-        tokens_per_second=run.per_second("tokens_per_step"),
-        real_tokens_per_second=run.real_tokens_per_second,
-        flops_per_second=run.per_second("flops_per_step"),
-        peak_share=run.peak_share(precision),
-        speedup=speedup,
-        p_holm=p_holm,
-        speed_verdict=verdict,
-        compile_seconds=run.compile_seconds,
-        peak_memory_bytes=run.peak_memory_bytes,
-        compile_peak_memory_bytes=run.compile_peak_memory_bytes,
-        reserved_memory_bytes=run.reserved_memory_bytes,
-        accuracy=run.last_evaluation("accuracy"),
-        eval_loss=run.last_evaluation("loss"),
-        metrics=run.last_scores(next(iter(spec.evaluation.splits), "validation")),
-        final_loss=run.final_loss,
-        parity=parity and break_parity(parity, inference.fault),
-        inference_gap=inference.gap,
-        training_loss_excess=training_loss_excess,
-        break_even=_break_even(run, pairs) if spec.compares_runs else None,
-        graph_breaks=run.num_graph_breaks,
-        recompiles=run.num_recompiles,
-        distinct_graph_breaks=run.num_distinct_graph_breaks,
-        guards=run.num_guards,
-        device_doubts=doubts,
-    )
+    def result(
+        self, run: Evidence, pairs: pd.DataFrame, speedup: Ratio | None, p_holm: float | None
+    ) -> Result:
+        first_loss = None if run.losses.empty else float(run.losses.iloc[0])
+        inference = judge_inference(run.scores, first_loss, self.spec.training.precision)
+        parity = judge_parity(self.spec, self.baseline, self.controls, run)
+        return Result(
+            run_id=run.run_id,
+            label=run.label,
+            role=run.role,
+            backend=run.backend,
+            state=str(run.state),
+            measured=measure(self.spec, run),
+            speedup=speedup,
+            p_holm=p_holm,
+            speed_verdict=self._speed_verdict(run, speedup, p_holm),
+            break_even=_break_even(run, pairs) if self.spec.compares_runs else None,
+            parity=parity and break_parity(parity, inference.fault),
+            inference_gap=inference.gap,
+            training_loss_excess=self._loss_excess(run),
+            device_doubts=device_doubts(run, self.baseline),
+        )
+
+    def _speed_verdict(
+        self, run: Evidence, speedup: Ratio | None, p_holm: float | None
+    ) -> SpeedVerdict | None:
+        if run.role != "backend" or run.steps.empty or not self.spec.compares_runs:
+            return None
+        return "unsure" if speedup is None else speed_verdict(speedup, p_holm, self.floor)
+
+    def _loss_excess(self, run: Evidence) -> float | None:
+        if self.baseline is None or run.role == "baseline":
+            return None
+        return loss_excess(self.baseline.losses, run.losses)
 
 
 def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
@@ -165,9 +145,3 @@ def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
     gains = (pairs["baseline"] - pairs["other"]) / pairs["num_steps"]
     steps_per_epoch = run.workload.get("steps_per_epoch")
     return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"])
-
-
-def _loss_excess(baseline: Evidence | None, run: Evidence) -> float | None:
-    if baseline is None or run.role == "baseline":
-        return None
-    return loss_excess(baseline.losses, run.losses)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence
+from storage.comparison.roles import of_role
 from storage.numbers.formats import format_bytes, format_share
 from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import MIN_MARGIN
@@ -58,7 +59,7 @@ def device_doubts(run: Evidence, baseline: Evidence | None) -> tuple[str, ...]:
 
 def device_cautions(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[str]:
     """What was seen of all runs, said once for each rule, with what to do about it."""
-    baseline = next((run for run in runs if run.role == "baseline"), None)
+    baseline = of_role(runs, "baseline")
     for rule in RULES:
         found = [(run, seen) for run in runs if (seen := rule.find(run, baseline)) is not None]
         if found:

@@ -1,4 +1,4 @@
-"""The raw series of an experiment's runs, as the comparison needs them, and what they say alone."""
+"""The raw series of an experiment's runs, as the comparison needs them."""
 
 import math
 from dataclasses import dataclass
@@ -8,9 +8,7 @@ import pandas as pd
 
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import Precision
 from storage import queries
-from storage.comparison.device_peaks import peak_flops
 from storage.errors import NotInStore
 from storage.index.store import Store
 
@@ -89,76 +87,8 @@ class Evidence:
         seconds = compiled.groupby("run_id")["seconds"]
         return max(0.0, float((seconds.sum() - seconds.count() * step_seconds).median()))
 
-    def per_second(self, workload_field: str) -> float | None:
-        """Throughput of what the workload has so many of per step."""
-        per_step, step_seconds = self.workload.get(workload_field), self.step_seconds
-        return None if per_step is None or not step_seconds else per_step / step_seconds
-
-    @property
-    def real_tokens_per_second(self) -> float | None:
-        """Token throughput without padding."""
-        rate, padding = self.per_second("tokens_per_step"), self.workload.get("padding_share")
-        return None if rate is None or padding is None else rate * (1 - padding)
-
-    def peak_share(self, precision: Precision) -> float | None:
-        """Share of what the device can do at most, where that is known."""
-        achieved = self.per_second("flops_per_step")
-        peak = peak_flops(self.environment.get("device_name"), precision)
-        return None if achieved is None or peak is None else achieved / peak
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        return whole_number(self.steady_blocks["peak_memory_bytes"].max())
-
-    @property
-    def compile_peak_memory_bytes(self) -> int | None:
-        return whole_number(self.blocks.loc[self.blocks["compiled"], "peak_memory_bytes"].max())
-
-    @property
-    def reserved_memory_bytes(self) -> int | None:
-        return whole_number(self.steady_blocks["reserved_memory_bytes"].max())
-
-    @property
-    def final_loss(self) -> float | None:
-        """Mean over the last tenth of the steps done, at least one; NaN if one of them is."""
-        if self.losses.empty:
-            return None
-        return float(self.losses.iloc[-max(1, len(self.losses) // 10) :].mean(skipna=False))
-
     def last_evaluation(self, column: str) -> float | None:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
-
-    def last_scores(self, split: str) -> dict[str, float]:
-        """Every metric of the last evaluation of a split, without a compiler, by name."""
-        mine = self.scores[(self.scores["split"] == split) & ~self.scores["compiled"]]
-        last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
-        return dict(zip(last["name"], last["value"], strict=True))
-
-    @property
-    def num_graph_breaks(self) -> int | None:
-        """None for a run that compiled nothing."""
-        if not self.has_compiled:
-            return None
-        return int(self.graph_breaks["count"].fillna(1).sum())
-
-    @property
-    def num_recompiles(self) -> int | None:
-        """None if Dynamo reported no frame."""
-        if self.compiled_frames.empty:
-            return None
-        return int(self.compiled_frames["recompile_reason"].notna().sum())
-
-    @property
-    def num_distinct_graph_breaks(self) -> int | None:
-        """None for a run that compiled nothing."""
-        if not self.has_compiled:
-            return None
-        return len(self.graph_breaks[["location", "reason"]].drop_duplicates())
-
-    @property
-    def num_guards(self) -> int | None:
-        """Over all frames; None if Dynamo reported none."""
-        return whole_number(self.compiled_frames["guards"].sum(min_count=1))
 
 
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
@@ -229,7 +159,3 @@ def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def number(value: Any) -> float | None:
     """A float, or None for a missing one."""
     return None if value is None or math.isnan(value) else float(value)
-
-
-def whole_number(value: Any) -> int | None:
-    return None if pd.isna(value) else int(value)

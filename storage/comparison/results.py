@@ -4,12 +4,16 @@
 """
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
+from storage.comparison.run_numbers import RunNumbers
+from storage.numbers.metrics import METRICS
 from storage.statistics.parity import Parity
 from storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
 from storage.statistics.training_loss import LossCheck, check_loss
@@ -27,41 +31,26 @@ class Result:
     role: str
     backend: str | None
     state: str
-    num_steps: int
-    """Steps that were done and recorded."""
-    step_seconds: float | None
-    samples_per_second: float | None
-    tokens_per_second: float | None
-    real_tokens_per_second: float | None
-    flops_per_second: float | None
-    peak_share: float | None
+    measured: RunNumbers
+    """What the run says alone; everything below is judged against others."""
     speedup: Ratio | None
     """None for the baseline, and without a round that baseline and run both spent steadily."""
     p_holm: float | None
     speed_verdict: SpeedVerdict | None
     """None for baseline and control, which are what backends are judged by, and without a step."""
-    compile_seconds: float | None
-    peak_memory_bytes: int | None
-    compile_peak_memory_bytes: int | None
-    reserved_memory_bytes: int | None
-    accuracy: float | None
-    eval_loss: float | None
-    metrics: dict[str, float]
-    """Every metric of the last evaluation that was defined, by name, without a compiler."""
-    final_loss: float | None
+    break_even: BreakEven | None
+    """None for a run that compiled nothing, or without a paired round."""
     parity: Parity | None
     """None for baseline and control."""
     inference_gap: float | None
     training_loss_excess: float | None
     """None for the baseline, and without a hundred steps."""
-    break_even: BreakEven | None
-    """None for a run that compiled nothing, or without a paired round."""
-    graph_breaks: int | None
-    recompiles: int | None
-    distinct_graph_breaks: int | None
-    guards: int | None
     device_doubts: tuple[str, ...] = ()
     """What befell the device while this run was timed; `Comparison.warnings` say it, too."""
+
+    def value(self, name: str) -> Any:
+        """What METRICS or a task's scores name so. Undefined is None, never is infinite."""
+        return self.measured.metrics.get(name) if name in SCORES else VALUES[name](self)
 
     @property
     def training_loss_check(self) -> LossCheck | None:
@@ -113,57 +102,50 @@ class Comparison:
 
         Of the scores beside accuracy those have a column that any run has.
         """
-        table = pd.DataFrame([_table_row(result) for result in self.results], dtype=object)
-        for name in SCORES:
-            scores = [result.metrics.get(name) for result in self.results]
-            if any(score is not None for score in scores):
-                table[name] = pd.Series(scores, dtype=object)
-        return table
+        has = {name for one in self.results for name in one.measured.metrics}
+        names = [name for name in METRICS if name in VALUES]
+        names += [name for name in SCORES if name in has]
+        rows = [
+            {
+                **{name: getattr(one, name) for name in IDENTITY},
+                **{name: one.value(name) for name in names},
+            }
+            for one in self.results
+        ]
+        return pd.DataFrame(rows, columns=[*IDENTITY, *names], dtype=object)
 
 
-def _table_row(result: Result) -> dict[str, Any]:
-    speedup, parity, pays = result.speedup, result.parity, result.break_even
-    never = math.inf if pays is not None and pays.never else None
-    return {
-        "label": result.label,
-        "role": result.role,
-        "backend": result.backend,
-        "state": result.state,
-        "step_seconds": result.step_seconds,
-        "samples_per_second": result.samples_per_second,
-        "tokens_per_second": result.tokens_per_second,
-        "real_tokens_per_second": result.real_tokens_per_second,
-        "flops_per_second": result.flops_per_second,
-        "peak_share": result.peak_share,
-        "speedup": speedup and speedup.median,
-        "speedup_low": speedup and speedup.low,
-        "speedup_high": speedup and speedup.high,
-        "p_holm": result.p_holm,
-        "effect_size": speedup and speedup.effect_size,
-        "detectable_effect": speedup and speedup.detectable_effect,
-        "speed_verdict": result.speed_verdict,
-        "compile_seconds": result.compile_seconds,
-        "break_even_verdict": result.break_even_verdict,
-        "break_even_steps": never or (pays and pays.steps),
-        "break_even_low": pays and pays.low,
-        "break_even_high": pays and pays.high,
-        "break_even_seconds": never or (pays and pays.seconds),
-        "break_even_epochs": never or (pays and pays.epochs),
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "compile_peak_memory_bytes": result.compile_peak_memory_bytes,
-        "reserved_memory_bytes": result.reserved_memory_bytes,
-        "accuracy": result.accuracy,
-        "eval_loss": result.eval_loss,
-        "final_loss": result.final_loss,
-        "parity": parity and parity.verdict,
-        "first_step_outside": parity and parity.first_step_outside,
-        "max_ratio_to_band": parity and parity.max_ratio_to_band,
-        "max_ratio_to_interval": parity and parity.max_ratio_to_interval,
-        "inference_gap": result.inference_gap,
-        "training_loss_excess": result.training_loss_excess,
-        "training_loss_check": result.training_loss_check,
-        "graph_breaks": result.graph_breaks,
-        "recompiles": result.recompiles,
-        "distinct_graph_breaks": result.distinct_graph_breaks,
-        "guards": result.guards,
-    }
+IDENTITY = ("label", "role", "backend", "state")
+"""Columns of the table that tell the runs apart."""
+VALUES: dict[str, Callable[[Result], Any]] = {
+    **{
+        field.name: attrgetter(f"measured.{field.name}")
+        for field in fields(RunNumbers)
+        if field.name in METRICS
+    },
+    "speedup": lambda one: one.speedup and one.speedup.median,
+    "speedup_low": lambda one: one.speedup and one.speedup.low,
+    "speedup_high": lambda one: one.speedup and one.speedup.high,
+    "p_holm": lambda one: one.p_holm,
+    "effect_size": lambda one: one.speedup and one.speedup.effect_size,
+    "detectable_effect": lambda one: one.speedup and one.speedup.detectable_effect,
+    "speed_verdict": lambda one: one.speed_verdict,
+    "break_even_verdict": lambda one: one.break_even_verdict,
+    "break_even_steps": lambda one: one.break_even and _or_never(one.break_even, "steps"),
+    "break_even_low": lambda one: one.break_even and one.break_even.low,
+    "break_even_high": lambda one: one.break_even and one.break_even.high,
+    "break_even_seconds": lambda one: one.break_even and _or_never(one.break_even, "seconds"),
+    "break_even_epochs": lambda one: one.break_even and _or_never(one.break_even, "epochs"),
+    "parity": lambda one: one.parity and one.parity.verdict,
+    "first_step_outside": lambda one: one.parity and one.parity.first_step_outside,
+    "max_ratio_to_band": lambda one: one.parity and one.parity.max_ratio_to_band,
+    "max_ratio_to_interval": lambda one: one.parity and one.parity.max_ratio_to_interval,
+    "inference_gap": lambda one: one.inference_gap,
+    "training_loss_excess": lambda one: one.training_loss_excess,
+    "training_loss_check": lambda one: one.training_loss_check,
+}
+"""Where a result has what METRICS names; the scores of a task lie among `measured.metrics`."""
+
+
+def _or_never(found: BreakEven, field: str) -> float | None:
+    return math.inf if found.never else getattr(found, field)

@@ -4,6 +4,7 @@ import pandas as pd
 
 from storage.comparison.evidence import Evidence
 from storage.comparison.repeats import load_compared
+from storage.comparison.roles import of_role
 from storage.index.store import Store
 
 KEYS = ["process", "round", "num_steps"]
@@ -23,7 +24,7 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
 def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:
     """label, role, process, round, speedup of every paired round; raises `NotInStore`."""
     _, runs = load_compared(store, experiment_id)
-    baseline = next((run for run in runs if run.role == "baseline"), None)
+    baseline = of_role(runs, "baseline")
     frames = [
         paired_blocks(baseline, run).assign(label=run.label, role=run.role)
         for run in runs

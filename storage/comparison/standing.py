@@ -9,6 +9,7 @@ from typing import Literal
 
 from runner.folders.states import RunState
 from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def standings(comparison: Comparison) -> Standings:
         broken=of("broken"),
         unfinished=of("unfinished"),
         unmeasured=of("unmeasured"),
-        baseline=next((one for one in comparison.results if one.role == "baseline"), None),
+        baseline=of_role(comparison.results, "baseline"),
     )
 
 

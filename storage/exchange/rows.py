@@ -16,6 +16,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.evidence import Evidence
 from storage.comparison.repeats import load_compared
 from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
 from storage.errors import NotExportable
 from storage.index.store import Store
 
@@ -126,12 +127,14 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
 
 def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | None) -> Row:
     spec = comparison.spec
-    baseline = next((one for one in comparison.results if one.role == "baseline"), None)
+    baseline = of_role(comparison.results, "baseline")
     process = spec.repeats_by_label[result.label][0]
     variant = next(one for one in spec.variants if one.label == process)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0
-    breaks = run.graph_breaks["reason"].nunique() if result.graph_breaks is not None else None
+    breaks = (
+        run.graph_breaks["reason"].nunique() if result.measured.graph_breaks is not None else None
+    )
     return Row(
         dev=spec.device.partition(":")[0],
         name=harness_name(spec.model),
@@ -145,13 +148,15 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
         state=RunState(result.state),
         accuracy=_status(comparison, result),
         speedup=None if result.speedup is None else result.speedup.median,
-        abs_latency=_scaled(result.step_seconds, MILLISECONDS),
-        compilation_latency=result.compile_seconds,
-        eager_peak_mem=_scaled(baseline.peak_memory_bytes if baseline else None, GIGABYTES),
-        dynamo_peak_mem=_scaled(result.peak_memory_bytes, GIGABYTES),
+        abs_latency=_scaled(result.measured.step_seconds, MILLISECONDS),
+        compilation_latency=result.measured.compile_seconds,
+        eager_peak_mem=_scaled(
+            baseline.measured.peak_memory_bytes if baseline else None, GIGABYTES
+        ),
+        dynamo_peak_mem=_scaled(result.measured.peak_memory_bytes, GIGABYTES),
         calls_captured=int(graphs.sum()) if has_graphs else None,
         unique_graphs=int((graphs > 0).sum()) if has_graphs else None,
-        graph_breaks=result.graph_breaks,
+        graph_breaks=result.measured.graph_breaks,
         unique_graph_breaks=breaks,
         ended=ended,
         environment=run.environment,

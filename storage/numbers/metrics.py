@@ -1,6 +1,7 @@
 """The one registry of what is measured: name, title, unit, which way is better, how it is written.
 
-Charts and tables take titles, units and formats from here only. `docs/metrics.md` has the full
+Charts and tables take titles, units and formats from here only, and the table of a comparison its
+columns in this order. `docs/metrics.md` has the full
 definitions, under the anchor that each metric names; `storage/numbers/recorded.py` adds what is
 shown as it was recorded.
 """
@@ -187,6 +188,35 @@ _ALL = (
         definition="Steps after which the time saved has paid for compiling on filled caches.",
     ),
     Metric(
+        name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,
+        definition="reached, never or unsure; only of a run that is faster the steps are certain.",
+    ),
+    Metric(
+        name="break_even_steps", title="Break-even", unit="steps", better="lower",
+        format=format_count,
+        definition="Steps after which the time saved per step has paid for compiling.",
+    ),
+    Metric(
+        name="break_even_low", title="Break-even, lower bound", unit="steps", better="lower",
+        format=format_count,
+        definition="Break-even at the upper end of the saving's 95 % interval.",
+    ),
+    Metric(
+        name="break_even_high", title="Break-even, upper bound", unit="steps", better="lower",
+        format=format_count,
+        definition="Break-even at the lower end of the saving's 95 % interval.",
+    ),
+    Metric(
+        name="break_even_seconds", title="Break-even time", unit="s", better="lower",
+        format=format_seconds,
+        definition="Training time of this run until break-even, compiling included.",
+    ),
+    Metric(
+        name="break_even_epochs", title="Break-even epochs", unit="epochs", better="lower",
+        format=format_epochs,
+        definition="Break-even steps over the steps of an epoch.",
+    ),
+    Metric(
         name="peak_memory_bytes", title="Peak memory", unit="bytes", better="lower",
         format=format_bytes,
         definition="Highest memory in use during any steady block.",
@@ -274,35 +304,6 @@ _ALL = (
         name="training_loss_check", title="training_loss.py, corrected", unit="", better=None,
         format=format_text,
         definition="Whether the excess of loss is at most 0.1; broken runs may pass. Not parity.",
-    ),
-    Metric(
-        name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,
-        definition="reached, never or unsure; only of a run that is faster the steps are certain.",
-    ),
-    Metric(
-        name="break_even_steps", title="Break-even", unit="steps", better="lower",
-        format=format_count,
-        definition="Steps after which the time saved per step has paid for compiling.",
-    ),
-    Metric(
-        name="break_even_low", title="Break-even, lower bound", unit="steps", better="lower",
-        format=format_count,
-        definition="Break-even at the upper end of the saving's 95 % interval.",
-    ),
-    Metric(
-        name="break_even_high", title="Break-even, upper bound", unit="steps", better="lower",
-        format=format_count,
-        definition="Break-even at the lower end of the saving's 95 % interval.",
-    ),
-    Metric(
-        name="break_even_seconds", title="Break-even time", unit="s", better="lower",
-        format=format_seconds,
-        definition="Training time of this run until break-even, compiling included.",
-    ),
-    Metric(
-        name="break_even_epochs", title="Break-even epochs", unit="epochs", better="lower",
-        format=format_epochs,
-        definition="Break-even steps over the steps of an epoch.",
     ),
     Metric(
         name="graph_breaks", title="Graph breaks", unit="", better="lower", format=format_count,

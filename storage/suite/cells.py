@@ -13,6 +13,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.correctness import PASS, checks
 from storage.comparison.latency import cold_and_warm
 from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.suite.groups import Cell, Outcome
@@ -103,8 +104,8 @@ def _checked(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator
 
 def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[Outcome]:
     comparison = compare(store, experiment_id)
-    baseline = next((one for one in comparison.results if one.role == "baseline"), None)
-    control = next((one for one in comparison.results if one.role == "control"), None)
+    baseline = of_role(comparison.results, "baseline")
+    control = of_role(comparison.results, "control")
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = all(RunState(state).is_final for state in states)
@@ -114,7 +115,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
             speedup=None if failure else result.speedup,
             speed_verdict=None if failure else result.speed_verdict,
             control=None if control is None else control.speedup,
-            compile_seconds=result.compile_seconds,
+            compile_seconds=result.measured.compile_seconds,
             memory_ratio=_memory_ratio(baseline, result),
             speed_failure=failure,
             doubts=result.device_doubts,
@@ -142,9 +143,9 @@ def _backends(comparison: Comparison) -> Iterable[Result]:
 
 def _memory_ratio(baseline: Result | None, result: Result) -> float | None:
     """Baseline's peak over the backend's, both of steady steps."""
-    if baseline is None or not baseline.peak_memory_bytes or not result.peak_memory_bytes:
-        return None
-    return baseline.peak_memory_bytes / result.peak_memory_bytes
+    before = None if baseline is None else baseline.measured.peak_memory_bytes
+    after = result.measured.peak_memory_bytes
+    return before / after if before and after else None
 
 
 def _why_no_speed(baseline: Result | None, result: Result) -> str | None:

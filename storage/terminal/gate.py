@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from runner.commands.conditions import Condition
 from runner.folders.states import RunState
 from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
 from storage.numbers.formats import DASH
 from storage.numbers.metrics import METRICS
 from storage.statistics.outcomes import Quantity, Reading
@@ -34,8 +35,8 @@ def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str
 def unfinished(comparison: Comparison) -> list[str]:
     """One line for each run that did not finish."""
     return [
-        f"{result.label}: unfinished: its state is {result.state} after {result.num_steps} of "
-        f"{comparison.spec.num_steps} steps"
+        f"{result.label}: unfinished: its state is {result.state} after "
+        f"{result.measured.num_steps} of {comparison.spec.num_steps} steps"
         for result in comparison.results
         if result.state != RunState.FINISHED
     ]
@@ -69,11 +70,12 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
 
 def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
     """By the last evaluation; a task without an accuracy by its loss."""
-    baseline = _find(comparison, "baseline")
-    if baseline is None or (baseline.accuracy is None and baseline.eval_loss is None):
+    baseline = of_role(comparison.results, "baseline")
+    names = ("accuracy", "eval_loss")
+    name = next((one for one in names if baseline and baseline.value(one) is not None), None)
+    if baseline is None or name is None:
         return "the baseline has no evaluation to compare with"
-    name = "eval_loss" if baseline.accuracy is None else "accuracy"
-    theirs, mine = getattr(baseline, name), getattr(backend, name)
+    theirs, mine = baseline.value(name), backend.value(name)
     if mine is None:
         return f"it has no {METRICS[name].title.lower()} to compare with the baseline's"
     last = _last_reading(backend, "accuracy" if name == "accuracy" else "evaluation loss")
@@ -102,10 +104,10 @@ def _worse(name: str, mine: float, whose: str, theirs: float, limit: float) -> s
 
 
 def _compile(comparison: Comparison, backend: Result, condition: Condition) -> str | None:
-    limit, seconds = condition.limit_seconds, backend.compile_seconds
+    limit, seconds = condition.limit_seconds, backend.measured.compile_seconds
     assert limit is not None
     if seconds is None:
-        has_compiled = backend.graph_breaks is not None
+        has_compiled = backend.measured.graph_breaks is not None
         return "it compiled, but no step without compiling tells how long" if has_compiled else None
     if seconds <= limit:
         return None
@@ -120,14 +122,10 @@ JUDGES: dict[str, Judge] = {
 }
 
 
-def _find(comparison: Comparison, role: str) -> Result | None:
-    return next((result for result in comparison.results if result.role == role), None)
-
-
 def _sampling(comparison: Comparison, theirs: float, mine: float) -> float:
     """What sampling explains of two accuracies' difference."""
     spec = comparison.spec
-    split = next(iter(spec.evaluation.splits), "validation")
+    split = spec.evaluation.primary_split
     num_samples = {
         "train": spec.data.num_train_samples,
         "validation": spec.data.num_eval_samples,

@@ -42,7 +42,7 @@ def report(comparison: Comparison) -> str:
 
 
 def _metric(name: str) -> Cell:
-    return lambda result: METRICS[name].format(getattr(result, name))
+    return lambda result: METRICS[name].format(result.value(name))
 
 
 COLUMNS: dict[str, Cell] = {

@@ -1,13 +1,16 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
 import math
+from dataclasses import fields
 from html import unescape
+from typing import Any
 from urllib.parse import unquote
 
 import pandas as pd
 import pytest
 
 from storage.comparison.results import Comparison, Result
+from storage.comparison.run_numbers import RunNumbers
 from storage.exchange.csv_files import to_csv
 from storage.numbers.metrics import DASH
 from storage.statistics.parity import Parity, parity_text, unknown
@@ -23,20 +26,23 @@ from views.charts.marks import mark_compiler_events, mark_resumptions
 from views.charts.palette import KNOWN
 from views.comparison import behind_verdicts, leaderboard
 from views.comparison.answers import headline
-from views.comparison.verdicts import doubts, speedup_text
+from views.comparison.verdicts import doubts
 from views.parts.exports import Origin, to_html, to_png
-from views.shared import links
+from views.shared import links, words
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
 
 def result(label: str, **values: object) -> Result:
     """A run's result with nothing known but `values`."""
-    fields: dict[str, object] = dict.fromkeys(Result.__dataclass_fields__)
     role = ROLES.get(label, "backend")
-    fields |= {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
-               "metrics": {}, "device_doubts": ()}  # fmt: skip
-    return Result(**(fields | values))  # type: ignore[arg-type]
+    known = {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
+             "metrics": {}, "device_doubts": (), **values}  # fmt: skip
+
+    def only(kind: type) -> dict[str, Any]:
+        return {field.name: known.get(field.name) for field in fields(kind)}
+
+    return Result(**{**only(Result), "measured": RunNumbers(**only(RunNumbers))})
 
 
 def series(column: str, **runs: list[float]) -> pd.DataFrame:
@@ -441,9 +447,9 @@ def test_png_export_draws_a_picture():
 
 def test_a_speedup_with_too_few_rounds_shows_no_interval():
     ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
-    assert speedup_text(result("inductor", speedup=ratio)) == "1.50x"
+    assert words.speedup(ratio) == "1.50x"
     known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
-    assert speedup_text(result("inductor", speedup=known)) == "1.50x (1.40 to 1.60)"
+    assert words.speedup(known) == "1.50x (1.40 to 1.60)"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ that a figure can be read without a legend.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import SCORES, Result
+from storage.comparison.results import Result
 from storage.numbers.metrics import METRICS, axis_unit
 from views.charts.layers import layout
 from views.charts.palette import FAINT, run_looks
@@ -49,14 +48,9 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
 
 def metric(results: Sequence[Result], name: str) -> go.Figure:
     """One bar per run for a metric of `Result`; runs without it show a dash."""
-    values = [value_of(result, name) for result in results]
+    values = [result.value(name) for result in results]
     figure = _bars(results, values, values, [METRICS[name].format(value) for value in values])
     return figure.update_xaxes(title_text=links.axis(name))
-
-
-def value_of(result: Result, name: str) -> Any:
-    """A metric of a result: a field of its own, or one of the task's."""
-    return result.metrics.get(name) if name in SCORES else getattr(result, name)
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
@@ -65,15 +59,15 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
     """
     write = METRICS["peak_memory_bytes"].format
     names = ["peak_memory_bytes", *MEMORY_MARKS]
-    ends = [max((getattr(result, name) for name in names), key=_number) for result in results]
+    ends = [max((result.value(name) for name in names), key=_number) for result in results]
     texts = [_memory_text(result) for result in results]
-    figure = _bars(results, [result.peak_memory_bytes for result in results], ends, texts)
+    figure = _bars(results, [result.measured.peak_memory_bytes for result in results], ends, texts)
     looks = run_looks(result.label for result in results)
     for name, (_sign, symbol) in MEMORY_MARKS.items():
-        marked = [result for result in results if getattr(result, name) is not None]
+        marked = [result for result in results if result.value(name) is not None]
         color = [looks[result.label].color for result in marked]
         figure.add_scatter(
-            x=[getattr(result, name) for result in marked],
+            x=[result.value(name) for result in marked],
             y=[result.label for result in marked],
             mode="markers", hoverinfo="skip", showlegend=bool(marked), name=METRICS[name].title,
             marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
@@ -94,11 +88,11 @@ def _memory_text(result: Result) -> str:
     """`1.01 GiB, ◇ 2.72 GiB, | 3.21 GiB`, as far as it was measured."""
     write = METRICS["peak_memory_bytes"].format
     marks = [
-        f"{sign} {write(getattr(result, name))}"
+        f"{sign} {write(result.value(name))}"
         for name, (sign, _symbol) in MEMORY_MARKS.items()
-        if getattr(result, name) is not None
+        if result.value(name) is not None
     ]
-    return ", ".join([write(result.peak_memory_bytes), *marks])
+    return ", ".join([write(result.measured.peak_memory_bytes), *marks])
 
 
 def _bars(

@@ -15,6 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from storage.comparison.results import Result
+from storage.comparison.roles import of_role
 from storage.statistics.speedups import BreakEven
 from views.charts.layers import by_run, line_style, over_steps
 from views.charts.palette import NEUTRAL, Look
@@ -56,7 +57,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     `frame`: run_id, label, role, step, seconds (running sum).
     """
     curves = _curves(frame, results)
-    baseline = next((curve for curve in curves if curve.role == "baseline"), None)
+    baseline = of_role(curves, "baseline")
     figure = _draw(curves, baseline)
     return over_steps(figure, links.axis("cumulative_seconds"))
 
@@ -64,7 +65,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
 def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     """Time saved against the baseline after so many steps: below zero until it pays off."""
     curves = _curves(frame, results)
-    baseline = next((curve for curve in curves if curve.role == "baseline"), None)
+    baseline = of_role(curves, "baseline")
     if baseline is None:
         return over_steps(go.Figure(), links.axis("time_saved"))
     gains = [
@@ -92,7 +93,7 @@ def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
             look=look,
             steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
             seconds=run["seconds"].to_numpy(float),
-            slope=(result.step_seconds or 0.0) if result is not None else 0.0,
+            slope=(result.measured.step_seconds or 0.0) if result is not None else 0.0,
         )
         if result is not None and result.break_even is not None:
             sure = result.break_even_verdict == "reached"

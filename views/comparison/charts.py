@@ -149,7 +149,7 @@ def _throughput(results: Sequence[Result]) -> None:
     """What the runs work through per second, and what the device computes for it."""
     usual = throughput_metric(results)
     told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
-    names = [name for name in told if any(getattr(one, name) is not None for one in results)]
+    names = [name for name in told if any(one.value(name) is not None for one in results)]
     draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
     if draw:
         chart_card("Throughput", draw, _table(results, names), name=usual, numbers=names)
@@ -175,7 +175,7 @@ def _scores(
 ) -> None:
     """Numbers of the evaluations: bars for a single one, lines for several."""
     experiment_id = comparison.experiment_id
-    split = next(iter(comparison.spec.evaluation.splits), "validation")
+    split = comparison.spec.evaluation.primary_split
     scores = _of(queries.evaluation_metrics(store, experiment_id), results)
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
@@ -205,6 +205,6 @@ def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
 
 
 def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
-    rows = [{"label": result.label, **{name: getattr(result, name) for name in names}}
+    rows = [{"label": result.label, **{name: result.value(name) for name in names}}
             for result in results]  # fmt: skip
     return pd.DataFrame(rows)

@@ -12,7 +12,6 @@ from runner.specs.experiment import Scenario
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.parity import parity_text
-from views.charts.bars import value_of
 from views.charts.palette import Look, run_looks
 from views.comparison.verdicts import (
     VERDICT_CLASSES,
@@ -58,14 +57,14 @@ def run_mark(label: str, look: Look) -> Html:
 
 def throughput_metric(results: Sequence[Result]) -> Html:
     """Tokens per second where the data are text, else samples per second."""
-    has_tokens = any(result.tokens_per_second is not None for result in results)
+    has_tokens = any(result.measured.tokens_per_second is not None for result in results)
     return "tokens_per_second" if has_tokens else "samples_per_second"
 
 
 def task_scores(results: Sequence[Result]) -> list[Html]:
     """Names of what the task is judged by beside the loss, the most telling first."""
-    told = {name for result in results for name in result.metrics}
-    if any(result.accuracy is not None for result in results) or not told:
+    told = {name for result in results for name in result.measured.metrics}
+    if any(result.measured.accuracy is not None for result in results) or not told:
         told.add("accuracy")
     return [inert(name) for name in ("accuracy", *SCORES) if name in told]
 
@@ -108,7 +107,7 @@ def _run(result: Result, look: Look) -> Html:
 
 
 def _plain(name: str) -> HtmlCell:
-    return lambda result: inert(METRICS[name].format(value_of(result, name)))
+    return lambda result: inert(METRICS[name].format(result.value(name)))
 
 
 def _doubted(cell: HtmlCell) -> HtmlCell:

@@ -90,8 +90,8 @@ def test_the_losses_fall_and_the_accuracy_is_above_chance(outcome: Outcome) -> N
     results = {result.label: result for result in outcome.comparison.results}
     for label in ("baseline", "control", "eager", "inductor"):
         # 5 labels: a loss of ln 5 = 1.609 and an accuracy of about 0.2 are chance.
-        assert results[label].final_loss < 1.5, label
-        assert results[label].accuracy > 0.35, label
+        assert results[label].measured.final_loss < 1.5, label
+        assert results[label].measured.accuracy > 0.35, label
 
 
 def test_parity_holds_for_correct_backends_and_breaks_for_dead_gradients(outcome: Outcome) -> None:

@@ -197,8 +197,8 @@ def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> Non
     _, eager = comparison.results
     assert [result.state for result in comparison.results] == ["finished", "finished"]
     assert eager.speedup is not None and eager.speedup.n == 8
-    assert eager.compile_seconds is not None and eager.compile_seconds > 0
-    assert eager.parity is None and eager.final_loss is None
+    assert eager.measured.compile_seconds is not None and eager.measured.compile_seconds > 0
+    assert eager.parity is None and eager.measured.final_loss is None
     said = " ".join(comparison.warnings)
     assert "Measuring ended after 8 rounds: the budget of 8 rounds is spent." in said
     assert "Intervals are wider than the 0.0 % asked for: eager" in said

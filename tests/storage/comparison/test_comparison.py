@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage.__main__ import main
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
+from storage.comparison.run_numbers import RunNumbers
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
@@ -60,14 +62,15 @@ def test_a_finished_comparison_by_hand(data_dir: DataDir) -> None:
     assert comparison.warnings == ()
 
     baseline = result(comparison, "baseline")
-    assert baseline.step_seconds == pytest.approx(0.2)
-    assert baseline.samples_per_second == pytest.approx(40)  # 8 / 0.2
-    assert baseline.tokens_per_second == pytest.approx(5120)  # 8 x 128 / 0.2
+    assert baseline.measured.step_seconds == pytest.approx(0.2)
+    assert baseline.measured.samples_per_second == pytest.approx(40)  # 8 / 0.2
+    assert baseline.measured.tokens_per_second == pytest.approx(5120)  # 8 x 128 / 0.2
     assert (baseline.speedup, baseline.speed_verdict, baseline.parity) == (None, None, None)
-    assert (baseline.compile_seconds, baseline.break_even, baseline.graph_breaks) == (None,) * 3
+    assert baseline.break_even is None
+    assert (baseline.measured.compile_seconds, baseline.measured.graph_breaks) == (None, None)
     # The last 8 of 80 steps: 2 - s / 79 for s = 72 ... 79, mean 2 - 75.5 / 79.
-    assert baseline.final_loss == pytest.approx(2 - 75.5 / 79)
-    assert (baseline.accuracy, baseline.eval_loss) == (0.8, 1.0)
+    assert baseline.measured.final_loss == pytest.approx(2 - 75.5 / 79)
+    assert (baseline.measured.accuracy, baseline.measured.eval_loss) == (0.8, 1.0)
 
     inductor = result(comparison, "inductor")
     assert inductor.speedup is not None
@@ -75,7 +78,7 @@ def test_a_finished_comparison_by_hand(data_dir: DataDir) -> None:
     assert inductor.speedup.n == 7  # of 8 blocks the first one is not steady
     assert inductor.p_holm == pytest.approx(2 / 2**7)
     assert inductor.speed_verdict == "faster"
-    assert inductor.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
+    assert inductor.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
     assert inductor.break_even is not None
     assert inductor.break_even.steps == pytest.approx(30)  # 3 / (0.2 - 0.1)
     assert inductor.break_even.seconds == pytest.approx(6)  # 3 + 30 x 0.1
@@ -111,7 +114,7 @@ def test_only_rounds_that_both_spent_steadily_are_paired(data_dir: DataDir) -> N
     assert found.speedup is not None
     assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
     assert found.speed_verdict == "unsure"
-    assert found.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
+    assert found.measured.compile_seconds == pytest.approx(4.0)  # 2 x 2.1 - 2 x 0.1
 
 
 def test_memory_while_compiling_is_kept_apart(data_dir: DataDir) -> None:
@@ -119,7 +122,7 @@ def test_memory_while_compiling_is_kept_apart(data_dir: DataDir) -> None:
     recording.block([3.0], [1.0], compiled=[0], peak_memory_bytes=900)
     recording.block([0.1], [1.0], peak_memory_bytes=500)
     recording.block([0.1], [1.0], peak_memory_bytes=600)
-    found = result(compared(data_dir), "inductor")
+    found = result(compared(data_dir), "inductor").measured
     assert (found.peak_memory_bytes, found.compile_peak_memory_bytes) == (600, 900)
 
 
@@ -130,7 +133,7 @@ def test_reserved_memory_is_the_most_after_any_steady_block(data_dir: DataDir) -
             [0.1], [1.0], peak_memory_bytes=peak, reserved_memory_bytes=reserved
         )  # of these the first one is not steady
     comparison = compared(data_dir)
-    assert result(comparison, "inductor").reserved_memory_bytes == 1500
+    assert result(comparison, "inductor").measured.reserved_memory_bytes == 1500
     assert comparison.table()["reserved_memory_bytes"].tolist() == [1500]
 
 
@@ -147,8 +150,8 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
                              count=count)  # fmt: skip
     recording.log.flush()
     found = result(compared(data_dir), "inductor")
-    assert (found.graph_breaks, found.recompiles) == (4, 1)
-    assert (found.distinct_graph_breaks, found.guards) == (2, 12)
+    assert (found.measured.graph_breaks, found.measured.recompiles) == (4, 1)
+    assert (found.measured.distinct_graph_breaks, found.measured.guards) == (2, 12)
 
 
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
@@ -280,7 +283,8 @@ def test_an_experiment_that_has_just_begun_compares_to_nothing_yet(data_dir: Dat
         Recording(data_dir.runs, label, SPEC)
     comparison = compared(data_dir)
     inductor = result(comparison, "inductor")
-    assert (inductor.step_seconds, inductor.speedup, inductor.break_even) == (None, None, None)
+    assert inductor.measured.step_seconds is None
+    assert (inductor.speedup, inductor.break_even) == (None, None)
     assert inductor.speed_verdict is None
     assert inductor.parity is not None
     assert inductor.parity.verdict == "unknown"
@@ -296,6 +300,20 @@ def test_a_missing_baseline_is_said_and_breaks_nothing(data_dir: DataDir) -> Non
 def test_an_experiment_nobody_knows_is_refused(data_dir: DataDir) -> None:
     with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match="'nothing'"):
         compare(store, "nothing")
+
+
+def test_every_number_of_a_run_is_registered_and_has_a_column_of_its_name(
+    data_dir: DataDir,
+) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    comparison = compared(data_dir)
+    numbers = {field.name for field in fields(RunNumbers)} - {"num_steps", "metrics"}
+    table = comparison.table().set_index("label")
+    assert numbers <= set(METRICS) and numbers <= set(table.columns)
+    inductor = result(comparison, "inductor")
+    for name in numbers:
+        assert table.at["inductor", name] == inductor.value(name), name
+        assert inductor.value(name) == getattr(inductor.measured, name), name
 
 
 def test_the_table_names_its_columns_as_the_metrics(data_dir: DataDir) -> None:
@@ -355,7 +373,8 @@ def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) ->
         assert control.events_file.stat().st_size == len(journal)
         store.rebuild()
         again = compare(store, EXPERIMENT_ID)
-        assert result(again, "control").accuracy == 0.7, "of equal length, yet another content"
+        accuracy = result(again, "control").measured.accuracy
+        assert accuracy == 0.7, "of equal length, yet another content"
 
         shutil.rmtree(control.path)
         store.ingest()
@@ -368,10 +387,10 @@ def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) ->
 def test_a_comparison_follows_a_run_that_goes_on(data_dir: DataDir) -> None:
     baseline = record(data_dir, "baseline").block([0.2] * 10, [1.0] * 10)
     with Store.in_memory(data_dir) as store:
-        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 10
+        assert result(compare(store, EXPERIMENT_ID), "baseline").measured.num_steps == 10
         baseline.block([0.2] * 10, [1.0] * 10)
         store.ingest()
-        assert result(compare(store, EXPERIMENT_ID), "baseline").num_steps == 20
+        assert result(compare(store, EXPERIMENT_ID), "baseline").measured.num_steps == 20
 
 
 def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:

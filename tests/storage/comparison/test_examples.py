@@ -42,10 +42,10 @@ def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> N
     for experiment_id in queries.list_experiments(store)["experiment_id"]:
         by_label = {one.label: one for one in compare(store, experiment_id).results}
         graphs, baseline = by_label["cudagraphs"], by_label["baseline"]
-        assert graphs.peak_memory_bytes and baseline.peak_memory_bytes
-        assert graphs.reserved_memory_bytes and baseline.reserved_memory_bytes
-        assert graphs.peak_memory_bytes < 0.5 * baseline.peak_memory_bytes
-        assert graphs.reserved_memory_bytes > baseline.reserved_memory_bytes
+        assert graphs.measured.peak_memory_bytes and baseline.measured.peak_memory_bytes
+        assert graphs.measured.reserved_memory_bytes and baseline.measured.reserved_memory_bytes
+        assert graphs.measured.peak_memory_bytes < 0.5 * baseline.measured.peak_memory_bytes
+        assert graphs.measured.reserved_memory_bytes > baseline.measured.reserved_memory_bytes
 
 
 def test_what_all_runs_share_is_a_note_and_only_what_casts_doubt_a_warning(store: Store) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
+from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
 from storage.terminal.report import report
 
@@ -38,7 +38,7 @@ def said(example: str) -> dict[str, Any]:
         (experiment_id,) = {path.name.rpartition(".")[0] for path in (EXAMPLES / example).iterdir()}
         comparison = compare(store, experiment_id)
     return {
-        "results": {one.label: facts(one) for one in comparison.results},
+        "results": {one.label: result_facts(one) for one in comparison.results},
         "table": by_run(comparison),
         "noise_floor": comparison.noise_floor,
         "loss_band": comparison.loss_band.astype(float).to_dict("list"),
@@ -46,6 +46,12 @@ def said(example: str) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "report": report(comparison).splitlines(),
     }
+
+
+def result_facts(result: Result) -> dict[str, Any]:
+    """What a run says alone beside what is judged of it."""
+    found = facts(result)
+    return {**found.pop("measured"), **found}
 
 
 def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:

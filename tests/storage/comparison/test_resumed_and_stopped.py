@@ -60,9 +60,9 @@ def test_a_resumed_run_is_compared_by_rounds_and_charged_its_first_compilation(
 
     comparison = compared(data_dir)
     found = result(comparison)
-    assert found.num_steps == 80
-    assert found.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
-    assert (found.graph_breaks, found.recompiles) == (2, 1)
+    assert found.measured.num_steps == 80
+    assert found.measured.compile_seconds == pytest.approx(3.0)  # 3.1 - 1 x 0.1
+    assert (found.measured.graph_breaks, found.measured.recompiles) == (2, 1)
     # Rounds 1 and 2 before, 5 to 7 after: 0 and 4 compiled, 3 was taken back, and the baseline had
     # 8 rounds only.
     assert found.speedup is not None
@@ -91,7 +91,7 @@ def test_what_compiles_for_evaluation_is_no_cost_of_training(data_dir: DataDir) 
         run.log.append("graph_break", step=40, phase=phase, reason="print", count=5)
     run.end()
     found = result(compared(data_dir))
-    assert (found.graph_breaks, found.recompiles) == (10, 2)
+    assert (found.measured.graph_breaks, found.measured.recompiles) == (10, 2)
 
 
 def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
@@ -156,7 +156,7 @@ def test_throughput_counts_padding_apart_and_operations_against_the_devices_peak
     run.start(environment={"device_name": H100}, padding_share=0.25, flops_per_step=4.947e13)
     run.blocks([0.1] * 8, LOSSES)
     comparison = compared(data_dir)
-    found = comparison.results[0]
+    found = comparison.results[0].measured
     assert found.tokens_per_second == pytest.approx(10240)  # 1024 / 0.1
     assert found.real_tokens_per_second == pytest.approx(7680)  # of which 3 in 4 are no padding
     assert found.flops_per_second == pytest.approx(4.947e14)
@@ -168,7 +168,7 @@ def test_throughput_counts_padding_apart_and_operations_against_the_devices_peak
 
 def test_what_a_workload_does_not_count_has_no_throughput(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC)
-    found = result(compared(data_dir))
+    found = result(compared(data_dir)).measured
     assert (found.real_tokens_per_second, found.flops_per_second, found.peak_share) == (None,) * 3
 
 
@@ -208,8 +208,8 @@ def test_every_score_of_the_last_evaluation_has_a_column_where_any_run_has_it(
     run.evaluation(0.75, metrics={"accuracy": 0.75, "f1": 0.875}, split="test")
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).evaluation(0.5)
     comparison = compared(data_dir)
-    assert result(comparison, "baseline").metrics == {"accuracy": 0.5, "f1": 0.375}
-    assert result(comparison).metrics == {"accuracy": 0.5}
+    assert result(comparison, "baseline").measured.metrics == {"accuracy": 0.5, "f1": 0.375}
+    assert result(comparison).measured.metrics == {"accuracy": 0.5}
     table = comparison.table()
     assert table["f1"].tolist() == [0.375, None]
     assert not {"roc_auc", "mse", "perplexity"} & set(table)
@@ -224,7 +224,7 @@ def test_a_regression_is_judged_by_its_losses_alone(data_dir: DataDir) -> None:
         run.evaluation(None, split="test", metrics={"mse": 0.25, "mae": 0.5}).end()
     comparison = compared(data_dir)
     found = result(comparison)
-    assert (found.accuracy, found.metrics) == (None, {"mse": 0.25, "mae": 0.5})
+    assert (found.measured.accuracy, found.measured.metrics) == (None, {"mse": 0.25, "mae": 0.5})
     assert found.parity is not None
     assert found.parity.verdict == "holds"  # the falling loss shows that something was learned
     assert comparison.table()["mse"].tolist() == [0.25] * 3

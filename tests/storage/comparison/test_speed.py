@@ -47,9 +47,9 @@ def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: Dat
     eager = result(comparison, "eager")
     assert eager.speedup is not None
     assert (eager.speedup.median, eager.speedup.n) == (pytest.approx(2.0), NUM_ROUNDS)
-    assert (eager.step_seconds, eager.speed_verdict) == (pytest.approx(0.1), "faster")
+    assert (eager.measured.step_seconds, eager.speed_verdict) == (pytest.approx(0.1), "faster")
     # The first step took 2 x 0.1 s + 3 s, one steady step of 0.1 s is taken off.
-    assert eager.compile_seconds == pytest.approx(3.1)
+    assert eager.measured.compile_seconds == pytest.approx(3.1)
     assert eager.break_even is not None and eager.break_even.steps == pytest.approx(31)
     assert comparison.warnings == ()
     assert f"Measuring ended after 8 rounds: {ENOUGH}." in comparison.notes
@@ -88,7 +88,7 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     # Two degrees of freedom: 1 - t / sqrt(2 + t^2), where t = 0.6898 / (0.1004 / sqrt 3) = 11.90.
     assert eager.speedup.p_value == pytest.approx(0.00698, abs=5e-5)
     assert eager.speed_verdict == "faster"
-    assert eager.step_seconds == pytest.approx(0.1)
+    assert eager.measured.step_seconds == pytest.approx(0.1)
     assert "Measuring ended after 8, 8 and 8 rounds in 3 of 3 repeats" in " ".join(
         comparison.warnings
     )
@@ -109,7 +109,7 @@ def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
 def test_compile_latency_of_repeats_is_that_of_the_middle_process(data_dir: DataDir) -> None:
     record_repeats(data_dir, (2.0, 2.0, 2.0))
     # First steps of 0.2 s and 1, 2, 3 s of compiling; a steady step takes 0.1 s.
-    assert result(compared(data_dir), "eager").compile_seconds == pytest.approx(2.1)
+    assert result(compared(data_dir), "eager").measured.compile_seconds == pytest.approx(2.1)
 
 
 def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataDir) -> None:

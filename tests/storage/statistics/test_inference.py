@@ -59,7 +59,7 @@ def test_a_compiled_model_that_answers_alike_keeps_parity(data_dir: DataDir) -> 
     assert found.parity is not None
     assert found.parity.verdict == "holds"
     # Its own uncompiled evaluation speaks for the run.
-    assert (found.eval_loss, found.accuracy) == (1.25, 0.8)
+    assert (found.measured.eval_loss, found.measured.accuracy) == (1.25, 0.8)
 
 
 def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataDir) -> None:

@@ -1,0 +1,109 @@
+"""What one run says alone, without another one to compare it with: its numbers, from its series."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.training import Precision
+from storage.comparison.device_peaks import peak_flops
+from storage.comparison.evidence import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNumbers:
+    """The numbers of a run, named as in METRICS. None is undefined or unmeasured."""
+
+    num_steps: int
+    """Steps that were done and recorded."""
+    step_seconds: float | None
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    real_tokens_per_second: float | None
+    flops_per_second: float | None
+    peak_share: float | None
+    compile_seconds: float | None
+    peak_memory_bytes: int | None
+    compile_peak_memory_bytes: int | None
+    reserved_memory_bytes: int | None
+    accuracy: float | None
+    eval_loss: float | None
+    metrics: dict[str, float]
+    """Every metric of the last evaluation that was defined, by name, without a compiler."""
+    final_loss: float | None
+    graph_breaks: int | None
+    """None for a run that compiled nothing, as `distinct_graph_breaks`."""
+    recompiles: int | None
+    """None if Dynamo reported no frame, as `guards`."""
+    distinct_graph_breaks: int | None
+    guards: int | None
+
+
+def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
+    """The numbers of a run as far as it has got."""
+    steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"]]
+    flops_per_second = _per_second(run, "flops_per_step")
+    breaks = run.graph_breaks if run.has_compiled else None
+    frames = run.compiled_frames
+    return RunNumbers(
+        num_steps=len(run.steps),
+        step_seconds=run.step_seconds,
+        samples_per_second=_per_second(run, "samples_per_step"),
+        tokens_per_second=_per_second(run, "tokens_per_step"),
+        real_tokens_per_second=_real_tokens_per_second(run),
+        flops_per_second=flops_per_second,
+        peak_share=_peak_share(run, flops_per_second, spec.training.precision),
+        compile_seconds=run.compile_seconds,
+        peak_memory_bytes=_whole_number(steady["peak_memory_bytes"].max()),
+        compile_peak_memory_bytes=_whole_number(compiled["peak_memory_bytes"].max()),
+        reserved_memory_bytes=_whole_number(steady["reserved_memory_bytes"].max()),
+        accuracy=run.last_evaluation("accuracy"),
+        eval_loss=run.last_evaluation("loss"),
+        metrics=_last_scores(run, spec.evaluation.primary_split),
+        final_loss=final_loss(run.losses),
+        graph_breaks=None if breaks is None else int(breaks["count"].fillna(1).sum()),
+        recompiles=int(frames["recompile_reason"].notna().sum()) if len(frames) else None,
+        distinct_graph_breaks=None if breaks is None else _num_distinct(breaks),
+        guards=_whole_number(frames["guards"].sum(min_count=1)),
+    )
+
+
+def final_loss(losses: pd.Series) -> float | None:
+    """Mean over the last tenth of the steps done, at least one; NaN if one of them is."""
+    if losses.empty:
+        return None
+    return float(losses.iloc[-max(1, len(losses) // 10) :].mean(skipna=False))
+
+
+def _per_second(run: Evidence, workload_field: str) -> float | None:
+    """Throughput of what the workload has so many of per step."""
+    per_step, step_seconds = run.workload.get(workload_field), run.step_seconds
+    return None if per_step is None or not step_seconds else per_step / step_seconds
+
+
+def _real_tokens_per_second(run: Evidence) -> float | None:
+    """Token throughput without padding."""
+    rate, padding = _per_second(run, "tokens_per_step"), run.workload.get("padding_share")
+    return None if rate is None or padding is None else rate * (1 - padding)
+
+
+def _peak_share(run: Evidence, achieved: float | None, precision: Precision) -> float | None:
+    """Share of what the device can do at most, where that is known."""
+    peak = peak_flops(run.environment.get("device_name"), precision)
+    return None if achieved is None or peak is None else achieved / peak
+
+
+def _last_scores(run: Evidence, split: str) -> dict[str, float]:
+    """Every metric of the last evaluation of a split, without a compiler, by name."""
+    mine = run.scores[(run.scores["split"] == split) & ~run.scores["compiled"]]
+    last = mine[(mine["step"] == mine["step"].max()) & (mine["name"] != "loss")]
+    return dict(zip(last["name"], last["value"], strict=True))
+
+
+def _num_distinct(graph_breaks: pd.DataFrame) -> int:
+    return len(graph_breaks[["location", "reason"]].drop_duplicates())
+
+
+def _whole_number(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)
