@@ -33,6 +33,7 @@ from runner.specs.experiment import (
 )
 from runner.supervision.turns import Turn
 from runner.worker.callbacks import Callback, TrainingState
+from runner.worker.device.finding import open_device
 from runner.worker.event_log import EventLog
 from runner.worker.model.workload import Workload, load_workload
 from runner.worker.training.training import Trainer
@@ -224,5 +225,5 @@ def _write_by_role(folder: Path) -> None:
 def _train(spec: ExperimentSpec, workload: Workload, journal: Path, turns: ThreadTurns) -> None:
     log = EventLog(journal)
     run = RunSpec(experiment_id="aa", experiment=spec, variant=spec.variants[0])
-    Trainer(run, workload, RunDir(journal.parent), torch.device("cpu"), log).train(turns)
+    Trainer(run, workload, RunDir(journal.parent), open_device("cpu"), log).train(turns)
     log.close()

@@ -40,7 +40,9 @@ from runner.specs.experiment import (
 )
 from runner.supervision.turns import Turn
 from runner.worker.callbacks import TrainingState
-from runner.worker.device.measuring import CudaClock, MemoryUse
+from runner.worker.device.base import Device
+from runner.worker.device.finding import open_device
+from runner.worker.device.measuring import EventClock, MemoryUse
 from runner.worker.event_log import EventLog
 from runner.worker.model.workload import Workload, load_workload
 from runner.worker.step.stepping import StepResult
@@ -56,11 +58,11 @@ REPEATS = 250
 class Work:
     """Sums up the time in what both loops do alike."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+    def __init__(self, model: torch.nn.Module, device: Device) -> None:
         self.seconds = 0.0
-        self.wait = self._timed(lambda: wait_for(device))
+        self.wait = self._timed(device.synchronize)
         """Until the device is idle."""
-        self._wait_before(CudaClock, "read")
+        self._wait_before(EventClock, "read")
         self._time(type(model), "__call__")
         self._time(torch.Tensor, "backward")
         self._time(torch.optim.Adam, "step")
@@ -111,18 +113,18 @@ class Times:
 class BareLoop:
     """A training as a person would write it."""
 
-    def __init__(self, workload: Workload, work: Work, batch: int, device: torch.device) -> None:
+    def __init__(self, workload: Workload, work: Work, batch: int, device: Device) -> None:
         self.times = Times(work)
-        self._model = workload.model.to(device).train()
-        self._data = workload.data.train.to(device)
+        self._model = workload.model.to(device.torch_device).train()
+        self._data = workload.data.train.to(device.torch_device)
         self._batch = batch
         self._device = device
         self._optimizer = torch.optim.Adam(
-            self._model.parameters(), lr=1e-4, capturable=device.type == "cuda"
+            self._model.parameters(), lr=1e-4, capturable=device.captures_graphs
         )
 
     def train_block(self) -> None:
-        order = torch.randperm(len(self._data), device=self._device)
+        order = torch.randperm(len(self._data), device=self._device.torch_device)
         self.times.start()
         for index in range(BLOCK_STEPS):
             inputs, labels = self._picked(order, index)
@@ -134,10 +136,10 @@ class BareLoop:
 
     def picking_seconds(self) -> float:
         """Time to pick the samples of one step, with nothing else to do."""
-        order = torch.randperm(len(self._data), device=self._device)
+        order = torch.randperm(len(self._data), device=self._device.torch_device)
         spent = []
         for _ in range(REPEATS):
-            wait_for(self._device)
+            self._device.synchronize()
             started = time.perf_counter()
             for index in range(BLOCK_STEPS):
                 self._picked(order, index)
@@ -176,12 +178,7 @@ class AlternatingTurns:
             self._bare.train_block()
 
 
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def recording_seconds(folder: Path, device: torch.device) -> float:
+def recording_seconds(folder: Path, device: Device) -> float:
     """Time to record one step, on the training thread, block by block as the loop does.
 
     From results that wait on an idle device to lines in the journal.
@@ -193,11 +190,11 @@ def recording_seconds(folder: Path, device: torch.device) -> float:
         seconds=[0.0212345678912] * BLOCK_STEPS,
         memory=MemoryUse(peak_bytes=123_456_789, reserved_bytes=123_456_789),
     )
-    result = StepResult(torch.rand((), device=device), terms=None, gradient_norm=None)
+    result = StepResult(torch.rand((), device=device.torch_device), terms=None, gradient_norm=None)
     spent = []
     for number in range(REPEATS):
         steps = Steps()
-        wait_for(device)
+        device.synchronize()
         started = time.perf_counter()
         for _ in range(BLOCK_STEPS):
             steps.add(result, 1e-4, copy=False)
@@ -221,7 +218,7 @@ def recording_seconds(folder: Path, device: torch.device) -> float:
 def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     model = sys.argv[2] if len(sys.argv) > 2 else "builtin:bert-tiny"
-    device = torch.device(name)
+    device = open_device(name)
     if device.type == "cpu":
         torch.set_num_threads(1)
     batch = 32
@@ -238,7 +235,7 @@ def main() -> None:
         block_steps=BLOCK_STEPS,
     )
     workload = load_workload(spec)
-    workload.model.to(device)
+    workload.model.to(device.torch_device)
     work = Work(workload.model, device)
     bare_loop = BareLoop(load_workload(spec), work, batch, device)
     turns = AlternatingTurns(bare_loop, work)

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from runner.folders.events import read_events
+from runner.worker.device.finding import open_device
 from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 
@@ -23,9 +24,8 @@ BLOCK_SECONDS = 0.1
 
 
 def main() -> None:
-    device = torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
-    if device.type == "cuda":
-        torch.ones(1, device=device)
+    device = open_device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
+    torch.ones(1, device=device.torch_device)
     spent = []
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "cost.jsonl"
@@ -42,7 +42,7 @@ def main() -> None:
         log.close()
         events = [event for event in read_events(journal)[0] if "round" in event]
     looked = {event["round"] for event in events if "cpus" in event}
-    print(f"{device}: {described([spent[block] for block in looked])} with a look around, "  # noqa: T201
+    print(f"{device.name}: {described([spent[block] for block in looked])} with a look around, "  # noqa: T201
           f"{described([spent[block] for block in range(BLOCKS) if block not in looked])} without; "
           f"{sum(spent) / (BLOCKS * BLOCK_SECONDS) * 100:.3f} % of the time of blocks of "
           f"{BLOCK_SECONDS:g} s")  # fmt: skip

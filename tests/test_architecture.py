@@ -87,6 +87,30 @@ def test_nobody_imports_the_worker() -> None:
             assert not any(n.startswith("runner.worker") for n in imported_modules(file)), file
 
 
+def names_a_device_type(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        parts = ast.unparse(node).split(".")
+        return parts[0] == "torch" and parts[-1] in ("cuda", "mps", "hip")
+    types = {"cpu", "cuda", "rocm", "mps"}
+    return isinstance(node, ast.Compare) and any(
+        isinstance(part, ast.Constant) and part.value in types for part in ast.walk(node)
+    )
+
+
+def test_the_worker_asks_the_device_instead_of_its_type() -> None:
+    """Only `runner/worker/device/` knows what devices of each type can do, and how to ask them."""
+    knows = PROJECT_ROOT / "runner/worker/device"
+    offenders = [
+        f"{file.relative_to(PROJECT_ROOT)}:{node.lineno}"
+        for file in sources("runner/worker")
+        if knows not in file.parents
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, (ast.Attribute, ast.Compare)) and names_a_device_type(node)
+    ]
+    assert not offenders
+    assert any(map(names_a_device_type, ast.walk(ast.parse((knows / "cuda.py").read_text()))))
+
+
 def circle(edges: dict[str, set[str]]) -> None:
     """Raises `CycleError`, which names the circle, if there is one."""
     TopologicalSorter(edges).prepare()

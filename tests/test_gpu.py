@@ -24,10 +24,9 @@ from runner.specs.experiment import (
 )
 from runner.worker.device import monitor as device_monitor
 from runner.worker.device import nvidia
-from runner.worker.device.measuring import CudaClock
-from runner.worker.device.nvidia import NvidiaDevice
+from runner.worker.device.cuda import CudaClock, CudaDevice
+from runner.worker.device.nvidia import NvidiaDriver
 from runner.worker.device.processes import Family
-from runner.worker.training import training
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = [
@@ -61,7 +60,7 @@ def on_gpu(**changes: Any) -> ExperimentSpec:
 
 @pytest.fixture
 def strict_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(training, "make_clock", StrictClock)
+    monkeypatch.setattr(CudaDevice, "clock", lambda self: StrictClock(self.torch_device))
     yield
     torch.cuda.set_sync_debug_mode("default")
 
@@ -181,10 +180,10 @@ def stranger_on_the_device() -> Iterator[int]:
         child.wait()
 
 
-def watched() -> NvidiaDevice:
+def watched() -> NvidiaDriver:
     """The device that torch uses, with something of this process on it."""
     torch.ones(1, device="cuda:0")
-    return NvidiaDevice(torch.device("cuda:0"), Family("x"))
+    return NvidiaDriver(torch.device("cuda:0"), Family("x"))
 
 
 @needs_nvml
@@ -250,9 +249,9 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
-        "import torch; from runner.worker.device.nvidia import NvidiaDevice, pynvml; "
+        "import torch; from runner.worker.device.nvidia import NvidiaDriver, pynvml; "
         "from runner.worker.device.processes import Family; "
-        "found = NvidiaDevice(torch.device('cuda:0'), Family('x')); "
+        "found = NvidiaDriver(torch.device('cuda:0'), Family('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"
     )
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": str(last)}

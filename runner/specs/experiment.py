@@ -68,7 +68,7 @@ class ExperimentSpec(Spec):
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
     devices: tuple[str, ...] = ("cpu",)
-    """Where each run computes; one device, `cpu` or `cuda:N`."""
+    """Where each run computes; one device, `cpu`, `cuda:N` (of ROCm as well) or `mps`."""
     cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
     """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
@@ -88,6 +88,8 @@ class ExperimentSpec(Spec):
         compiled = [parse_backend(text) for text in self.backends]
         rules.check_names(self.name, self.backends, compiled)
         rules.check_machine(self.devices, self.training)
+        if self.device == "mps":
+            rules.check_mps(self.scenario, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
         rules.check_batches(self.training, self.data, compiled)
         if self.scenario == "speed":

@@ -27,13 +27,22 @@ def check_names(name: str, backends: Sequence[str], compiled: Sequence[Variant])
 
 
 def check_machine(devices: Sequence[str], training: TrainingSpec) -> None:
-    rule = "must name exactly one device, 'cpu' or 'cuda:N'"
-    valid = len(devices) == 1 and re.fullmatch(r"cpu|cuda:\d+", devices[0])
+    rule = "must name exactly one device, 'cpu', 'cuda:N' or 'mps'"
+    valid = len(devices) == 1 and re.fullmatch(r"cpu|mps|cuda:\d+", devices[0])
     require(bool(valid), "devices", devices, rule)
-    on_cpu = devices[0] == "cpu"
+    on_cuda = devices[0].startswith("cuda")
     precision = training.precision
-    rule = "needs a CUDA device; on the CPU choose float32 or bf16"
-    require(not (on_cpu and precision in ("tf32", "fp16")), "training.precision", precision, rule)
+    rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
+    require(on_cuda or precision not in ("tf32", "fp16"), "training.precision", precision, rule)
+
+
+def check_mps(scenario: str, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
+    """What Apple's devices cannot do."""
+    rule = "needs double precision, which MPS does not have; choose another device"
+    require(scenario != "accuracy", "scenario", scenario, rule)
+    rule = "must not capture CUDA graphs, which MPS does not have"
+    captures = any(variant.captures_cuda_graphs for variant in compiled)
+    require(not captures, "backends", backends, rule)
 
 
 def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:

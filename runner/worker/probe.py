@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import platform
 import shutil
 import sys
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import torch._dynamo
 from torch._inductor import config as inductor_config
 
 from runner.specs.tasks import TASKS, Task
+from runner.worker.device.finding import devices
 
 
 def main() -> None:
@@ -20,7 +20,10 @@ def main() -> None:
     usual = set(torch._dynamo.list_backends())
     found = {
         "torch_version": torch.__version__,
-        "devices": [{"id": "cpu", "name": cpu_name(), "memory_bytes": None}, *_cuda_devices()],
+        "devices": [
+            {"id": name, "name": device.name, "memory_bytes": device.memory_bytes}
+            for name, device in devices().items()
+        ],
         "backends": [name for name in every if name in usual],
         "debug_backends": [name for name in every if name not in usual],
         "optimizers": _optimizers(),
@@ -28,27 +31,6 @@ def main() -> None:
         "cpp_compiler": _cpp_compiler(),
     }
     sys.stdout.write(json.dumps(found) + "\n")
-
-
-def cpu_name() -> str:
-    """Model name of the processor, as precise as the system tells it."""
-    try:
-        with open("/proc/cpuinfo") as cpuinfo:
-            for line in cpuinfo:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _cuda_devices() -> list[dict[str, object]]:
-    devices: list[dict[str, object]] = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        memory = properties.total_memory
-        devices.append({"id": f"cuda:{index}", "name": properties.name, "memory_bytes": memory})
-    return devices
 
 
 def _optimizers() -> list[str]:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
-import torch
 import transformers
 
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.worker.accuracy.scenario import AccuracyCheck
 from runner.worker.description import describe_workload
-from runner.worker.environment import describe_environment, find_device, set_precision
+from runner.worker.device.base import Device
+from runner.worker.device.finding import open_device
+from runner.worker.environment import describe_environment
 from runner.worker.event_log import EventLog
 from runner.worker.model.models import perturb
 from runner.worker.model.workload import Workload, load_workload
@@ -24,14 +25,14 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     experiment = spec.experiment
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
-    device = find_device(experiment.device)
-    set_precision(experiment.training.precision)
+    device = open_device(experiment.device)
+    device.allow_tf32(experiment.training.precision == "tf32")
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
     _keep_sources(experiment, run, log)
     workload = load_workload(experiment)
-    workload.model.to(device)
-    log.append("workload", **describe_workload(spec, workload, device))
+    workload.model.to(device.torch_device)
+    log.append("workload", **describe_workload(spec, workload, device.torch_device))
     if spec.variant.perturbation:
         seed = experiment.training.seed + spec.variant.perturbation_seed
         perturb(workload.model, spec.variant.perturbation, seed)
@@ -45,7 +46,7 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
 
 
 def _prepare_work(
-    spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
+    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
 ) -> Callable[[TurnSource], bool]:
     """What is left to do with the turns of a run; it says whether it came to its end."""
     if spec.experiment.is_inference:

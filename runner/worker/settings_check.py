@@ -23,8 +23,9 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from runner.specs.variants import parse_backend
 from runner.worker.compiler.compiling import leave_alone, make_compiler
+from runner.worker.device.finding import device_class
 from runner.worker.model.losses import make_criterion, try_criterion
-from runner.worker.step.optimizers import make_optimizers, takes
+from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
 from runner.worker.step.stepping import MixedPrecision
 
@@ -59,16 +60,18 @@ def first_refused(spec: ExperimentSpec) -> dict[str, Any]:
 
 def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
     """Every setting that torch has a say in: its field, its value, and what tries it."""
-    training, is_cpu = spec.training, spec.device == "cpu"
+    training = spec.training
+    # As a run has them on a GPU, which this process leaves to those that train on it.
+    capturable = device_class(spec.device).captures_graphs
     alone = replace(training, parameter_groups=())
     yield ("training.optimizer_options", training.optimizer_options,
-           partial(_try_optimizer, alone, is_cpu))  # fmt: skip
+           partial(_try_optimizer, alone, capturable))  # fmt: skip
     for text in training.parameter_groups:
         everything = "*:" + text.partition(":")[2]  # the layer here has other names
         mine = replace(training, parameter_groups=(everything,))
-        yield "training.parameter_groups", text, partial(_try_optimizer, mine, is_cpu)
+        yield "training.parameter_groups", text, partial(_try_optimizer, mine, capturable)
     yield ("training.scheduler_options", training.scheduler_options,
-           partial(_try_schedule, alone, is_cpu, spec.num_steps))  # fmt: skip
+           partial(_try_schedule, alone, capturable, spec.num_steps))  # fmt: skip
     yield ("training.scaler_options", training.scaler_options,
            partial(MixedPrecision, training, CPU))  # fmt: skip
     for text, loss in zip(training.losses, training.loss_terms, strict=True):
@@ -78,26 +81,16 @@ def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
         yield "backends", text, partial(_try_backend, text)
 
 
-def _make_optimizers(
-    training: TrainingSpec, model: nn.Module, is_cpu: bool
-) -> list[torch.optim.Optimizer]:
-    if not is_cpu and takes(training.optimizer, "capturable"):
-        # As a run has it on a GPU, which this process leaves to those that train on it.
-        options = {"capturable": True, **training.optimizer_options}
-        training = replace(training, optimizer_options=options)
-    return make_optimizers(training, model, CPU)
-
-
-def _try_optimizer(training: TrainingSpec, is_cpu: bool) -> None:
+def _try_optimizer(training: TrainingSpec, capturable: bool) -> None:
     model = nn.Linear(2, 2)
-    optimizers = _make_optimizers(training, model, is_cpu)
+    optimizers = make_optimizers(training, model, CPU, capturable=capturable)
     model(torch.ones(1, 2)).sum().backward()
-    for optimizer in optimizers if is_cpu else ():
+    for optimizer in () if capturable else optimizers:
         optimizer.step()
 
 
-def _try_schedule(training: TrainingSpec, is_cpu: bool, num_steps: int) -> None:
-    optimizers = _make_optimizers(training, nn.Linear(2, 2), is_cpu)
+def _try_schedule(training: TrainingSpec, capturable: bool, num_steps: int) -> None:
+    optimizers = make_optimizers(training, nn.Linear(2, 2), CPU, capturable=capturable)
     rate = LearningRate(training, num_steps, optimizers)
     for _ in range(min(2, num_steps)):
         rate.step_done()

@@ -87,7 +87,7 @@ def _throttled(run: Evidence, _: Evidence | None) -> str | None:
 
 
 def _shared_device(run: Evidence, _: Evidence | None) -> str | None:
-    if not _is_cuda(run):
+    if run.computes_on_cpu:
         return None
     looks = run.device["processes"].dropna()
     with_others = [others for others in looks if others]
@@ -100,9 +100,9 @@ def _shared_device(run: Evidence, _: Evidence | None) -> str | None:
 
 
 def _shared_cpu(run: Evidence, _: Evidence | None) -> str | None:
-    """On CUDA the CPU only starts kernels, and a server's other CPUs are busy all the time."""
+    """Elsewhere the CPU only starts kernels, and a server's other CPUs are busy all the time."""
     steady = _steady(run).dropna(subset=["busy_cpu_seconds"])
-    if _is_cuda(run) or steady.empty:
+    if not run.computes_on_cpu or steady.empty:
         return None
     # Summed up first: the system counts in hundredths of a second, which a block may be short of.
     others = steady["busy_cpu_seconds"].sum() - steady["own_cpu_seconds"].sum()
@@ -133,7 +133,7 @@ def _clock(run: Evidence, baseline: Evidence | None) -> str | None:
 
 
 def _frequency(run: Evidence, baseline: Evidence | None) -> str | None:
-    if _is_cuda(run):
+    if not run.computes_on_cpu:
         return None
     return _difference(run, baseline, "cpu_frequency_mhz", FREQUENCY_DIFFERENCE)
 
@@ -186,10 +186,6 @@ def _cannot_tell_strangers(run: Evidence) -> bool:
 
 def _steady(run: Evidence) -> pd.DataFrame:
     return run.device[run.device["steady"].astype(bool)]
-
-
-def _is_cuda(run: Evidence) -> bool:
-    return "gpu_memory_bytes" in run.environment
 
 
 def _many(count: int, total: int) -> bool:

@@ -54,6 +54,13 @@ class Evidence:
     environment: dict[str, Any]
 
     @property
+    def computes_on_cpu(self) -> bool:
+        """Journals until version 0.1 do not say `device_type`: only devices with memory of their
+        own told of it, and those were CUDA's."""
+        said = self.environment.get("device_type")
+        return said == "cpu" if said else "gpu_memory_bytes" not in self.environment
+
+    @property
     def num_planned_steps(self) -> int:
         """Steps that the run was to do, or did until it stopped by rules of its own."""
         return self.num_steps if self.stop is None else self.stop.step

@@ -44,7 +44,8 @@ CREATE TABLE phases (
 
 CREATE TABLE environments (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_name VARCHAR,
+    host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_type VARCHAR,
+    device_name VARCHAR,
     cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
     cuda VARCHAR, driver VARCHAR, variables JSON, usable_cpus BIGINT, cpu_threads_reason VARCHAR,
     interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON

@@ -18,8 +18,8 @@ def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run says of its machine and software; `notes` is a list, `versions` and
     `variables` are dictionaries."""
     columns = (
-        "host, platform, python, versions, device_name, cpu_model, num_cpus, cpu_threads, "
-        "gpu_memory_bytes, cuda, driver, variables, usable_cpus, cpu_threads_reason, "
+        "host, platform, python, versions, device_type, device_name, cpu_model, num_cpus, "
+        "cpu_threads, gpu_memory_bytes, cuda, driver, variables, usable_cpus, cpu_threads_reason, "
         "interop_threads, max_sm_clock_mhz, power_limit_watts, notes"
     )
     frame = rows(store, experiment_id, _latest("environments"), columns, "seq")

@@ -373,7 +373,11 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
         name="variants", backends=("inductor:scope=forward", "cudagraphs", "eager:dynamic=true")
     )
     assert adjusted(variants, WITH_GPU).backends == variants.backends
-    assert adjusted(variants, MACHINE).backends == ("inductor:scope=forward", "eager:dynamic=true")
+    usual = ("inductor:scope=forward", "eager:dynamic=true")
+    assert adjusted(variants, MACHINE).backends == usual
+    apple = Device(id="mps", name="Apple M4", memory_bytes=None)
+    on_apple = adjusted(variants, replace(MACHINE, devices=(*MACHINE.devices, apple)))
+    assert (on_apple.device, on_apple.backends) == ("mps", usual)
 
 
 # Numbers that cannot be

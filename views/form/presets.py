@@ -110,7 +110,7 @@ def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
         # Without a compiler Inductor cannot run on the CPU; `eager` still says what Dynamo costs.
         backends = [text for text in backends if _backend(text) != "inductor"]
         backends = backends if "eager" in backends else ["eager", *backends]
-    if device == "cpu":
+    if not device.startswith("cuda"):
         backends = [text for text in backends if _backend(text) != "cudagraphs"]
     return replace(spec, devices=(device,), backends=tuple(backends))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
+from runner.worker.device.base import Device
 
 SMALL_TENSOR = 1000
 """Elements below which chance dominates the error of a tensor."""
@@ -80,7 +81,7 @@ def multiplier_for(tensor: Tensor, tolerance: float) -> float:
     return 3.0 if is_half or is_pointwise_kernel or is_noisy else 2.0
 
 
-def default_tolerance(experiment: ExperimentSpec, part: Part, device: torch.device) -> float:
+def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) -> float:
     """The harness's: that of its suites of transformers and timm, or of TorchBench for its models
     and for one's own."""
     training, precision = part == "training", experiment.training.precision
@@ -88,7 +89,9 @@ def default_tolerance(experiment: ExperimentSpec, part: Part, device: torch.devi
     if experiment.task != "custom" and (model is None or model.suite != "torchbench"):
         return 1e-2 if training else 1e-3
     is_half = precision in ("bf16", "fp16")
-    return 1e-3 if is_half or (training and device.type == "cuda") else 1e-4
+    if is_half:
+        return 1e-3
+    return device.training_tolerance if training else 1e-4
 
 
 def gradient_scales(gradients: Mapping[str, Tensor]) -> dict[str, float]:

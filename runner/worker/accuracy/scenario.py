@@ -20,6 +20,7 @@ from runner.specs.experiment import RunSpec
 from runner.worker.accuracy.sameness import default_tolerance, gradient_scales, judge
 from runner.worker.accuracy.trial import BASELINE, Name, Outcome, Trial
 from runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
+from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.failures import is_out_of_memory
 from runner.worker.model.workload import Workload
@@ -48,9 +49,7 @@ class _Ended(Exception):
 class AccuracyCheck:
     """Checks one run's backend, in a single turn."""
 
-    def __init__(
-        self, spec: RunSpec, workload: Workload, device: torch.device, log: EventLog
-    ) -> None:
+    def __init__(self, spec: RunSpec, workload: Workload, device: Device, log: EventLog) -> None:
         """The workload's model is on the device already."""
         self._experiment = spec.experiment
         self._variant = spec.variant

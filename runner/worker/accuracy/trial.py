@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from runner.worker.callbacks import Callback, Hooks, TrainingState
 from runner.worker.compiler.compiling import compile_blocks, make_compiler
 from runner.worker.data.batches import MicroBatch
 from runner.worker.data.splits import Split
+from runner.worker.device.base import Device
 from runner.worker.model.losses import Objective, logits_of
 from runner.worker.model.workload import Workload
 from runner.worker.step.inference import Inference
@@ -38,13 +40,13 @@ Outcome = dict[Name, Tensor]
 class Trial:
     """Trains or asks copies of the workload's model, each on the first batch of the samples."""
 
-    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: torch.device):
+    def __init__(self, experiment: ExperimentSpec, workload: Workload, device: Device):
         """The workload's model is on the device already, and is never changed."""
         self._experiment = experiment
         self._workload = workload
-        self._device = device
+        self._train = partial(_train, capturable=device.captures_graphs)
         samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
-        self._samples = samples.to(device)
+        self._samples = samples.to(device.torch_device)
 
     def run(self, part: Part, variant: Variant) -> Outcome:
         """The outcome under a variant, in the experiment's precision."""
@@ -73,7 +75,7 @@ class Trial:
         experiment: ExperimentSpec,
     ) -> Outcome:
         torch.manual_seed(experiment.training.seed)
-        work = _train if part == "training" else _answer
+        work = self._train if part == "training" else _answer
         return work(model, replace(self._workload, model=model), samples, experiment, variant)
 
 
@@ -107,11 +109,13 @@ def _train(
     samples: Split,
     experiment: ExperimentSpec,
     variant: Variant,
+    *,
+    capturable: bool,
 ) -> Outcome:
     """Loss, logits and gradients of the last step, and the weights and buffers after it."""
     training, device = experiment.training, samples.labels.device
     precision = MixedPrecision(training, device)
-    optimizers = make_optimizers(training, model.train(), device)
+    optimizers = make_optimizers(training, model.train(), device, capturable=capturable)
     gradients = _Gradients(precision.scaler)
     hooks = Hooks([gradients], TrainingState(model=model, optimizers=optimizers))
     objective = _ObservedObjective(training, workload)

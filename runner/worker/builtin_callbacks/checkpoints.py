@@ -22,6 +22,7 @@ from runner.errors import WorkloadError
 from runner.folders.run_dir import UNFINISHED, RunDir
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from runner.worker.callbacks import Callback, Hooks, TrainingState
+from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.step.schedules import LearningRate
 
@@ -37,7 +38,7 @@ class Checkpointed:
     rate: LearningRate
     scaler: torch.amp.GradScaler
     hooks: Hooks
-    device: torch.device
+    device: Device
 
     def state_dict(self, step: int) -> dict[str, Any]:
         return {
@@ -57,7 +58,7 @@ class Checkpointed:
             optimizer.load_state_dict(saved)
             for group in optimizer.param_groups:
                 if isinstance(group["lr"], torch.Tensor):
-                    group["lr"] = group["lr"].to(self.device)
+                    group["lr"] = group["lr"].to(self.device.torch_device)
         self.rate.load_state_dict(state["rate"])
         self.scaler.load_state_dict(state["scaler"])
         self.hooks.load_state_dict(state["callbacks"])
@@ -181,23 +182,20 @@ def _save(state: dict[str, Any], file: Path) -> int:
     return file.stat().st_size
 
 
-def _random_state(device: torch.device) -> dict[str, Any]:
+def _random_state(device: Device) -> dict[str, Any]:
     kind, words, position, has_gauss, gauss = np.random.get_state()
-    state: dict[str, Any] = {
+    return {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
         "numpy": [kind, [int(word) for word in words], position, has_gauss, gauss],
+        **device.random_state(),
     }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
 
 
-def _set_random_state(state: dict[str, Any], device: torch.device) -> None:
+def _set_random_state(state: dict[str, Any], device: Device) -> None:
     torch.set_rng_state(state["torch"])
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
+    device.set_random_state(state)

@@ -1,141 +1,67 @@
-"""What the CPUs did while a block ran: for this run, for others, and at which frequency."""
+"""The CPUs as the device."""
 
-import os
+import platform
 import resource
-import time
-from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from runner.machine.cgroups import cpu_groups, throttled_periods
-from runner.machine.cpus import CpuAllowance
-from runner.worker.device.processes import TICKS_PER_SECOND, cpu_seconds
-
-STAT = Path("/proc/stat")
-CPUINFO = Path("/proc/cpuinfo")
-SYSTEM_CPUS = Path("/sys/devices/system/cpu")
-USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
-"""Places of the kinds of time in a line of /proc/stat, proc_stat(5). User time includes guests'."""
-
-FREQUENCY_EVERY_SECONDS = 1.0
-"""To be asked for its frequency, a CPU may be woken up, and older kernels then sleep for 10 ms."""
+from runner.worker.device.base import Device
+from runner.worker.device.measuring import MemoryUse, WallClock
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineTime:
-    """Seconds of CPU time since the machine started, over some of its CPUs."""
+class ResidentMemory:
+    """The peak resident set of this process.
 
-    busy: float
-    stolen: float
-    """What the host of a virtual machine gave to others."""
-
-
-class CpuMonitor:
-    """Measures from `begin` to `end`. What the system does not tell is missing."""
-
-    def __init__(self, allowance: CpuAllowance, threads: int) -> None:
-        """`threads`: how many CPUs the run computes on."""
-        self._cpus = allowance.cpus
-        self._threads = threads
-        self._groups = cpu_groups()
-        self._frequency_next = 0.0
-        self.tools: list[int] = []
-        """Processes of Breakeven's own beside the run, whose time is nobody else's."""
-        self.begin()
-
-    def begin(self) -> None:
-        self._machine = machine_time(self._cpus)
-        self._throttled = throttled_periods(self._groups)
-        self._own = _own_seconds()
-        self._of_tools = cpu_seconds(self.tools)
-        self._time = time.perf_counter()
-
-    def end(self) -> dict[str, Any]:
-        """The fields of a `device` event about the time since `begin`."""
-        seconds = time.perf_counter() - self._time
-        of_tools = cpu_seconds(self._of_tools)
-        own = _own_seconds() - self._own
-        own += sum(spent - self._of_tools[pid] for pid, spent in of_tools.items())
-        machine, before = machine_time(self._cpus), self._machine
-        throttled, throttled_before = throttled_periods(self._groups), self._throttled
-        fields: dict[str, Any] = {
-            "wall_seconds": seconds,
-            "cpus": len(self._cpus),
-            "own_cpu_seconds": own,
-        }
-        if machine is not None and before is not None:
-            fields["busy_cpu_seconds"] = machine.busy - before.busy
-            fields["stolen_cpu_seconds"] = machine.stolen - before.stolen
-        if throttled is not None and throttled_before is not None:
-            fields["throttled_periods"] = throttled - throttled_before
-        if self._time >= self._frequency_next:
-            self._frequency_next = self._time + FREQUENCY_EVERY_SECONDS
-            fields["cpu_frequency_mhz"] = cpu_frequency(self._cpus, self._threads)
-        return fields | {"load_average": load_average()}
-
-
-def machine_time(cpus: Collection[int], stat: Path = STAT) -> MachineTime | None:
-    """Of all processes together, on these CPUs; None where the system does not tell."""
-    try:
-        lines = stat.read_text().splitlines()
-    except OSError:
-        return None
-    names = {f"cpu{number}" for number in cpus}
-    rows = [row[1:] for row in map(str.split, lines) if row and row[0] in names]
-    if len(rows) < len(names):
-        return None
-    ticks = [sum(int(row[place]) for row in rows) for place in range(STEAL + 1)]
-    busy = sum(ticks[place] for place in (USER, NICE, SYSTEM, IRQ, SOFTIRQ))
-    return MachineTime(busy=busy / TICKS_PER_SECOND, stolen=ticks[STEAL] / TICKS_PER_SECOND)
-
-
-def cpu_frequency(cpus: Collection[int], threads: int) -> float | None:
-    """Current MHz, mean over the fastest of these CPUs, as many as there are threads.
-
-    The slower ones idle. None where the system does not tell.
+    Linux can set its mark back (`/proc/self/clear_refs`, proc(5)); where that is refused a block's
+    own peak cannot be told apart, and it is None.
     """
-    found = sorted(_listed_frequencies(cpus) or _scaled_frequencies(cpus), reverse=True)
-    fastest = found[: max(1, threads)]
-    return sum(fastest) / len(fastest) if fastest else None
+
+    def __init__(self) -> None:
+        self._can_reset = True
+
+    def reset(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            self._can_reset = False
+
+    def read(self) -> MemoryUse:
+        peak = _resident_high_water_bytes() if self._can_reset else None
+        return MemoryUse(peak_bytes=peak, reserved_bytes=None)
 
 
-def load_average() -> float | None:
-    """Over the last minute."""
-    try:
-        return os.getloadavg()[0]
-    except OSError:
+class CpuDevice(Device):
+    """All CPUs that the run may use."""
+
+    type = "cpu"
+
+    @property
+    def name(self) -> str:
+        return cpu_name()
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def memory(self) -> ResidentMemory:
+        return ResidentMemory()
+
+    def open_driver(self, experiment_id: str) -> None:
         return None
 
 
-def _scaled_frequencies(cpus: Collection[int]) -> list[float]:
-    """Where /proc/cpuinfo has none (Arm). With it, all CPUs are asked at once."""
+def cpu_name() -> str:
+    """Model name of the processor, as precise as the system tells it."""
     try:
-        return [
-            int((SYSTEM_CPUS / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()) / 1000
-            for number in cpus
-        ]
-    except (OSError, ValueError):
-        return []
-
-
-def _listed_frequencies(cpus: Collection[int], cpuinfo: Path = CPUINFO) -> list[float]:
-    try:
-        lines = cpuinfo.read_text().splitlines()
+        with open("/proc/cpuinfo") as cpuinfo:
+            for line in cpuinfo:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
     except OSError:
-        return []
-    found: list[float] = []
-    number = -1
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "processor":
-            number = int(value)
-        elif name.strip() == "cpu MHz" and number in cpus:
-            found.append(float(value))
-    return found
+        pass
+    return platform.processor() or platform.machine()
 
 
-def _own_seconds() -> float:
-    """CPU time of this process, all its threads, and of its children that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def _resident_high_water_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

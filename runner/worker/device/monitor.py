@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from runner.machine.cpus import cpu_allowance
-from runner.worker.device.cpu import CpuMonitor
-from runner.worker.device.nvidia import NvidiaDevice, Unavailable
+from runner.worker.device.base import Device, Driver, Unavailable
+from runner.worker.device.cpu_usage import CpuMonitor
 from runner.worker.device.processes import Family, Stranger, busy_strangers, tools
 from runner.worker.event_log import EventLog
 
@@ -67,19 +67,20 @@ class DeviceMonitor:
     """Watches the blocks of one run: what the driver tells, and apart from it what takes longer,
     all CPUs and processes."""
 
-    def __init__(self, experiment_id: str, device: torch.device, log: EventLog) -> None:
+    def __init__(self, experiment_id: str, device: Device, log: EventLog) -> None:
         """Records how the device is before the first block, too."""
         self._log = log
         self._names_next = 0.0
         self._family = Family(experiment_id)
         self._cpus = CpuMonitor(cpu_allowance(), torch.get_num_threads())
         self._cpus.tools = tools()
-        self._nvidia = open_nvidia(experiment_id, device)
+        self._is_cpu = device.type == "cpu"
+        self._driver = _open_driver(experiment_id, device)
         self._watches = [Watch(self._cpus.begin, self._look_around)]
-        if self._nvidia is not None:
+        if self._driver is not None:
             # Before the look around: clocks fall soon after the work is over.
-            self._watches.insert(0, Watch(self._nvidia.begin, self._nvidia.end))
-            log.append("device", **self._nvidia.end(), processes=self._nvidia.strangers())
+            self._watches.insert(0, Watch(self._driver.begin, self._driver.end))
+            log.append("device", **self._driver.end(), processes=self._driver.strangers())
 
     def begin(self) -> None:
         """A block is about to start."""
@@ -95,7 +96,7 @@ class DeviceMonitor:
         fields: dict[str, Any] = {}
         for watch in self._watches:
             fields |= watch.end(seconds)
-        if self._nvidia is None and "cpus" in fields:
+        if self._driver is None and self._is_cpu and "cpus" in fields:
             fields["processes"] = self._busy_strangers(fields)
         if fields:
             fields.setdefault("wall_seconds", seconds)
@@ -104,8 +105,8 @@ class DeviceMonitor:
     def _look_around(self) -> dict[str, Any]:
         """What the CPUs did, and who else is on a device that lists its processes."""
         fields = self._cpus.end()
-        if self._nvidia is not None:
-            fields["processes"] = self._nvidia.strangers()
+        if self._driver is not None:
+            fields["processes"] = self._driver.strangers()
         return fields
 
     def _busy_strangers(self, cpus: dict[str, Any]) -> list[Stranger]:
@@ -118,13 +119,11 @@ class DeviceMonitor:
         return busy_strangers(self._family)[:MAX_NAMED]
 
 
-def open_nvidia(experiment_id: str, device: torch.device) -> NvidiaDevice | None:
-    """None on the CPU, and where the driver cannot be asked."""
-    if device.type != "cuda":
-        return None
+def _open_driver(experiment_id: str, device: Device) -> Driver | None:
+    """None on the CPU, and where nothing can be asked."""
     try:
-        return NvidiaDevice(device, Family(experiment_id))
-    except Unavailable:
+        return device.open_driver(experiment_id)
+    except Unavailable:  # the `environment` event says why
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from runner.worker.device.base import NOT_RECORDED, Unavailable
 from runner.worker.device.processes import Family, Stranger, process_name
 
 try:
@@ -39,17 +40,9 @@ THROTTLE_COUNTERS = {
 """NVML's fields that count the nanoseconds for which clocks were held back. All are answered in
 microseconds; nvmlDeviceGetViolationStatus, which tells the same, takes half a millisecond each."""
 
-NOT_RECORDED = (
-    "Clocks, temperature, power, throttling and other processes on the device were not recorded"
-)
 
-
-class Unavailable(Exception):
-    """Why the device cannot be asked, as a sentence for the record."""
-
-
-class NvidiaDevice:
-    """One device; what it does not support is None."""
+class NvidiaDriver:
+    """Of one device; what it does not support is None."""
 
     def __init__(self, device: torch.device, family: Family) -> None:
         """Raises `Unavailable`."""

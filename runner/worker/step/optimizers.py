@@ -17,12 +17,13 @@ Named = list[tuple[str, nn.Parameter]]
 
 
 def make_optimizers(
-    training: TrainingSpec, model: nn.Module, device: torch.device
+    training: TrainingSpec, model: nn.Module, device: torch.device, *, capturable: bool = False
 ) -> list[torch.optim.Optimizer]:
     """The training's optimizer, then those of its parameter groups.
 
-    The first is left out if the groups take all parameters. Raises `WorkloadError` for an optimizer
-    or options that torch does not have, and for a group without parameters.
+    The first is left out if the groups take all parameters. With `capturable`, those that can keep
+    their step count on the device, so that CUDA graphs can hold the step. Raises `WorkloadError`
+    for an optimizer or options that torch does not have, and for a group without parameters.
     """
     rest: Named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     grouped = []
@@ -44,12 +45,14 @@ def make_optimizers(
                 mine,
                 training,
                 device,
+                capturable,
             )
         )
     if not rest:
         return grouped
     options, rate = training.optimizer_options, training.learning_rate
-    return [_make(training.optimizer, options, rate, rest, training, device), *grouped]
+    first = _make(training.optimizer, options, rate, rest, training, device, capturable)
+    return [first, *grouped]
 
 
 def takes(optimizer: str, argument: str) -> bool:
@@ -64,6 +67,7 @@ def _make(
     parameters: Iterable[tuple[str, nn.Parameter]],
     training: TrainingSpec,
     device: torch.device,
+    capturable: bool,
 ) -> torch.optim.Optimizer:
     kind: Any = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
@@ -72,8 +76,7 @@ def _make(
             "Adam, AdamW and SGD are usual"
         )
     arguments: dict[str, Any] = dict(options)
-    if device.type == "cuda" and takes(name, "capturable"):
-        # Keeps the optimizer's step count on the device, so that CUDA graphs can hold the step.
+    if capturable and takes(name, "capturable"):
         arguments.setdefault("capturable", True)
     rate: float | Tensor = learning_rate
     if not is_constant(training):

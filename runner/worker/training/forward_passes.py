@@ -9,7 +9,7 @@ from runner.supervision.turns import Turn
 from runner.worker.callbacks import TrainingState
 from runner.worker.compiler.compiling import CompileObserver, compile_blocks
 from runner.worker.data.batches import FixedBatches
-from runner.worker.device.measuring import PeakMemory, make_clock
+from runner.worker.device.base import Device
 from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 from runner.worker.model.workload import Workload
@@ -23,23 +23,21 @@ from runner.worker.turn_source import TurnSource
 class ForwardPasses:
     """Has one model answer the same batches over and over under one backend."""
 
-    def __init__(
-        self, spec: RunSpec, workload: Workload, device: torch.device, log: EventLog
-    ) -> None:
+    def __init__(self, spec: RunSpec, workload: Workload, device: Device, log: EventLog) -> None:
         """The workload's model is on the device already."""
         self._experiment = experiment = spec.experiment
         self._log = log
         model = workload.model.eval()
-        self._batches = FixedBatches(workload.data.train.to(device), experiment)
+        self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
         self._observer = CompileObserver(log)
-        self._clock = make_clock(device)
-        self._memory = PeakMemory(device)
+        self._clock = device.clock()
+        self._memory = device.memory()
         self._monitor = DeviceMonitor(spec.experiment_id, device, log)
         self._recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         training = experiment.training
-        precision = MixedPrecision(training, device)
+        precision = MixedPrecision(training, device.torch_device)
         self._model = Inference(model, precision, spec.variant, training.batch_size, own_loss=False)
 
     @torch.no_grad()

@@ -19,7 +19,7 @@ from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.compiler.compiling import CompileObserver, compile_blocks, make_compiler
 from runner.worker.data.batches import EpochBatches, FixedBatches, Windows
 from runner.worker.data.splits import Split
-from runner.worker.device.measuring import PeakMemory, make_clock
+from runner.worker.device.base import Device
 from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
@@ -42,25 +42,26 @@ class Trainer:
     """
 
     def __init__(
-        self, spec: RunSpec, workload: Workload, run: RunDir, device: torch.device, log: EventLog
+        self, spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
     ) -> None:
         """The workload's model is on the device already."""
         self._experiment = experiment = spec.experiment
         self._variant = spec.variant
         self._workload = workload
         self._run = run
-        self._device = device
         self._log = log
         model = workload.model.train()
-        self._splits = _splits_in_use(spec, workload, device)
+        self._splits = _splits_in_use(spec, workload, device.torch_device)
         self._observer = CompileObserver(log)
-        self._clock = make_clock(device)
-        self._memory = PeakMemory(device)
+        self._clock = device.clock()
+        self._memory = device.memory()
         self._monitor = DeviceMonitor(spec.experiment_id, device, log)
         training = experiment.training
-        precision = MixedPrecision(training, device)
+        precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
-        optimizers = make_optimizers(training, model, device)
+        optimizers = make_optimizers(
+            training, model, device.torch_device, capturable=device.captures_graphs
+        )
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
         self._inference = Inference(

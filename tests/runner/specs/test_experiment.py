@@ -111,6 +111,19 @@ def test_precisions_of_the_gpu_are_refused_on_the_cpu() -> None:
         experiment(training=TrainingSpec(precision="tf32"))
 
 
+def test_what_mps_cannot_do_is_refused_in_words() -> None:
+    on_mps = {"devices": ("mps",)}
+    assert experiment(**on_mps).device == "mps"
+    for changes, rule in (
+        ({"scenario": "accuracy"}, "scenario = .accuracy.: needs double precision"),
+        ({"backends": ("cudagraphs",)}, "backends = .*must not capture CUDA graphs"),
+        ({"backends": ("inductor:mode=reduce-overhead",)}, "must not capture CUDA graphs"),
+        ({"training": TrainingSpec(precision="fp16")}, "on the CPU and on MPS choose"),
+    ):
+        with pytest.raises(InvalidSpec, match=rule):
+            experiment(**on_mps | changes)
+
+
 def test_a_run_must_be_one_of_its_experiments_variants() -> None:
     stranger = Variant(label="tvm", role="backend", backend="tvm")
     with pytest.raises(InvalidSpec, match="one of the experiment's own variants"):

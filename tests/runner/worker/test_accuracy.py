@@ -24,11 +24,14 @@ from runner.specs.experiment import (
     TrainingSpec,
 )
 from runner.worker.accuracy.sameness import default_tolerance, gradient_scales, judge
+from runner.worker.device.base import Device
+from runner.worker.device.cpu import CpuDevice
+from runner.worker.device.cuda import CudaDevice
 from tests.faults.planted_faults import negated_inference, zeroed_gradients
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 FAULTS = Path(__file__).parents[2] / "faults"
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU, CUDA = CpuDevice(torch.device("cpu")), CudaDevice(torch.device("cuda"))
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 Events = list[dict[str, Any]]
@@ -344,7 +347,7 @@ def test_a_gradient_that_is_not_a_number_fails_and_spoils_no_other() -> None:
     ],
 )
 def test_tolerances_are_those_of_the_harness(
-    task: str, model: str, precision: Any, part: Any, device: torch.device, tolerance: float
+    task: str, model: str, precision: Any, part: Any, device: Device, tolerance: float
 ) -> None:
     experiment = ExperimentSpec(
         name="x",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,9 +20,11 @@ from runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
 from runner.specs.experiment import RunSpec
 from runner.worker.device import monitor as device_monitor
 from runner.worker.device import nvidia, processes
-from runner.worker.device.cpu import CpuMonitor, cpu_frequency, machine_time
+from runner.worker.device.base import Unavailable
+from runner.worker.device.cpu import CpuDevice
+from runner.worker.device.cpu_usage import CpuMonitor, cpu_frequency, machine_time
 from runner.worker.device.monitor import Watch
-from runner.worker.device.nvidia import NvidiaDevice, Unavailable, named_reasons
+from runner.worker.device.nvidia import NvidiaDriver, named_reasons
 from runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
 from storage.comparison.comparison import compare
 from storage.index.store import Store
@@ -210,10 +212,10 @@ def test_a_missing_package_and_a_missing_driver_are_said(monkeypatch: pytest.Mon
     device = torch.device("cuda:0")
     if nvidia.pynvml is not None and not torch.cuda.is_available():
         with pytest.raises(Unavailable, match="were not recorded: NVML answers"):
-            NvidiaDevice(device, Family("x"))
+            NvidiaDriver(device, Family("x"))
     monkeypatch.setattr(nvidia, "pynvml", None)
     with pytest.raises(Unavailable, match="were not recorded: nvidia-ml-py is not installed"):
-        NvidiaDevice(device, Family("x"))
+        NvidiaDriver(device, Family("x"))
 
 
 def test_every_block_has_a_sample_as_long_as_samples_take_little_time(
@@ -278,8 +280,10 @@ def test_blocks_that_are_over_too_soon_to_be_watched_have_no_sample(
     assert others and sample["first_step"] == first["first_step"]
 
 
-class QuickDevice:
+class QuickDriver:
     """Stands for a GPU, which this machine may not have."""
+
+    limits: ClassVar[dict[str, Any]] = {}
 
     def begin(self) -> None: ...
 
@@ -298,7 +302,7 @@ def slow_end(self: CpuMonitor) -> dict[str, Any]:
 def test_a_driver_is_asked_of_as_many_blocks_as_it_is_quick_however_long_the_rest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: QuickDevice())
+    monkeypatch.setattr(CpuDevice, "open_driver", lambda *_: QuickDriver())
     monkeypatch.setattr(CpuMonitor, "end", slow_end)
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)
@@ -318,12 +322,12 @@ def test_there_is_no_sample_of_a_device_without_its_clocks(
 ) -> None:
     """The driver is too slow to be asked twice; a look around would be quick enough."""
 
-    class SlowDevice(QuickDevice):
+    class SlowDriver(QuickDriver):
         def end(self) -> dict[str, Any]:
             time.sleep(0.2)
             return super().end()
 
-    monkeypatch.setattr(device_monitor, "open_nvidia", lambda *_: SlowDevice())
+    monkeypatch.setattr(CpuDevice, "open_driver", lambda *_: SlowDriver())
     monkeypatch.setattr(CpuMonitor, "end", lambda self: {"wall_seconds": 0.1, "cpus": 2})
     monkeypatch.setattr(device_monitor, "FIRST_FREE", 1)
     monkeypatch.setattr(device_monitor, "MAX_SHARE", 0.01)

@@ -86,6 +86,26 @@ def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
         assert all(result.device_doubts == () for result in comparison.results)
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_about_the_cpus"),
+    [
+        ({"device_type": "cpu"}, True),
+        ({"device_type": "mps"}, False),
+        ({"device_type": "rocm", "gpu_memory_bytes": 2**34}, False),
+        ({}, True),
+        ({"gpu_memory_bytes": 2**34}, False),  # CUDA, before journals told the type
+    ],
+)
+def test_busy_cpus_cast_doubt_only_where_they_are_the_device(
+    tmp_path: Path, environment: dict[str, Any], is_about_the_cpus: bool
+) -> None:
+    busy = CALM_CPU | {"busy_cpu_seconds": 1.9, "processes": None}
+    samples = dict.fromkeys(("baseline", "inductor"), always(**busy))
+    comparison = compared(record(tmp_path, CPU | environment, samples))
+    doubted = found(comparison, "Other processes took CPU time while steady blocks ran")
+    assert bool(doubted) is is_about_the_cpus
+
+
 def test_throttling_is_told_from_what_holds_at_the_end_and_from_what_held_meanwhile(
     tmp_path: Path,
 ) -> None:

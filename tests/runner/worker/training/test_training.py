@@ -13,7 +13,8 @@ from runner.errors import WorkloadError
 from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
 from runner.worker.data.batches import EpochBatches
 from runner.worker.device import measuring
-from runner.worker.device.measuring import CpuClock, PeakMemory
+from runner.worker.device.cpu import ResidentMemory
+from runner.worker.device.measuring import WallClock
 from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.model.workload import load_workload
 from runner.worker.step.optimizers import make_optimizers
@@ -207,7 +208,7 @@ def test_any_optimizer_of_torch_is_found_by_name_and_others_are_refused() -> Non
 def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 10.5, 12.0, 12.25])
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(times))
-    clock = CpuClock()
+    clock = WallClock()
     clock.start()
     for _ in range(3):
         clock.mark()
@@ -215,7 +216,7 @@ def test_the_clock_gives_each_step_its_own_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_peak_memory_is_that_of_the_block_alone() -> None:
-    memory = PeakMemory(CPU)
+    memory = ResidentMemory()
     memory.reset()
     before = memory.read().peak_bytes
     if before is None:

@@ -1,0 +1,112 @@
+"""What the worker asks of a device, whichever it is: one class for each type, in modules beside.
+
+Nothing outside this room asks which type a device has: what differs is a method or a fact here.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from runner.worker.device.measuring import PeakMemory, StepClock
+from runner.worker.device.processes import Stranger
+
+DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
+NOT_RECORDED = (
+    "Clocks, temperature, power, throttling and other processes on the device were not recorded"
+)
+
+
+NOT_TRIED = (
+    "Breakeven was never tried on a device of this type: check its step times against a clock of "
+    "your own before you trust them."
+)
+
+
+class Unavailable(Exception):
+    """Why the device cannot be asked, as a sentence for the record."""
+
+
+class Driver(Protocol):
+    """What can be asked about a device beside torch."""
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What the device is set to: fields of the `environment` event."""
+
+    def begin(self) -> None:
+        """A block is about to start."""
+
+    def end(self) -> dict[str, Any]:
+        """The fields of a `device` event: how the device is now, and was since `begin`."""
+
+    def strangers(self) -> list[Stranger] | None:
+        """Processes on the device that are none of the experiment's; None where they cannot be
+        told."""
+
+
+class Device(ABC):
+    """Where a run computes."""
+
+    type: ClassVar[DeviceType]
+    """As the journal names it; torch calls ROCm `cuda`."""
+    captures_graphs: ClassVar[bool] = False
+    """Whether CUDA graphs can be captured on it: optimizers then keep their step count there."""
+    training_tolerance: ClassVar[float] = 1e-4
+    """What PyTorch's Dynamo harness allows a training in float32 on a device of this type."""
+    notes: ClassVar[tuple[str, ...]] = ()
+    """What nobody would guess of measurements on a device of this type, in sentences."""
+
+    def __init__(self, torch_device: torch.device) -> None:
+        self.torch_device = torch_device
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The model, as precise as the system tells it."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of the device's own memory; None where it has none or it is not known."""
+        return None
+
+    @abstractmethod
+    def clock(self) -> StepClock:
+        """A clock that waits for the device at the ends of a block only."""
+
+    @abstractmethod
+    def memory(self) -> PeakMemory:
+        """What tells how much memory blocks take."""
+
+    @abstractmethod
+    def open_driver(self, experiment_id: str) -> Driver | None:
+        """None where the CPUs are the device; raises `Unavailable` where nothing can be asked."""
+
+    def select(self) -> None:  # noqa: B027 - of most types there is but one
+        """Makes it the one that torch means where it is not told a number."""
+
+    def synchronize(self) -> None:  # noqa: B027 - the CPU has nothing to wait for
+        """Waits until the device has nothing left to do."""
+
+    def random_state(self) -> dict[str, Tensor]:
+        """The state of the device's own generator by its name in a checkpoint; empty if it draws
+        from the CPU's."""
+        return {}
+
+    def set_random_state(self, state: dict[str, Any]) -> None:  # noqa: B027 - as above
+        """Takes back what `random_state` gave, among other things."""
+
+    def allow_tf32(self, allowed: bool) -> None:  # noqa: B027 - most devices have no TF32
+        """Lets float32 matrix products and convolutions use TF32, or forbids it."""
+
+    def describe(self, experiment_id: str) -> dict[str, Any]:
+        """The device's fields of the `environment` event."""
+        notes, limits = list(self.notes), {}
+        try:
+            driver = self.open_driver(experiment_id)
+            limits = {} if driver is None else driver.limits
+        except Unavailable as reason:
+            notes.append(str(reason))
+        described = {"device_type": self.type, "device_name": self.name, **limits}
+        return {**described, "notes": notes} if notes else described
