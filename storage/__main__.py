@@ -29,6 +29,7 @@ from pathlib import Path
 
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.terminal import ends_quietly
+from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
@@ -149,8 +150,8 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, execute: Callable[..., int], text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(execute=execute)
-        where, default = "where runs are kept", PROJECT_ROOT / "data"
-        command.add_argument("--data-folder", type=Path, default=default, help=where)
+        where = f"where runs are kept {DEFAULT_TEXT}"
+        command.add_argument("--data-folder", type=Path, default=default_data_folder(), help=where)
         return command
 
     comparing = add("compare", _compare, "print the comparison of an experiment")

@@ -25,6 +25,7 @@ from runner.commands.progress import RunProgress
 from runner.commands.suite import add_suite_options, read_cells
 from runner.commands.terminal import watch
 from runner.errors import NotWritable, RunnerError
+from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
 from runner.folders.queue import (
     PROJECT_ROOT,
     Experiment,
@@ -44,7 +45,6 @@ from runner.suites.queue import submit_missing
 from runner.supervision.supervisor import LINGER_SECONDS, supervise
 from runner.texts import printable
 
-DATA_VARIABLE = "BREAKEVEN_DATA"
 BAD_INPUT = 2
 
 
@@ -61,11 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"{NotWritable(Path(options.data_folder), error)}\n")
         return BAD_INPUT
-
-
-def default_data_folder() -> Path:
-    """The folder that `BREAKEVEN_DATA` names, or `data/` in the project."""
-    return Path(os.environ.get(DATA_VARIABLE) or PROJECT_ROOT / "data")
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -218,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
         usage = f"python -m runner {name} [options]"
         command = commands.add_parser(name, help=text, description=text, usage=usage)
         command.set_defaults(execute=execute)
-        where = f"where runs are kept (default: ${DATA_VARIABLE}, else data/ in the project)"
+        where = f"where runs are kept {DEFAULT_TEXT}"
         command.add_argument("--data-folder", default=default_data_folder(), help=where)
         return command
 

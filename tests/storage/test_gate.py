@@ -213,3 +213,12 @@ def test_conditions_read_as_they_are_written() -> None:
     (slower, limit) = parse_conditions("slower, compile>1.5")
     assert [str(slower), str(limit)] == ["slower", "compile>1.5"]
     assert limit.limit_seconds == 1.5
+
+
+def test_the_data_folder_is_the_one_that_the_environment_names(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(data_dir.runs, SPEC)
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    assert main(["compare", EXPERIMENT_ID]) == 0
+    assert "inductor" in capsys.readouterr().out

@@ -7,7 +7,6 @@ by the first.
 """
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from types import ModuleType
 import streamlit as st
 
 from runner.errors import NotWritable, ProbeFailed
+from runner.folders.data_folder import default_data_folder
 from runner.folders.queue import ensure_supervisor, experiments
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
@@ -49,7 +49,7 @@ def _shared() -> ProcessWide:
 
 def data_dir() -> DataDir:
     """The data folder: BREAKEVEN_DATA, or `data` beside this project."""
-    return DataDir(os.environ.get("BREAKEVEN_DATA") or ROOT / "data")
+    return DataDir(default_data_folder())
 
 
 def get_store() -> Store:
