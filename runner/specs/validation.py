@@ -6,7 +6,7 @@ names the field, the value and the rule.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -27,6 +27,16 @@ def _type_hints(kind: Any) -> dict[str, Any]:
 @cache
 def _bounds(kind: Any) -> dict[str, Bounds]:
     return bounds_of(kind)
+
+
+@cache
+def _required(kind: Any) -> list[str]:
+    """Names of the fields without a default."""
+    return [
+        one.name
+        for one in fields(kind)
+        if one.default is MISSING and one.default_factory is MISSING
+    ]
 
 
 class Spec:
@@ -80,11 +90,10 @@ class Spec:
         values = {
             name: _from_plain(value, hints[name], name, path) for name, value in content.items()
         }
+        for name in _required(cls):  # type: ignore[arg-type]
+            require(name in content, path + name, None, "is required")
         try:
             return cls(**values)
-        except TypeError:
-            missing = [name for name in hints if name not in content and not hasattr(cls, name)]
-            raise InvalidSpec(path + missing[0], None, "is required") from None
         except InvalidSpec as error:
             if path and not error.field.startswith(path):
                 raise InvalidSpec(path + error.field, error.value, error.rule) from None

@@ -1,5 +1,5 @@
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from runner.specs.experiment import (
     StoppingSpec,
     TrainingSpec,
 )
+from runner.specs.validation import Spec
 from runner.specs.variants import Variant
 
 
@@ -48,6 +49,18 @@ def test_an_unknown_field_is_refused_by_name() -> None:
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(InvalidSpec, match="name = None: is required"):
         ExperimentSpec.from_dict({})
+
+
+def test_an_error_within_a_rule_is_not_taken_for_a_missing_field() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Broken(Spec):
+        number: int = 1
+
+        def check_rules(self) -> None:
+            len(self.number)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len"):
+        Broken.from_dict({"number": 2})
 
 
 @pytest.mark.parametrize(
