@@ -6,6 +6,8 @@ A backend is written as its name, or with settings behind a colon:
     inductor:mode=max-autotune
     inductor:scope=forward+dynamic=true
     inductor:epilogue_fusion=false          any other name is an Inductor configuration
+    inductor:mode=max-autotune+triton.cudagraphs=false
+                                            beside a mode, which is a set of them, it counts more
 """
 
 import re
@@ -48,7 +50,8 @@ class Variant(Spec):
     dynamic: bool | None = None
     """Whether shapes are symbols (true), fixed (false), or fixed until they change (null)."""
     options: Options = field(default_factory=dict)
-    """Inductor configuration by name."""
+    """Inductor configuration by name, nested ones with dots: `triton.cudagraphs`. What the mode
+    says otherwise does not count."""
     cache: CacheState = "cold"
     """Whether compile caches are empty at first, or those that the cold run of the same repeat
     left."""
@@ -68,8 +71,6 @@ class Variant(Spec):
         settings = self.mode is not None or bool(self.options)
         rule = "is for inductor only, which alone has modes and options"
         require(not settings or self.backend == "inductor", "backends", self.label, rule)
-        rule = "has a mode and options; torch.compile takes one of them"
-        require(self.mode is None or not self.options, "backends", self.label, rule)
         rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
         possible = self.scope in ("forward", "blocks")
         require(not self.fullgraph or possible, "backends", self.label, rule)
@@ -86,12 +87,14 @@ class Variant(Spec):
             return 0
         if self.backend.startswith(QUICK_COMPILERS):
             return 1
-        return 3 if self.mode is not None and self.mode.startswith("max-autotune") else 2
+        by_mode = self.mode is not None and self.mode.startswith("max-autotune")
+        return 3 if self.options.get("max_autotune", by_mode) else 2
 
     @property
     def captures_cuda_graphs(self) -> bool:
         """Whether steps are replayed from CUDA graphs."""
-        return self.backend == "cudagraphs" or self.mode in ("reduce-overhead", "max-autotune")
+        by_mode = self.mode in ("reduce-overhead", "max-autotune")
+        return self.backend == "cudagraphs" or bool(self.options.get("triton.cudagraphs", by_mode))
 
     @property
     def draws_own_random_numbers(self) -> bool:
@@ -129,7 +132,7 @@ def parse_backend(text: str) -> Variant:
 
     Raises `InvalidSpec` for the field `backends`.
     """
-    name, settings = parse_settings(text, "backends")
+    name, settings = parse_settings(text, "backends", dotted=True)
     rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-')"
     require(bool(re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name)), "backends", text, rule)
     known: dict[str, Any] = {

@@ -29,7 +29,8 @@ SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
     "`inductor:mode=max-autotune` or `inductor:scope=forward+dynamic=true`. `scope` says what is "
     "compiled (`iteration`, `forward`, `forward_backward`, `blocks`); `mode`, `fullgraph` and "
-    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration."
+    "`dynamic` are those of `torch.compile`; any other name is an Inductor configuration, such as "
+    "`triton.cudagraphs`, and counts more than what the mode says."
 )
 
 

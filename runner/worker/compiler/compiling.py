@@ -57,13 +57,20 @@ def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_arguments(variant: Variant) -> dict[str, Any]:
-    """Keyword arguments of `torch.compile` for a variant with a backend."""
+    """Keyword arguments of `torch.compile` for a variant with a backend.
+
+    It refuses a mode beside options; a mode is but a set of options, which torch itself names.
+    """
+    mode, options = variant.mode, dict(variant.options)
+    if mode is not None and options:
+        by_mode = torch._inductor.list_mode_options(mode, variant.dynamic)
+        mode, options = None, {**by_mode, **options}
     return {
         "backend": variant.backend,
-        "mode": variant.mode,
+        "mode": mode,
         "fullgraph": variant.fullgraph,
         "dynamic": variant.dynamic,
-        "options": dict(variant.options) or None,
+        "options": options or None,
     }
 
 

@@ -45,6 +45,10 @@ def asked(backends: tuple[str, ...] = (), **training: Any) -> ExperimentSpec:
         (asked(losses=("MSELoss",)), "training.losses", "whole-number labels"),
         (asked(("inductor:epilogue_fusoin=false",)), "backends", "Did you mean epilogue_fusion"),
         (asked(("inductor:epilogue_fusion=maybe",)), "backends", "got str should be bool"),
+        (asked(("inductor:triton.cudagraph=true",)), "backends",
+         "Did you mean triton.cudagraphs"),
+        (asked(("inductor:mode=max-autotune+triton.cudagraphs=2",)), "backends",
+         "got int should be bool"),
     ],
 )  # fmt: skip
 def test_torch_refuses_a_setting_by_its_field(spec: ExperimentSpec, field: str, said: str) -> None:
@@ -62,6 +66,7 @@ def test_torch_refuses_a_setting_by_its_field(spec: ExperimentSpec, field: str, 
         asked(scheduler="linear", warmup_steps=10),
         asked(losses=("model", "0.5*CrossEntropyLoss:label_smoothing=0.1+weight=(1,2)")),
         asked(("eager", "inductor:epilogue_fusion=false", "inductor:mode=max-autotune")),
+        asked(("inductor:mode=max-autotune+triton.cudagraphs=false+epilogue_fusion=false",)),
         replace(asked(losses=("MSELoss",)), task="custom"),
         # Torch takes these only on a GPU, where a run adds `capturable` by itself.
         replace(

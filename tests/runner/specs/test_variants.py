@@ -21,6 +21,11 @@ from runner.specs.variants import Variant, parse_backend
             "inductor-epilogue_fusion_false-max_fusion_size_8",
             {"options": {"epilogue_fusion": False, "max_fusion_size": 8}},
         ),
+        (
+            "inductor:mode=max-autotune+triton.cudagraphs=false",
+            "inductor-max-autotune-triton.cudagraphs_false",
+            {"mode": "max-autotune", "options": {"triton.cudagraphs": False}},
+        ),
     ],
 )
 def test_a_backend_is_written_with_its_settings(
@@ -39,7 +44,8 @@ def test_a_backend_is_written_with_its_settings(
         ("inductor:scope=all", "must be one of 'iteration'"),
         ("eager:mode=max-autotune", "is for inductor only"),
         ("eager:epilogue_fusion=false", "is for inductor only"),
-        ("inductor:mode=default+epilogue_fusion=false", "takes one of them"),
+        ("inductor:triton.=true", "must read name=value"),
+        ("eager:triton.cudagraphs=true", "is for inductor only"),
         ("inductor:fullgraph=true", "loss.backward.. breaks the iteration"),
         ("inductor:dynamic=maybe", "true or false"),
         ("inductor:fullgraph=1", "fullgraph must be true or false"),
@@ -71,3 +77,14 @@ def test_modes_with_cuda_graphs_switch_dropout_off() -> None:
     assert not has_dropout("inductor:mode=reduce-overhead")
     assert not has_dropout("inductor:mode=max-autotune")
     assert has_dropout("inductor:mode=max-autotune-no-cudagraphs")
+
+
+def test_an_option_counts_more_than_the_mode_for_what_is_known_of_a_backend() -> None:
+    def captures(backend: str) -> bool:
+        return parse_backend(backend).captures_cuda_graphs
+
+    assert captures("inductor:triton.cudagraphs=true")
+    assert captures("inductor:mode=default+triton.cudagraphs=true")
+    assert captures("inductor:mode=max-autotune+epilogue_fusion=false")
+    assert not captures("inductor:mode=max-autotune+triton.cudagraphs=false")
+    assert parse_backend("inductor:max_autotune=true").compile_effort == 3

@@ -64,6 +64,17 @@ def test_settings_reach_torch_compile() -> None:
     }
 
 
+def test_inductor_compiles_with_a_mode_and_what_stands_beside_it() -> None:
+    settings = "mode=max-autotune+triton.cudagraphs=false+triton.unique_kernel_names=false"
+    compiled: Any = make_compiler(parse_backend(f"inductor:scope=forward+{settings}"))(torch.sin)
+    values = torch.linspace(0, 1, 7)
+    assert torch.allclose(compiled(values), torch.sin(values))
+    used = compiled.get_compiler_config()
+    # The mode asks for the first two and for graphs, which the setting beside it takes back.
+    assert used["max_autotune"] and used["coordinate_descent_tuning"]
+    assert not used["triton.cudagraphs"] and not used["triton.unique_kernel_names"]
+
+
 def test_a_backend_that_torch_does_not_know_is_refused_with_a_hint() -> None:
     with pytest.raises(WorkloadError, match=r"'indcutor' is not registered.*mean 'inductor'"):
         make_compiler(parse_backend("indcutor"))
