@@ -8,6 +8,7 @@
     ├── NotWritable         the data folder cannot be written
     ├── ProbeFailed         torch could not be asked what this machine offers
     ├── UnusableData        a file of data is not there or cannot be read
+    ├── CodeNotAllowed      a Python file of one's own may not run here
     └── WorkloadError       the model, the data or the device cannot be used as asked
 
 Every message says what was wrong, with which value, and what to do.
@@ -77,5 +78,17 @@ class UnusableData(RunnerError):
     """A file of data cannot be used; says why, to go on after the field and its value."""
 
 
+class CodeNotAllowed(RunnerError):
+    """A specification names a Python file that may not run here."""
+
+
 class WorkloadError(RunnerError):
     """The model, data or device that a specification names cannot be used as asked."""
+
+
+OWN_ERRORS = frozenset(
+    kind.__name__
+    for kind in [*globals().values()]
+    if isinstance(kind, type) and issubclass(kind, RunnerError)
+)
+"""Names of the classes above, as journals have them: their messages need no traceback."""

@@ -85,10 +85,10 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
                 icon=":material/front_hand:")  # fmt: skip
     if RunState(run["state"]).is_failed:
         st.error(inert(words.why_ended(record.reason, record.error)), icon=":material/error:")
-    if record.error:
+    if record.error and record.error.traceback:
         # What a person can mend needs no traceback; everything else is read from it.
-        with st.expander("Traceback", expanded="WorkloadError" not in record.error):
-            st.code(record.error, language="pytb", wrap_lines=True)
+        with st.expander("Traceback", expanded=not record.error.says_what_to_do):
+            st.code(record.error.traceback, language="pytb", wrap_lines=True)
 
 
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:

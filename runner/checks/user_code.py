@@ -7,14 +7,10 @@ only from the folders that the environment of its supervisor lists in `BREAKEVEN
 import os
 from pathlib import Path
 
-from runner.errors import RunnerError
+from runner.errors import CodeNotAllowed
 
 CODE_VARIABLE = "BREAKEVEN_CODE"
 """Environment variable with the folders whose Python files may run, separated like `PATH`."""
-
-
-class CodeNotAllowed(RunnerError):
-    """A specification names a Python file that may not run here."""
 
 
 def locate(source: str) -> tuple[Path, str]:

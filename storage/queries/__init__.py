@@ -23,6 +23,7 @@ from storage.queries.experiments import (
 )
 from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.runs import (
+    RunError,
     RunRecord,
     environments,
     fields_of,
@@ -49,7 +50,7 @@ from storage.queries.suites import (
 )
 
 __all__ = [
-    "MAX_POINTS", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
+    "MAX_POINTS", "RunError", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
     "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
     "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks",

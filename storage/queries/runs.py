@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.errors import OWN_ERRORS
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.variants import Variant
@@ -54,6 +55,21 @@ def sources(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunError:
+    """With what a run gave up; texts are empty where the journal has none."""
+
+    name: str
+    """Of its class."""
+    message: str
+    traceback: str
+
+    @property
+    def says_what_to_do(self) -> bool:
+        """Whether it was raised on purpose, so that its message is all one needs."""
+        return self.name in OWN_ERRORS
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """All that is known of one run besides its series."""
 
@@ -68,8 +84,7 @@ class RunRecord:
     """Fields of the `environment` event; empty before it is written."""
     workload: dict[str, Any]
     """Fields of the `workload` event; empty before it is written."""
-    error: str | None
-    """The traceback with which the run gave up."""
+    error: RunError | None
     folder: Path
 
 
@@ -77,8 +92,8 @@ def run_record(store: Store, run_id: str) -> RunRecord:
     """Raises `NotInStore` if there is no such run."""
     frame = store.query(
         """SELECT experiment_id, spec, origin, state, reason, folder,
-            (SELECT arg_max(coalesce(traceback, message), seq) FROM errors WHERE run_id = $1)
-                AS error
+            (SELECT arg_max({'name': coalesce(error, ''), 'message': coalesce(message, ''),
+                'traceback': coalesce(traceback, '')}, seq) FROM errors WHERE run_id = $1) AS error
         FROM runs JOIN progress USING (run_id) WHERE run_id = $1""",
         [run_id],
     )
@@ -96,7 +111,7 @@ def run_record(store: Store, run_id: str) -> RunRecord:
         reason=row.get("reason"),
         environment=fields_of(environments(store, row["experiment_id"]), run_id),
         workload=fields_of(workloads(store, row["experiment_id"]), run_id),
-        error=row.get("error"),
+        error=RunError(**row["error"]) if "error" in row else None,
         folder=Path(row["folder"]),
     )
 

@@ -188,6 +188,30 @@ def test_a_failed_run_is_shown_with_its_reason_and_traceback(folder: DataDir):
     assert "**inductor**: RuntimeError: boom" in text(live)
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "shown"),
+    [
+        ("RuntimeError", "", "RuntimeError: the device is gone look at its cable"),
+        ("CodeNotAllowed", "runner.errors.", "the device is gone look at its cable"),
+    ],
+)
+def test_all_lines_of_a_message_are_shown_and_the_class_of_no_error_of_our_own(
+    folder: DataDir, name: str, module: str, shown: str
+):
+    spec = experiment_spec()
+    for label in ("baseline", "control"):
+        Recording(folder.runs, label, spec).claim().start().end()
+    message = "the device is gone\nlook at its cable"
+    trace = f"Traceback\n{module}{name}: {message}"
+    failed = Recording(folder.runs, "inductor", spec).claim().start()
+    failed.log.append("error", error=name, message=message, traceback=trace)
+    failed.end(RunState.FAILED, "exit status 1")
+    app = opened("run", experiment=EXPERIMENT_ID, run=failed.run_id)
+    assert app.error[0].value == shown
+    assert app.expander[0].proto.expanded == (name == "RuntimeError")
+    assert f"**inductor**: {shown}" in text(opened("live", experiment=EXPERIMENT_ID))
+
+
 def test_an_experiment_without_a_step_says_so_instead_of_empty_charts(folder: DataDir):
     for label in ("baseline", "control", "inductor"):
         Recording(folder.runs, label).claim().end(RunState.FAILED, "exit status 1")

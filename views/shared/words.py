@@ -9,6 +9,7 @@ import streamlit as st
 from runner.folders.states import ExperimentState, RunState
 from runner.specs.workload import BUILTIN
 from storage.numbers.metrics import DASH, METRICS
+from storage.queries import RunError
 from storage.statistics.speedups import Ratio
 from views.shared.inert import Markdown, inert
 from views.shared.links import linked
@@ -34,6 +35,8 @@ PHASES = {
     "evaluating": "evaluating",
     "done": "finishing",
 }
+LONGEST_REASON = 600
+"""Characters of an error's message; compilers say pages, and the traceback has all of them."""
 LOADED_PHASES = tuple(PHASES)[1:]
 
 
@@ -59,12 +62,13 @@ def activity(run: Any, now: pd.Timestamp) -> Markdown:
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
-def why_ended(reason: str | None, traceback: str | None) -> str:
+def why_ended(reason: str | None, error: RunError | None) -> str:
     """Why a run did not finish: the message of its error, without the class of one of our own."""
-    if not traceback:
+    if error is None:
         return reason or "no reason was recorded"
-    last = traceback.strip().splitlines()[-1]
-    return last.partition("WorkloadError: ")[2] or last
+    name = "" if error.says_what_to_do else error.name
+    said = ": ".join(filter(None, (name, error.message.strip())))
+    return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
 
 
 def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> Markdown:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE, CodeNotAllowed, locate
-from runner.errors import RunnerError, WorkloadError
+from runner.checks.user_code import CODE_VARIABLE, locate
+from runner.errors import CodeNotAllowed, RunnerError, WorkloadError
 from runner.worker.user_code import call, copy_sources, load_object
 
 

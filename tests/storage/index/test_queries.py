@@ -220,7 +220,8 @@ def test_a_run_record_tells_what_ran_where_and_why_it_failed(data_dir: DataDir) 
     assert record.spec == recording.spec
     assert record.variant.label == "inductor"
     assert (record.state, record.reason) == (RunState.FAILED, "exit status 1")
-    assert record.error == "Trace\nno"
+    assert record.error == queries.RunError(name="ValueError", message="no", traceback="Trace\nno")
+    assert not record.error.says_what_to_do
     assert record.environment["versions"]["torch"] == "2.13.0"
     assert record.environment["num_cpus"] == 2
     assert "cuda" not in record.environment
