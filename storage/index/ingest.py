@@ -66,14 +66,6 @@ def _has_moved(row: Progress, known: Mapping[str, Progress]) -> bool:
     return row.run_id in known and row.folder != known[row.run_id].folder
 
 
-def forget_all(cursor: Cursor) -> None:
-    """Empties the index."""
-    cursor.begin()
-    for table in ("runs", "progress", "unreadable", *EVENT_TABLES.values()):
-        cursor.execute(f"DELETE FROM {table}")
-    cursor.commit()
-
-
 def _known_progress(cursor: Cursor) -> dict[str, Progress]:
     names = [field.name for field in fields(Progress)]
     rows = cursor.execute(f"SELECT {', '.join(names)} FROM progress").fetchall()

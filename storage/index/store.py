@@ -21,7 +21,7 @@ from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
 from storage.index.folders import run_folders
-from storage.index.ingest import forget_all, run_tick
+from storage.index.ingest import run_tick
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
@@ -100,14 +100,6 @@ class Store:
             new_rows, is_full = self._tick()
             num_rows += new_rows
         return num_rows
-
-    def rebuild(self) -> None:
-        """Drops the index and reads every run folder again."""
-        with self._ingesting:
-            cursor = self._connection.cursor()
-            forget_all(cursor)
-            cursor.close()
-        self.ingest_all()
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
         """Runs one query, on a cursor of its own: a shared connection returns wrong rows."""

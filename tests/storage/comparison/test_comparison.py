@@ -368,14 +368,6 @@ def test_a_comparison_is_kept_until_its_experiment_changes(data_dir: DataDir) ->
         assert compare(store, EXPERIMENT_ID) is first, "another experiment does not touch it"
 
         control = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
-        journal = control.events_file.read_bytes()
-        control.events_file.write_bytes(journal.replace(b'"accuracy":0.8', b'"accuracy":0.7'))
-        assert control.events_file.stat().st_size == len(journal)
-        store.rebuild()
-        again = compare(store, EXPERIMENT_ID)
-        accuracy = result(again, "control").measured.accuracy
-        assert accuracy == 0.7, "of equal length, yet another content"
-
         shutil.rmtree(control.path)
         store.ingest()
         assert [one.label for one in compare(store, EXPERIMENT_ID).results] == [

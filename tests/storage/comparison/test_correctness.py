@@ -193,8 +193,8 @@ def test_a_rebuilt_index_holds_each_tensor_once(data_dir: DataDir, store: Store)
     record(data_dir, "eager", passing())
     store.ingest_all()
     before = queries.accuracy_tensors(store, EXPERIMENT_ID)
-    store.rebuild()
-    pd.testing.assert_frame_equal(queries.accuracy_tensors(store, EXPERIMENT_ID), before)
+    with Store.in_memory(data_dir) as rebuilt:
+        pd.testing.assert_frame_equal(queries.accuracy_tensors(rebuilt, EXPERIMENT_ID), before)
     assert len(before) == 4
 
 
