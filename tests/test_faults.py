@@ -29,7 +29,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_never_before(
 ) -> None:
     parity = results[fault].parity
     assert parity is not None
-    assert parity.verdict == "broken", parity.reason
+    assert parity.verdict == "broken", str(parity.reason)
     assert parity.first_step_outside is not None
     begins = FIRST_EFFECTS[fault]
     assert begins <= parity.first_step_outside <= begins + SOON
@@ -41,7 +41,7 @@ def test_a_correct_backend_holds_beside_the_faults(
 ) -> None:
     parity = results[backend].parity
     assert parity is not None
-    assert parity.verdict == "holds", parity.reason
+    assert parity.verdict == "holds", str(parity.reason)
 
 
 def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
@@ -75,7 +75,7 @@ def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
 ) -> None:
     parity = late[fault].parity
     assert parity is not None
-    assert parity.verdict == "broken", parity.reason
+    assert parity.verdict == "broken", str(parity.reason)
     assert parity.first_step_outside is not None
     assert BEGINS - WINDOW <= parity.first_step_outside <= NUM_STEPS
 
@@ -84,6 +84,6 @@ def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
 def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result], backend: str) -> None:
     parity = late[backend].parity
     assert parity is not None
-    assert parity.verdict == "holds", parity.reason
+    assert parity.verdict == "holds", str(parity.reason)
     assert parity.band_ended and parity.last_step_in_band is not None
     assert parity.last_step_in_band < BEGINS, "the first instrument was blind"

@@ -8,6 +8,7 @@ from storage import queries
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
 from storage.index.store import Store
+from storage.terminal.caution_words import caution_words
 from views.access import permissions
 from views.comparison import accuracy as compare_accuracy
 from views.comparison import answers, behind_verdicts, leaderboard, verdicts
@@ -18,7 +19,7 @@ from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
 from views.parts.downloads import csv_button
 from views.parts.exports import experiment_origin, files_of
-from views.shared.links import quantities
+from views.shared.links import sentence
 from views.shared.resources import get_store
 from views.shared.selection import choose_experiment
 
@@ -92,13 +93,13 @@ def show_leaderboard(comparison: Comparison) -> None:
     with st.container(border=True):
         st.html(leaderboard.html(comparison.results, comparison.spec.scenario))
         with st.container(horizontal=True, vertical_alignment="center"):
-            notes = quantities("cautions", " ".join(comparison.notes))
+            notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
             known = [verdicts.noise_text(comparison), notes]
             st.caption("  \n".join(known), width="stretch")
             csv_button("CSV", comparison.table(), "comparison")
             exchange.buttons(get_store(), comparison.experiment_id)
         behind_verdicts.show(comparison)
-    warnings = [quantities("cautions", warning) for warning in comparison.warnings]
+    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     doubts = [*warnings, *verdicts.doubts(comparison.results)]
     if doubts:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]

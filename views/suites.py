@@ -12,6 +12,7 @@ from storage.index.store import Store
 from storage.suite.cells import outcomes
 from storage.suite.groups import Outcome, groups
 from storage.suite.regressions import Against, against
+from storage.terminal.caution_words import doubt_words
 from storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from views.charts import suites as suite_charts
 from views.parts import exchange
@@ -20,7 +21,7 @@ from views.parts.exports import files_of, suite_origin
 from views.parts.tables import show_table
 from views.shared import words
 from views.shared.inert import inert
-from views.shared.links import linked, quantities
+from views.shared.links import linked, sentence
 from views.shared.resources import get_store
 from views.shared.selection import choose_earlier, choose_suite_run
 from views.suite_parts import table as suite_table
@@ -111,7 +112,7 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
                 "change": "worse" if change.is_worse else "better",
                 "before": change.before,
                 "now": change.now,
-                "doubt": " ".join(change.doubts),
+                "doubt": " ".join(str(doubt_words(doubt)) for doubt in change.doubts),
             }
             for change in compared.changes
         ]
@@ -122,7 +123,7 @@ def show_changes(earlier: str, compared: Against, conditions: str) -> None:
                "No cell is clearly better or worse.",
                {"before": "suite_change", "now": "suite_change"})  # fmt: skip
     notes = [
-        f"**{inert(', '.join(row))}**: {quantities('suite_change', inert(change_text(mean)))}"
+        f"**{inert(', '.join(row))}**: {sentence(change_text(mean))}"
         for row, mean in compared.means.items()
     ]
     if compared.unclear:

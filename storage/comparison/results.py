@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
+from storage.comparison.caution import Caution
 from storage.comparison.run_numbers import RunNumbers
 from storage.numbers.metrics import METRICS
 from storage.statistics.parity import Parity
@@ -45,7 +46,7 @@ class Result:
     inference_gap: float | None
     training_loss_excess: float | None
     """None for the baseline, and without a hundred steps."""
-    device_doubts: tuple[str, ...] = ()
+    device_doubts: tuple[Caution, ...] = ()
     """What befell the device while this run was timed; `Comparison.warnings` say it, too."""
 
     def value(self, name: str) -> Any:
@@ -82,9 +83,9 @@ class Comparison:
     baseline: str
     """Label of the run that the others are compared to."""
     results: tuple[Result, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Caution, ...]
     """What a reader must know before believing the numbers."""
-    notes: tuple[str, ...]
+    notes: tuple[Caution, ...]
     """What a reader would not guess of the workload; it holds for all runs alike."""
     noise_floor: float | None
     loss_band: pd.DataFrame = field(compare=False)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from runner.specs.training import Precision
+from storage.numbers.sentences import Figure, Sentence, joined, said
 from storage.statistics.parity import Parity, sampling_margin
 
 LOSS_TOLERANCES: dict[Precision, float] = {
@@ -38,7 +39,7 @@ class Inference:
     gap: float | None
     """Largest relative difference in loss; infinite where one of two is not finite. None if they
     were never both evaluated, or never both finite."""
-    fault: str | None
+    fault: Sentence | None
     """What is wrong, as a sentence; None if nothing is."""
 
 
@@ -87,23 +88,29 @@ def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return (compiled - plain).abs(), pd.Series(allowed, index=accuracies.index, dtype=float)
 
 
-def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> str | None:
+def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> Sentence | None:
     excess = gaps[gaps > allowed]
     if excess.empty:
         return None
     worst = pairs.loc[excess.idxmax()]
-    return (
+    both = f"{worst['value_compiled']:.6g} vs {worst['value']:.6g}"
+    return said(
         "its compiled model answers differently from the same weights without a compiler "
-        f"({worst['name']} {worst['value_compiled']:.6g} vs {worst['value']:.6g} at step "
-        f"{worst['step']}, {worst['split']} split): inference is wrong"
+        "({name} {both} at {step}, {split} split): inference is wrong",
+        name=worst["name"],
+        both=Figure("inference_gap", both),
+        step=Figure("step", f"step {worst['step']}"),
+        split=worst["split"],
     )
 
 
-def break_parity(parity: Parity, fault: str | None) -> Parity:
+def break_parity(parity: Parity, fault: Sentence | None) -> Parity:
     """Parity is broken if inference is wrong, whatever training says."""
     if fault is None:
         return parity
-    joined = {"holds": f"{parity.reason}, but {fault}", "broken": f"{parity.reason}, and {fault}"}
-    reason = joined.get(parity.verdict, fault)
+    links = {"holds": ", but ", "broken": ", and "}
+    reason = fault
+    if parity.verdict in links:
+        reason = joined([parity.reason, fault], links[parity.verdict])
     # That is no matter of a step, so neither of where the band ended.
     return replace(parity, verdict="broken", reason=reason, last_step_in_band=None)

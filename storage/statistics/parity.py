@@ -16,8 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from runner.specs.training import Precision
-from storage.numbers.formats import DASH, format_loss, format_share
-from storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS, Reading, lasting
+from storage.numbers.formats import DASH
+from storage.numbers.sentences import Figure, Sentence, figure, said
+from storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS, Quantity, Reading, lasting
 
 SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
 """Half width of the band over the control's differences: a correct backend rounds otherwise at all
@@ -67,7 +68,7 @@ class Parity:
     steps done before an evaluation."""
     max_ratio_to_band: float | None
     steps_compared: int
-    reason: str
+    reason: Sentence
     last_step_in_band: int | None = None
     """None where no loss could be compared to a band."""
     readings: tuple[Reading, ...] = ()
@@ -152,15 +153,15 @@ def judge_losses(
     last = int(band["step"].max()) if len(band) else None
     if len(outside):
         first = int(outside.min())
-        extreme = (
-            "is not finite" if math.isinf(highest) else f"is up to {highest:.3g} x the band off"
-        )
+        times = Figure("max_ratio_to_band", f"{highest:.3g} x the band")
+        extreme = "is not finite" if math.isinf(highest) else said("is up to {x} off", x=times)
+        at = Figure("first_step_outside", f"step {first}")
         return Parity(
             verdict="broken",
             first_step_outside=first,
             max_ratio_to_band=highest,
             steps_compared=len(common),
-            reason=f"the loss leaves the band at step {first} and {extreme}",
+            reason=said("the loss leaves the band at {at} and {extreme}", at=at, extreme=extreme),
             last_step_in_band=last,
         )
     return Parity(
@@ -168,8 +169,11 @@ def judge_losses(
         first_step_outside=None,
         max_ratio_to_band=highest,
         steps_compared=len(common),
-        reason=f"the loss stays within {highest:.2g} x the band over "
-        f"the first {len(band)} of {num_steps} steps",
+        reason=said(
+            "the loss stays within {times} over the first {steps}",
+            times=Figure("max_ratio_to_band", f"{highest:.2g} x the band"),
+            steps=Figure("num_steps", f"{len(band)} of {num_steps} steps"),
+        ),
         last_step_in_band=last,
     )
 
@@ -205,37 +209,54 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
     outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
     if outside is not None:
         step = outside.first_step if outside.quantity == "loss" else outside.last_step
-        late = f"{parity.reason}, but later " if parity.band_ended else ""
+        late = said("{so_far}, but later ", so_far=parity.reason) if parity.band_ended else ""
         return replace(
             parity,
             verdict="broken",
             first_step_outside=step,
             outside=outside,
-            reason=f"{late}{_in_words(outside)}, and rounding and chance explain a difference of "
-            f"{_size(outside, outside.allowed)} at most",
+            reason=said(
+                "{late}{found}, and rounding and chance explain a difference of {allowed} at most",
+                late=late,
+                found=_in_words(outside),
+                allowed=_size(outside, outside.allowed),
+            ),
         )
     apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
     if parity.verdict != "holds" or apart is None:
         return parity
-    reason = (
-        f"{parity.reason}, but {_in_words(apart)}: too much to be called the same, while the "
-        f"controls are too few, or stray too far, to call it a fault (up to "
-        f"{_size(apart, apart.allowed)}); repeat it with more controls (--controls 4)"
+    reason = said(
+        "{so_far}, but {found}: too much to be called the same, while the controls are too few, or "
+        "stray too far, to call it a fault (up to {allowed}); repeat it with more controls "
+        "(--controls 4)",
+        so_far=parity.reason,
+        found=_in_words(apart),
+        allowed=_size(apart, apart.allowed),
     )
     return replace(parity, verdict="unknown", reason=reason)
 
 
-def _in_words(reading: Reading) -> str:
-    value, expected = _size(reading, reading.value), _size(reading, reading.expected)
+READ: dict[Quantity, str] = {
+    "loss": "loss",
+    "evaluation loss": "eval_loss",
+    "accuracy": "accuracy",
+}
+"""Names of the quantities in METRICS."""
+
+
+def _in_words(reading: Reading) -> Sentence:
+    where = Figure("num_steps", f"after {reading.last_step} steps")
+    found = said("{where} the {quantity}", where=where, quantity=reading.quantity)
     if reading.quantity == "loss":
-        steps = f"steps {reading.first_step} to {reading.last_step}"
-        return f"the mean loss of {steps} is {value}, that of equal trainings {expected}"
-    where = f"after {reading.last_step} steps"
-    return f"{where} the {reading.quantity} is {value}, that of equal trainings {expected}"
+        steps = Figure("step", f"steps {reading.first_step} to {reading.last_step}")
+        found = said("the mean loss of {steps}", steps=steps)
+    return said("{found} is {value}, that of equal trainings {expected}", found=found,
+                value=_size(reading, reading.value),
+                expected=_size(reading, reading.expected))  # fmt: skip
 
 
-def _size(reading: Reading, value: float) -> str:
-    return format_share(value) if reading.quantity == "accuracy" else format_loss(value)
+def _size(reading: Reading, value: float) -> Figure:
+    return figure(READ[reading.quantity], value)
 
 
 def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
@@ -276,7 +297,11 @@ def judge_learning(parity: Parity, has_learned: bool) -> Parity:
     if parity.verdict != "holds" or has_learned:
         return parity
     reason = "the baseline learned nothing that a broken backend could have missed; train longer"
-    return replace(parity, verdict="nothing learned", reason=f"{parity.reason}, but {reason}")
+    return replace(
+        parity,
+        verdict="nothing learned",
+        reason=said("{so_far}, but {why}", so_far=parity.reason, why=reason),
+    )
 
 
 def doubt_dropout(parity: Parity) -> Parity:
@@ -289,7 +314,7 @@ def doubt_dropout(parity: Parity) -> Parity:
         "the compiler may only have drawn other random numbers for dropout: repeat it with "
         "model.dropout = off to tell that from a fault"
     )
-    return replace(parity, reason=f"{parity.reason}; {doubt}")
+    return replace(parity, reason=said("{so_far}; {doubt}", so_far=parity.reason, doubt=doubt))
 
 
 def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
@@ -299,7 +324,8 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     if wrong.empty:
         return unknown("without a control nobody knows how far rounding alone drives losses apart")
     first = int(wrong.min())
-    reason = f"the loss is not finite at step {first}, where the baseline's is"
+    at = Figure("first_step_outside", f"step {first}")
+    reason = said("the loss is not finite at {at}, where the baseline's is", at=at)
     return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
                   steps_compared=len(common), reason=reason)  # fmt: skip
 
@@ -324,7 +350,7 @@ def parity_text(parity: Parity | None) -> str:
 
 def unknown(reason: str) -> Parity:
     return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
-                  steps_compared=0, reason=reason)  # fmt: skip
+                  steps_compared=0, reason=said("{why}", why=reason))  # fmt: skip
 
 
 def has_learned(losses: Floats, accuracy: float | None, majority_share: float | None,

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from storage.numbers.formats import DASH, format_ratio
 from storage.statistics.pooling import p_of_processes, typical
 from storage.statistics.resampling import MIN_PAIRS
 
@@ -134,6 +135,16 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         highest = max(highest, min(1.0, p * (len(tested) - rank)))
         corrected[index] = highest
     return corrected
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """`1.32x (1.20 to 1.45)`; without an interval where none is claimed, a dash for None."""
+    if ratio is None:
+        return DASH
+    text = format_ratio(ratio.median)
+    if ratio.low is None or ratio.high is None:
+        return text
+    return f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def noise_floor(controls: Sequence[Ratio | None]) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.specs.accuracy import Part
+from storage.comparison.caution import Caution
 from storage.comparison.correctness import PASS
 from storage.statistics.speedups import Ratio, SpeedVerdict
 from storage.suite.means import MeanSpeedup, judge_means, mean_ratio
@@ -47,7 +48,7 @@ class Outcome:
     warm_seconds: float | None = None
     speed_failure: str | None = None
     """Why there is no speed, though one was asked for."""
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Caution, ...] = ()
     """What befell the device while the cell was timed."""
 
     @property

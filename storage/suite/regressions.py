@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from storage.comparison.caution import Caution
 from storage.comparison.correctness import PASS
 from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import Ratio
+from storage.statistics.speedups import Ratio, ratio_text
 from storage.suite.groups import Cell, Outcome, Row, row_of
 from storage.suite.means import MeanSpeedup, change, judge_means
 
@@ -33,7 +34,7 @@ class Change:
     is_worse: bool
     before: str
     now: str
-    doubts: tuple[str, ...]
+    doubts: tuple[Caution, ...]
     """What befell the device in either run, and may be the cause instead."""
 
 
@@ -117,9 +118,9 @@ def _accuracy(now: Outcome, before: Outcome) -> Found:
 def _speed(now: Outcome, before: Outcome) -> Found:
     """Intervals that do not meet, or a speed that is there no more."""
     if before.speedup is None and before.speed_failure and now.speedup is not None:
-        return False, before.speed_failure, _ratio_text(now.speedup)
+        return False, before.speed_failure, ratio_text(now.speedup)
     if before.speedup is not None and now.speedup is None and now.speed_failure:
-        return True, _ratio_text(before.speedup), now.speed_failure
+        return True, ratio_text(before.speedup), now.speed_failure
     one, other = now.speedup, before.speedup
     if one is None or other is None or None in (one.low, one.high, other.low, other.high):
         return None
@@ -127,7 +128,7 @@ def _speed(now: Outcome, before: Outcome) -> Found:
     assert other.low is not None and other.high is not None
     if one.high >= other.low and one.low <= other.high:
         return None
-    return one.high < other.low, _ratio_text(other), _ratio_text(one)
+    return one.high < other.low, ratio_text(other), ratio_text(one)
 
 
 def _compile(now: Outcome, before: Outcome) -> Found:
@@ -154,8 +155,3 @@ JUDGES: dict[Kind, Callable[[Outcome, Outcome], Found]] = {
     "compile": _compile,
     "memory": _memory,
 }
-
-
-def _ratio_text(ratio: Ratio) -> str:
-    text = METRICS["speedup"].format(ratio.median)
-    return text if ratio.low is None else f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"

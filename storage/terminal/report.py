@@ -7,7 +7,8 @@ from storage.exchange.imports import ImportedRow
 from storage.numbers.formats import DASH, aligned_table, format_share
 from storage.numbers.metrics import METRICS
 from storage.statistics.parity import parity_text
-from storage.statistics.speedups import BreakEven, Ratio, speed_doubt
+from storage.statistics.speedups import BreakEven, Ratio, ratio_text, speed_doubt
+from storage.terminal.caution_words import caution_words
 
 Cell = Callable[[Result], str]
 
@@ -36,8 +37,8 @@ def report(comparison: Comparison) -> str:
         for result in comparison.results
         if result.parity is not None
     ]
-    lines += [f"warning: {warning}" for warning in comparison.warnings]
-    lines += [f"note: {note}" for note in comparison.notes]
+    lines += [f"warning: {caution_words(warning)}" for warning in comparison.warnings]
+    lines += [f"note: {caution_words(note)}" for note in comparison.notes]
     return "\n".join(lines)
 
 
@@ -96,12 +97,8 @@ def _table(comparison: Comparison) -> list[str]:
 
 
 def _speedup(speedup: Ratio | None) -> str:
-    if speedup is None:
-        return DASH
-    median = METRICS["speedup"].format(speedup.median)
-    if speedup.low is None:
-        return f"{median} (no interval)"
-    return f"{median} ({speedup.low:.2f} to {speedup.high:.2f})"
+    has_none = speedup is not None and speedup.low is None
+    return ratio_text(speedup) + (" (no interval)" if has_none else "")
 
 
 def _break_even(result: Result) -> str:

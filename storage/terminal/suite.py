@@ -7,7 +7,8 @@ import pandas as pd
 from storage.comparison.correctness import PASS
 from storage.numbers.formats import DASH, aligned_table
 from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import Ratio
+from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from storage.statistics.speedups import ratio_text
 from storage.suite.groups import Group, Outcome, groups
 from storage.suite.means import MIN_MODELS, MeanSpeedup
 from storage.suite.regressions import HIDDEN_SLOWDOWN, Against
@@ -31,7 +32,7 @@ def suite_report(suite_run: str, found: Sequence[Outcome]) -> str:
         if (reason := one.failure or (one.explanation and f"{one.status}; {one.explanation}"))
     ]
     lines = [f"suite run {suite_run}", "", *aligned_table(summary, NUM_TEXT_COLUMNS - 1), ""]
-    lines += [f"{', '.join(one.row)}: {rest}" for one in rows if (rest := rests_on(one.mean))]
+    lines += [f"{', '.join(one.row)}: {rest}" for one in rows if (rest := rests_on(one.mean)).parts]
     return "\n".join([*lines, "", *aligned_table(cells, NUM_TEXT_COLUMNS), "", *reasons]).rstrip()
 
 
@@ -80,43 +81,53 @@ def exit_status(found: Sequence[Outcome], compared: Against | None) -> int:
     return ALL_PASS if all(one.is_known for one in found) and not unclear else UNFINISHED
 
 
-def rests_on(mean: MeanSpeedup | None) -> str:
+def rests_on(mean: MeanSpeedup | None) -> Sentence:
     """Which models decide a mean's verdict, or move it most, as part of a sentence; nothing for one
     model or none. `faster, but unsure without T5Small (1.04x)`."""
     if mean is None or not mean.left_out:
-        return ""
+        return Sentence()
     most = mean.left_out[0]
-    moves = f"{most.model} moves the mean most, which is {_times(most.mean)} without it"
+    moves = said("{model} moves the mean most, which is {mean} without it",
+                 model=most.model, mean=_times(most.mean))  # fmt: skip
     if mean.ratio.low is None:
-        return f"no interval, which takes {MIN_MODELS} models; {moves}"
+        return said(f"no interval, which takes {MIN_MODELS} models; {{moves}}", moves=moves)
     if most.verdict is None:
-        return f"{mean.verdict}; of {mean.ratio.n} models none can be left out; {moves}"
+        return said(f"{mean.verdict}; of {mean.ratio.n} models none can be left out; {{moves}}",
+                    moves=moves)  # fmt: skip
     if not mean.deciding:
-        return f"{mean.verdict}, whichever model is left out; {moves}"
-    without: dict[str, list[str]] = {}
+        return said(f"{mean.verdict}, whichever model is left out; {{moves}}", moves=moves)
+    without: dict[str, list[Sentence]] = {}
     for one in mean.deciding:
-        without.setdefault(str(one.verdict), []).append(f"{one.model} ({_times(one.mean)})")
-    told = " and ".join(f"{verdict} without {either(them)}" for verdict, them in without.items())
-    return f"{mean.verdict}, but {told}"
+        named = said("{model} ({mean})", model=one.model, mean=_times(one.mean))
+        without.setdefault(str(one.verdict), []).append(named)
+    told = (said("{verdict} without {models}", verdict=verdict, models=either(models))
+            for verdict, models in without.items())  # fmt: skip
+    return said(f"{mean.verdict}, but {{told}}", told=joined(told, " and "))
 
 
-def either(names: Sequence[str]) -> str:
+def either(names: Sequence[Words]) -> Sentence:
     """`A`, `A or B`, `A, B, C or any of 4 more`."""
     if len(names) > MAX_NAMED:
-        return f"{', '.join(names[:MAX_NAMED])} or any of {len(names) - MAX_NAMED} more"
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        more = f"any of {len(names) - MAX_NAMED} more"
+        return joined([joined(names[:MAX_NAMED], ", "), more], " or ")
+    first = [joined(names[:-1], ", ")] if len(names) > 1 else []
+    return joined([*first, names[-1]], " or ")
 
 
-def change_text(mean: MeanSpeedup) -> str:
+def change_text(mean: MeanSpeedup) -> Sentence:
     """`speedups are 0.93x (0.90 to 0.96) the earlier ones over 12 models: slower`, and what that
     rests on."""
     over = f"over {mean.ratio.n} model{'' if mean.ratio.n == 1 else 's'}"
-    said = rests_on(mean) or mean.verdict
-    return f"speedups are {ratio_text(mean.ratio)} the earlier ones {over}: {said}"
+    rest = rests_on(mean)
+    return said(
+        f"speedups are {{ratio}} the earlier ones {over}: {{rest}}",
+        ratio=Figure("suite_change", ratio_text(mean.ratio)),
+        rest=rest if rest.parts else str(mean.verdict),
+    )
 
 
-def _times(ratio: float) -> str:
-    return METRICS["speedup"].format(ratio)
+def _times(ratio: float) -> Figure:
+    return figure("geomean_speedup", ratio)
 
 
 def compile_text(group: Group) -> str:
@@ -131,19 +142,6 @@ def share_text(group: Group) -> str:
     """`95 % (19 of 20)`; a dash without a check."""
     rate = METRICS["pass_rate"].format(group.pass_rate)
     return f"{rate} ({group.num_passed} of {group.num_checked})" if group.num_checked else DASH
-
-
-def speedup_text(outcome: Outcome) -> str:
-    """With its interval; a dash where there is none."""
-    return ratio_text(outcome.speedup)
-
-
-def ratio_text(ratio: Ratio | None) -> str:
-    """`1.32x (1.20 to 1.45)`; without an interval where none is claimed, a dash for None."""
-    if ratio is None:
-        return DASH
-    text = _times(ratio.median)
-    return text if ratio.low is None else f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 SUMMARY: dict[str, Callable[[Group], str]] = {
@@ -167,7 +165,7 @@ CELLS: dict[str, Callable[[Outcome], str]] = {
     "part": lambda one: one.cell.part,
     "backend": lambda one: one.cell.backend,
     "accuracy": lambda one: one.status or DASH,
-    "speedup (95 %)": speedup_text,
+    "speedup (95 %)": lambda one: ratio_text(one.speedup),
     "speed": lambda one: one.speed_verdict or DASH,
     "compile": lambda one: METRICS["compile_seconds"].format(one.compile_seconds),
     "memory ratio": lambda one: METRICS["memory_ratio"].format(one.memory_ratio),

@@ -10,6 +10,7 @@ from runner.folders.states import RunState
 from storage.comparison.correctness import Check
 from storage.comparison.latency import ColdWarm
 from storage.comparison.results import Result
+from storage.numbers.sentences import Sentence
 from storage.statistics.parity import Parity
 from storage.statistics.speedups import BreakEven, Ratio
 from storage.suite.groups import Cell, Group, Outcome, groups
@@ -27,7 +28,7 @@ NOT_FASTER = ("same", "unsure", "slower")
 def rated(label: str, median: float, verdict: str, parity: str = "holds", **more: Any) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     judged = Parity(verdict=parity, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, reason="so it is")  # fmt: skip
+                    steps_compared=60, reason=Sentence(("so it is",)))  # fmt: skip
     fields = {"speedup": ratio, "speed_verdict": verdict, "parity": judged, **more}
     return result(label, **fields)
 

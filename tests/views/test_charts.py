@@ -13,8 +13,9 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.run_numbers import RunNumbers
 from storage.exchange.csv_files import to_csv
 from storage.numbers.metrics import DASH
+from storage.numbers.sentences import Sentence
 from storage.statistics.parity import Parity, parity_text, unknown
-from storage.statistics.speedups import BreakEven, Ratio
+from storage.statistics.speedups import BreakEven, Ratio, ratio_text
 from tests.helpers.journals import experiment_spec
 from tests.views.test_pages import without_links
 from views.charts import bars, break_even
@@ -28,7 +29,7 @@ from views.comparison import behind_verdicts, leaderboard
 from views.comparison.answers import headline
 from views.comparison.verdicts import doubts
 from views.parts.exports import Origin, to_html, to_png
-from views.shared import links, words
+from views.shared import links
 
 ROLES = {"baseline": "baseline", "control": "control"}
 
@@ -447,9 +448,9 @@ def test_png_export_draws_a_picture():
 
 def test_a_speedup_with_too_few_rounds_shows_no_interval():
     ratio = Ratio(median=1.5, low=None, high=None, p_value=None, n=3)
-    assert words.speedup(ratio) == "1.50x"
+    assert ratio_text(ratio) == "1.50x"
     known = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
-    assert words.speedup(known) == "1.50x (1.40 to 1.60)"
+    assert ratio_text(known) == "1.50x (1.40 to 1.60)"
 
 
 @pytest.mark.parametrize(
@@ -467,7 +468,7 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
 def judged(label: str, median: float, speed: str, verdict: str) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     parity = Parity(verdict=verdict, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, reason="so it is")  # fmt: skip
+                    steps_compared=60, reason=Sentence(("so it is",)))  # fmt: skip
     return result(label, speedup=ratio, speed_verdict=speed, parity=parity)
 
 
@@ -514,7 +515,7 @@ def test_parity_says_how_far_losses_could_tell(
     verdict: str, outside: int | None, in_band: int | None, said: str
 ):
     parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
-                    steps_compared=2000, reason="so it is",
+                    steps_compared=2000, reason=Sentence(("so it is",)),
                     last_step_in_band=in_band)  # fmt: skip
     assert parity_text(parity) == said
 

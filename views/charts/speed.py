@@ -6,10 +6,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from storage.comparison.results import Result
+from storage.statistics.speedups import ratio_text
 from views.charts.bars import per_run
 from views.charts.layers import by_run, line_style, over_steps
 from views.charts.palette import FAINT, NEUTRAL, run_looks
-from views.shared import links, words
+from views.shared import links
 
 ROW_HEIGHT = 58
 
@@ -45,7 +46,7 @@ def speedups(
         figure.add_scatter(
             x=[ratio.median], y=[result.label], mode="markers+text", showlegend=False,
             marker={"size": 9, "color": look.color, "symbol": look.symbol},
-            text=[f"{words.speedup(result.speedup)}<br> "],
+            text=[f"{ratio_text(result.speedup)}<br> "],
             textposition="top center", cliponaxis=False, hoverinfo="skip",
         )  # fmt: skip
     figure.add_vline(x=1, line={"color": NEUTRAL, "width": 1})

@@ -11,7 +11,7 @@ from storage.comparison.correctness import Check, Outcome, checks, table
 from storage.index.store import Store
 from views.parts.tables import show_table
 from views.shared.inert import Markdown, inert
-from views.shared.links import linked, quantities
+from views.shared.links import linked
 
 HELP = (
     "Each backend computed the same batch with the same weights as the baseline and as a reference "
@@ -31,7 +31,7 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     show_table("Tensors that failed, the worst first", failed, "tensors",
                "Every tensor that was compared passed.")  # fmt: skip
     notes = {note: None for check in found for note in check.notes}
-    st.caption("  \n".join([HELP, *(quantities("accuracy_rule", note) for note in notes)]))
+    st.caption("  \n".join([HELP, *(inert(note) for note in notes)]))
 
 
 SAID: dict[Outcome, str] = {

@@ -12,7 +12,7 @@ from runner.specs.experiment import ExperimentSpec
 from storage.comparison.results import Comparison, Result
 from storage.comparison.standing import Standings, standings
 from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, speed_doubt
+from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from views.comparison.verdicts import break_even_text
 from views.shared import words
 from views.shared.inert import Markdown, inert
@@ -146,7 +146,7 @@ def _parity_of(best: Result) -> Markdown:
         return "It learns the same thing."
     if parity.verdict == "nothing learned":
         return "Whether it learns the same thing is not shown: nothing was learned."
-    return f"Whether it learns the same thing is not known: {inert(parity.reason)}."
+    return f"Whether it learns the same thing is not known: {inert(str(parity.reason))}."
 
 
 def _breach(result: Result) -> Markdown:
@@ -168,7 +168,7 @@ def _name(result: Result) -> Markdown:
 
 
 def _speed(result: Result) -> Markdown:
-    return linked("speedup", words.speedup(result.speedup))
+    return linked("speedup", inert(ratio_text(result.speedup)))
 
 
 def listed(names: Sequence[Markdown]) -> Markdown:

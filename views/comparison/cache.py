@@ -17,7 +17,7 @@ from storage.comparison.results import Comparison
 from storage.index.store import Store
 from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import BreakEven, Ratio
+from storage.statistics.speedups import BreakEven, Ratio, ratio_text
 from views.charts import cache as cache_charts
 from views.parts.downloads import chart_card
 from views.parts.tables import show_table
@@ -146,7 +146,7 @@ def _row(one: ColdWarm) -> dict[str, str]:
         "cold_compile_seconds": _seconds(one.cold_median),
         "warm_compile_seconds": _seconds(one.warm_median),
         "compile_time_saved": METRICS["compile_time_saved"].format(one.time_saved),
-        "cold_over_warm": _ratio_text(one.ratio),
+        "cold_over_warm": ratio_text(one.ratio),
     }
 
 
@@ -165,16 +165,6 @@ def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
 
 def _shapes(variant: Variant) -> str:
     return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
-
-
-def _ratio_text(ratio: Ratio | None) -> str:
-    """`4.00x (3.80 to 4.10)`; without an interval where none is claimed."""
-    if ratio is None:
-        return DASH
-    written = METRICS["cold_over_warm"].format(ratio.median)
-    if ratio.low is None or ratio.high is None:
-        return written
-    return f"{written} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def break_even_text(found: BreakEven | None) -> str:

@@ -13,10 +13,12 @@ from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.recorded import NUMBERS
 from storage.queries import RunRecord
+from storage.terminal.caution_words import doubt_words
 from views.charts.device import device_series
 from views.parts.downloads import chart_card
 from views.parts.tables import of_run, show_table
-from views.shared.links import quantities
+from views.shared.inert import inert
+from views.shared.links import sentence
 
 CHARTED = (
     "sm_clock_mhz", "temperature_celsius", "power_watts", "memory_clock_mhz", "utilization",
@@ -32,10 +34,10 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     """The run page's tab: doubts about this run's times, the samples, other processes."""
     samples = of_run(queries.device_samples(store, record.experiment_id), run)
     if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
-        told = "  \n".join(quantities("cautions", doubt) for doubt in doubts)
+        told = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
         st.warning(told, icon=":material/info:")
-    for sentence in [*threads(record.environment), *record.environment.get("notes", [])]:
-        st.caption(quantities("facts", sentence))
+    for fact in [*threads(record.environment), *record.environment.get("notes", [])]:
+        st.caption(inert(fact))
     if samples["round"].isna().all():
         st.caption("Nothing is recorded yet: a sample is taken after each block.")
         return

@@ -9,9 +9,12 @@ from urllib.parse import quote
 
 from runner.folders.states import RunState
 from runner.specs.experiment import Scenario
+from storage.comparison.caution import Caution
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.parity import parity_text
+from storage.statistics.speedups import ratio_text
+from storage.terminal.caution_words import doubt_words
 from views.charts.palette import Look, run_looks
 from views.comparison.verdicts import (
     VERDICT_CLASSES,
@@ -74,7 +77,7 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
     score = task_scores(results)[0]
     columns = {
         "speed_verdict": lambda result: _verdict(result.speed_verdict),
-        "speedup": _doubted(lambda result: with_interval(words.speedup(result.speedup))),
+        "speedup": _doubted(lambda result: with_interval(ratio_text(result.speedup))),
         "step_seconds": _doubted(_plain("step_seconds")),
         throughput: _plain(throughput),
         "compile_seconds": _plain("compile_seconds"),
@@ -120,9 +123,9 @@ def _doubted(cell: HtmlCell) -> HtmlCell:
     return marked
 
 
-def doubt_mark(doubts: Sequence[str]) -> Html:
+def doubt_mark(doubts: Sequence[Caution]) -> Html:
     """What stands before a number that is in doubt, and says why on hover; else nothing."""
-    reasons = inert("\n".join(doubts))
+    reasons = inert("\n".join(str(doubt_words(doubt)) for doubt in doubts))
     return f'<abbr class="doubt" title="{reasons}">\N{WARNING SIGN}</abbr> ' if doubts else ""
 
 
@@ -141,7 +144,7 @@ def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
 def _parity(result: Result) -> Html:
     if result.parity is None:
         return DASH
-    return _verdict(result.parity.verdict, parity_text(result.parity), result.parity.reason)
+    return _verdict(result.parity.verdict, parity_text(result.parity), str(result.parity.reason))
 
 
 def _break_even(result: Result) -> Html:

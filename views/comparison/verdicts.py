@@ -6,11 +6,12 @@ import pandas as pd
 
 from storage.comparison.results import Comparison, Result
 from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import BreakEven
+from storage.numbers.sentences import Sentence
+from storage.statistics.speedups import BreakEven, ratio_text
 from storage.terminal.report import doubt_of_saving
 from views.shared import words
 from views.shared.inert import Markdown, inert
-from views.shared.links import linked, quantities
+from views.shared.links import linked, sentence
 
 VERDICT_CLASSES = {
     "faster": "good",
@@ -36,7 +37,7 @@ def break_even_doubt(result: Result) -> Markdown:
     """What is known of a break-even that is unsure; else nothing."""
     if result.break_even_verdict != "unsure" or result.break_even is None:
         return ""
-    doubted = f"The speedup of {words.speedup(result.speedup)} {inert(doubt_of_saving(result))}"
+    doubted = f"The speedup of {inert(ratio_text(result.speedup))} {inert(doubt_of_saving(result))}"
     if result.break_even.never:
         return f"{doubted}; as it is, compiling is never paid for."
     return (
@@ -52,12 +53,12 @@ def _steps_text(found: BreakEven) -> Markdown:
 
 def doubts(results: Sequence[Result]) -> list[Markdown]:
     """Reasons behind parity verdicts other than `holds`, each said once, after its runs."""
-    labels: dict[str, list[str]] = {}
+    labels: dict[Sentence, list[str]] = {}
     for result in results:
         if result.parity is not None and result.parity.verdict != "holds":
             labels.setdefault(result.parity.reason, []).append(result.label)
     parity = linked("parity", "parity")
-    return [f"**{inert(', '.join(runs))}**, {parity}: {quantities('parity', reason)}"
+    return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}"
             for reason, runs in labels.items()]  # fmt: skip
 
 

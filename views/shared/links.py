@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from html import unescape
 
 from storage.numbers.recorded import NUMBERS
+from storage.numbers.sentences import Figure, Sentence
 from views.shared.inert import Html, Markdown, inert
 
 PAGE = "definitions"
-QUANTITY = re.compile(r"\d[\d.,]*( ?(x|%|ms|s|min|h|[KMG]iB)| (steps?|epochs?|samples?))(?![\w-])")
-"""A number with its unit, as sentences have it."""
 
 
 def address(name: str) -> str:
@@ -26,9 +25,12 @@ def linked(name: str, text: Markdown) -> Markdown:
     return f"[{text}]({address(name)})"
 
 
-def quantities(name: str, sentence: str) -> Markdown:
-    """Markdown: a sentence that storage wrote, each number with a unit in it leading to `name`."""
-    return QUANTITY.sub(lambda found: linked(name, found[0]), inert(sentence))
+def sentence(said: Sentence) -> Markdown:
+    """Markdown: a sentence of storage's, each figure in it leading to its definition."""
+    return "".join(
+        linked(part.name, inert(part.text)) if isinstance(part, Figure) else inert(part)
+        for part in said.parts
+    )
 
 
 def anchor_html(name: str, text: str, title: str = "") -> Html:

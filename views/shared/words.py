@@ -8,9 +8,8 @@ import streamlit as st
 
 from runner.folders.states import ExperimentState, RunState
 from runner.specs.workload import BUILTIN
-from storage.numbers.metrics import DASH, METRICS
+from storage.numbers.metrics import DASH
 from storage.queries import RunError
-from storage.statistics.speedups import Ratio
 from views.shared.inert import Markdown, inert
 from views.shared.links import linked
 
@@ -92,16 +91,6 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
     if runs["steps_done"].sum() > 0:
         return f"{so_far}; after the first round the remaining time is known"
     return f"{so_far}; torch, model and data are loading"
-
-
-def speedup(ratio: Ratio | None) -> Markdown:
-    """`1.62x (1.60 to 1.64)`; the interval is left out where none is claimed."""
-    if ratio is None:
-        return DASH
-    text = METRICS["speedup"].format(ratio.median)
-    if ratio.low is None or ratio.high is None:
-        return text
-    return f"{text} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def workload(model: str, data: str) -> Markdown:

@@ -7,8 +7,8 @@ import pandas as pd
 
 from storage.comparison.correctness import PASS
 from storage.numbers.metrics import DASH, METRICS
+from storage.statistics.speedups import ratio_text
 from storage.suite.groups import Outcome
-from storage.terminal.suite import speedup_text
 from views.charts.palette import run_looks
 from views.comparison.leaderboard import doubt_mark, run_mark, scrolled, verdict_word, with_interval
 from views.comparison.verdicts import VERDICT_CLASSES
@@ -98,7 +98,7 @@ def _status(one: Outcome) -> Html:
 def _speedup(one: Outcome) -> Html:
     if one.speed_failure:
         return _to_experiment(one, "speed", verdict_word("failed", "bad", one.speed_failure))
-    text = with_interval(speedup_text(one))
+    text = with_interval(ratio_text(one.speedup))
     return doubt_mark(one.doubts) + _to_experiment(one, "speed", text)
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pandas as pd
 
 from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, speed_doubt
+from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
 from storage.suite.groups import Group
 from storage.suite.means import MIN_MODELS
 from storage.suite.regressions import Against
-from storage.terminal.suite import compile_text, ratio_text, rests_on, share_text
+from storage.terminal.suite import compile_text, rests_on, share_text
 from views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
 from views.shared import words
 from views.shared.inert import Markdown, inert
-from views.shared.links import linked
+from views.shared.links import linked, sentence
 
 DOUBTS: dict[SpeedDoubt, Markdown] = {
     "few": f"too few models to tell, it takes {MIN_MODELS}",
@@ -118,7 +118,7 @@ def _told_saved(row: Group) -> Markdown:
 
 def rested(rows: Sequence[Group]) -> list[Markdown]:
     """Of each mean the models that it rests on."""
-    return [f"{_name(row)}: {inert(rest)}" for row in rows if (rest := rests_on(row.mean))]
+    return [f"{_name(row)}: {sentence(rest)}" for row in rows if (rest := rests_on(row.mean)).parts]
 
 
 def summary(rows: Sequence[Group]) -> pd.DataFrame:

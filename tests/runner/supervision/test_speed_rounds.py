@@ -17,6 +17,7 @@ from runner.supervision.supervisor import supervise
 from storage.__main__ import exit_status
 from storage.comparison.comparison import compare
 from storage.index.store import Store
+from tests.helpers.told import warnings_of
 from tests.runner.supervision.test_supervisor import FAKE_WORKER
 
 
@@ -199,7 +200,7 @@ def test_a_speed_experiment_from_submission_to_verdict(data_dir: DataDir) -> Non
     assert eager.speedup is not None and eager.speedup.n == 8
     assert eager.measured.compile_seconds is not None and eager.measured.compile_seconds > 0
     assert eager.parity is None and eager.measured.final_loss is None
-    said = " ".join(comparison.warnings)
+    said = " ".join(warnings_of(comparison))
     assert "Measuring ended after 8 rounds: the budget of 8 rounds is spent." in said
     assert "Intervals are wider than the 0.0 % asked for: eager" in said
     assert exit_status(comparison) == 0

@@ -29,6 +29,7 @@ from runner.worker.device.processes import Family, Stranger, busy_strangers, cpu
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.told import doubts_of, warnings_of
 from tests.helpers.waiting import wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
@@ -360,9 +361,9 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, "x")
     said = "Other processes took CPU time while steady blocks ran: baseline "
-    assert any(warning.startswith(said) for warning in comparison.warnings), comparison.warnings
+    assert any(warning.startswith(said) for warning in warnings_of(comparison))
     (baseline,) = comparison.results
-    assert any(doubt.startswith("Other processes") for doubt in baseline.device_doubts)
+    assert any(doubt.startswith("Other processes") for doubt in doubts_of(baseline))
 
 
 @needs_proc

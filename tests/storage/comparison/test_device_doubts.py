@@ -14,6 +14,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.told import doubts_of, notes_of, warnings_of
 
 SPEC = replace(experiment_spec(num_steps=110, block_steps=10, controls=0))
 CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
@@ -70,7 +71,7 @@ def compared(data_dir: DataDir) -> Comparison:
 
 
 def found(comparison: Comparison, beginning: str) -> list[str]:
-    return [warning for warning in comparison.warnings if warning.startswith(beginning)]
+    return [warning for warning in warnings_of(comparison) if warning.startswith(beginning)]
 
 
 def always(**fields: Any) -> Sample:
@@ -81,9 +82,9 @@ def test_a_calm_device_raises_no_doubt(tmp_path: Path) -> None:
     for folder, environment, calm in (("gpu", CUDA, CALM_GPU), ("cpu", CPU, CALM_CPU)):
         samples = dict.fromkeys(("baseline", "inductor"), always(**calm))
         comparison = compared(record(tmp_path / folder, environment, samples))
-        assert len(comparison.warnings) == 1 and "no control" in comparison.warnings[0]
-        assert comparison.notes == ()
-        assert all(result.device_doubts == () for result in comparison.results)
+        assert len(warnings_of(comparison)) == 1 and "no control" in warnings_of(comparison)[0]
+        assert notes_of(comparison) == ()
+        assert all(doubts_of(result) == () for result in comparison.results)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ def test_throttling_is_told_from_what_holds_at_the_end_and_from_what_held_meanwh
     )
     assert found(comparison, seen)
     baseline, inductor = comparison.results
-    assert baseline.device_doubts == ()
-    assert inductor.device_doubts == (seen.replace("inductor in", "in"),)
+    assert doubts_of(baseline) == ()
+    assert doubts_of(inductor) == (seen.replace("inductor in", "in"),)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_processes_that_cannot_be_told_are_no_processes(tmp_path: Path) -> None:
     data_dir = record(tmp_path, CUDA, samples)
     comparison = compared(data_dir)
     assert not found(comparison, "Other processes")
-    (note,) = comparison.notes
+    (note,) = notes_of(comparison)
     assert note.startswith("Whether other processes were on the device is not known")
     with Store.in_memory(data_dir) as store:
         assert queries.device_samples(store, EXPERIMENT_ID)["others_memory_bytes"].isna().all()
@@ -283,7 +284,7 @@ def test_a_device_that_warms_up_is_noted_and_a_warning_where_runs_do_not_take_tu
     samples = dict.fromkeys(("baseline", "inductor"), warming)
     by_turns = compared(record(tmp_path / "turns", CUDA, samples))
     assert not found(by_turns, said)
-    assert any(note.startswith(said) for note in by_turns.notes)
+    assert any(note.startswith(said) for note in notes_of(by_turns))
     spec = replace(SPEC, schedule="sequential")
     alone = compared(record(tmp_path / "alone", CUDA, samples, spec=spec))
     assert found(alone, said)
@@ -293,7 +294,7 @@ def test_what_could_not_be_recorded_is_noted_once(tmp_path: Path) -> None:
     environment = CUDA | {"notes": ["Clocks were not recorded: why not."]}
     samples = dict.fromkeys(("baseline", "inductor"), always(**CALM_CPU))
     comparison = compared(record(tmp_path, environment, samples))
-    assert comparison.notes == ("Clocks were not recorded: why not.",)
+    assert notes_of(comparison) == ("Clocks were not recorded: why not.",)
 
 
 def test_samples_of_steps_that_are_done_again_count_once(tmp_path: Path) -> None:

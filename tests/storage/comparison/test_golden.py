@@ -21,7 +21,9 @@ from runner.folders.run_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
+from storage.numbers.sentences import Sentence
 from storage.terminal.report import report
+from tests.helpers.told import doubts_of, notes_of, warnings_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = Path(__file__).with_name("golden")
@@ -42,8 +44,8 @@ def said(example: str) -> dict[str, Any]:
         "table": by_run(comparison),
         "noise_floor": comparison.noise_floor,
         "loss_band": comparison.loss_band.astype(float).to_dict("list"),
-        "warnings": list(comparison.warnings),
-        "notes": list(comparison.notes),
+        "warnings": list(warnings_of(comparison)),
+        "notes": list(notes_of(comparison)),
         "report": report(comparison).splitlines(),
     }
 
@@ -51,7 +53,7 @@ def said(example: str) -> dict[str, Any]:
 def result_facts(result: Result) -> dict[str, Any]:
     """What a run says alone beside what is judged of it."""
     found = facts(result)
-    return {**found.pop("measured"), **found}
+    return {**found.pop("measured"), **found, "device_doubts": list(doubts_of(result))}
 
 
 def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
@@ -60,6 +62,8 @@ def by_run(comparison: Comparison) -> dict[str, dict[str, Any]]:
 
 def facts(value: Any) -> Any:
     """A value with all fields and properties of every object in it."""
+    if isinstance(value, Sentence):
+        return str(value)
     if is_dataclass(value):
         properties = inspect.getmembers(type(value), lambda one: isinstance(one, property))
         names = [*(field.name for field in fields(value)), *(name for name, _ in properties)]

@@ -19,6 +19,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
+from tests.helpers.told import notes_of, warnings_of
 
 SPEC = experiment_spec(num_steps=80)
 LOSSES = falling_losses(80)
@@ -69,7 +70,7 @@ def test_a_resumed_run_is_compared_by_rounds_and_charged_its_first_compilation(
     assert (found.speedup.n, found.speedup.median) == (5, pytest.approx(2.0))
     assert found.parity is not None
     assert found.parity.verdict == "holds"
-    assert comparison.warnings[0] == (
+    assert warnings_of(comparison)[0] == (
         "inductor was resumed at step 30: its later part compiled again, and compile latency, "
         "graph breaks and recompiles count the first part only; rounds that it did without the "
         "baseline are not paired."
@@ -81,7 +82,7 @@ def test_a_resumed_baseline_is_named_too(data_dir: DataDir) -> None:
     run.resume(40).blocks([0.2] * 2, LOSSES[40:]).resume(60, 3).blocks([0.2] * 2, LOSSES[60:])
     run.end()
     text = "baseline was resumed at step 40 and step 60: its later part ran in a new process; "
-    assert any(warning.startswith(text) for warning in compared(data_dir).warnings)
+    assert any(warning.startswith(text) for warning in warnings_of(compared(data_dir)))
 
 
 def test_what_compiles_for_evaluation_is_no_cost_of_training(data_dir: DataDir) -> None:
@@ -99,11 +100,11 @@ def test_runs_that_all_stopped_at_one_step_are_noted(data_dir: DataDir) -> None:
         run = record(data_dir, label).blocks([0.1] * 4, LOSSES)
         run.stop("loss has reached the threshold 1.5").end()
     comparison = compared(data_dir)
-    assert comparison.notes == tuple(
+    assert notes_of(comparison) == tuple(
         f"{label} stopped at step 40 of 80: loss has reached the threshold 1.5."
         for label in ("baseline", "control", "inductor")
     )
-    assert not any("stopped" in warning for warning in comparison.warnings)
+    assert not any("stopped" in warning for warning in warnings_of(comparison))
     assert "note: baseline stopped at step 40 of 80: loss has" in report(comparison)
 
 
@@ -114,8 +115,8 @@ def test_runs_that_stopped_at_different_steps_are_compared_with_caution(
     record(data_dir, "control").blocks([0.1] * 4, LOSSES).stop("good enough.").end()
     record(data_dir, "inductor").blocks([0.1] * 8, LOSSES).end()
     comparison = compared(data_dir)
-    assert comparison.notes == ()
-    assert comparison.warnings[:3] == (
+    assert notes_of(comparison) == ()
+    assert warnings_of(comparison)[:3] == (
         "baseline stopped at step 40 of 80: good enough.",
         "control stopped at step 40 of 80: good enough.",
         "The runs trained for different numbers of steps: 40 (baseline, control), 80 (inductor). "
@@ -134,7 +135,7 @@ def test_a_run_that_stopped_because_its_loss_alone_diverged_breaks_parity(
     parity = result(comparison).parity
     assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 2)
-    assert "inductor stopped at step 3 of 80: the loss is nan." in comparison.warnings
+    assert "inductor stopped at step 3 of 80: the loss is nan." in warnings_of(comparison)
 
 
 def test_a_run_that_failed_after_another_stopped_is_not_said_to_have_trained_less(
@@ -142,7 +143,7 @@ def test_a_run_that_failed_after_another_stopped_is_not_said_to_have_trained_les
 ) -> None:
     record(data_dir, "baseline").blocks([0.1] * 4, LOSSES).stop("good enough").end()
     record(data_dir, "inductor").blocks([0.1] * 2, LOSSES).end(RunState.FAILED, "exit status 1")
-    warnings = compared(data_dir).warnings
+    warnings = warnings_of(compared(data_dir))
     assert not any("different numbers" in warning for warning in warnings)
     assert any("inductor did not finish" in warning for warning in warnings)
 

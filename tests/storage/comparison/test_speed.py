@@ -26,6 +26,7 @@ from tests.helpers.speed_journals import (
     record_speed,
     speed_spec,
 )
+from tests.helpers.told import notes_of, warnings_of
 
 
 def compared(data_dir: DataDir) -> Comparison:
@@ -51,8 +52,8 @@ def test_warm_up_counts_for_nothing_but_compile_latency(part: str, data_dir: Dat
     # The first step took 2 x 0.1 s + 3 s, one steady step of 0.1 s is taken off.
     assert eager.measured.compile_seconds == pytest.approx(3.1)
     assert eager.break_even is not None and eager.break_even.steps == pytest.approx(31)
-    assert comparison.warnings == ()
-    assert f"Measuring ended after 8 rounds: {ENOUGH}." in comparison.notes
+    assert warnings_of(comparison) == ()
+    assert f"Measuring ended after 8 rounds: {ENOUGH}." in notes_of(comparison)
     assert comparison.noise_floor == 0.0
 
 
@@ -90,7 +91,7 @@ def test_repeats_are_one_row_and_how_they_differ_is_in_the_interval(data_dir: Da
     assert eager.speed_verdict == "faster"
     assert eager.measured.step_seconds == pytest.approx(0.1)
     assert "Measuring ended after 8, 8 and 8 rounds in 3 of 3 repeats" in " ".join(
-        comparison.warnings
+        warnings_of(comparison)
     )
 
 
@@ -98,7 +99,7 @@ def test_intervals_wider_than_asked_are_a_warning_that_says_what_would_help(
     data_dir: DataDir,
 ) -> None:
     record_repeats(data_dir, (2.0, 2.2, 1.8))
-    (warning,) = [one for one in compared(data_dir).warnings if "wider" in one]
+    (warning,) = [one for one in warnings_of(compared(data_dir)) if "wider" in one]
     # exp(2 x 0.2494) - 1
     assert warning == (
         "Intervals are wider than the 2.0 % asked for: eager 64.7 %; processes of the same run "
@@ -122,7 +123,7 @@ def test_a_repeat_that_failed_is_named_and_the_others_are_pooled(data_dir: DataD
     comparison = compared(data_dir)
     eager = result(comparison, "eager")
     assert eager.state == "failed"
-    assert any("eager-2 did not finish: failed, it broke" in one for one in comparison.warnings)
+    assert any("eager-2 did not finish: failed, it broke" in one for one in warnings_of(comparison))
     assert eager.speedup is not None and eager.speedup.n == 2 * NUM_ROUNDS
 
 
@@ -134,7 +135,7 @@ def test_one_process_left_of_several_is_no_ground_to_tell_how_they_differ(
         rounds = 3 if label == "eager" else NUM_ROUNDS
         record_speed(data_dir, f"{label}-1", spec, 0.2)
         record_speed(data_dir, f"{label}-2", spec, 0.2, num_rounds=rounds)
-    (warning,) = [one for one in compared(data_dir).warnings if "one process" in one]
+    (warning,) = [one for one in warnings_of(compared(data_dir)) if "one process" in one]
     assert warning.startswith("Of eager one process of 2 was measured long enough")
 
 
@@ -143,7 +144,7 @@ def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: Data
     spent = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
     for label in ("baseline", "control", "eager"):
         record_speed(data_dir, label, spec, 0.2, reason=spent)
-    notes = compared(data_dir).notes
+    notes = notes_of(compared(data_dir))
     assert "Measuring ended after 8 rounds: the budget of 9 rounds is spent." in notes
 
 

@@ -70,8 +70,10 @@ def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataD
     assert comparison.table()["inference_gap"].tolist() == [None, None, found.inference_gap]
     assert found.parity is not None
     assert found.parity.verdict == "broken"
-    assert found.parity.reason.startswith("the loss stays within 0 x the band over the first 70")
-    assert found.parity.reason.endswith(
+    assert str(found.parity.reason).startswith(
+        "the loss stays within 0 x the band over the first 70"
+    )
+    assert str(found.parity.reason).endswith(
         ", but its compiled model answers differently from the same weights without a compiler "
         "(loss 1.3 vs 1.25 at step 80, validation split): inference is wrong"
     )
@@ -133,7 +135,7 @@ def test_right_losses_with_wrong_answers_break_parity(data_dir: DataDir) -> None
     assert found.inference_gap == 0.0
     assert found.parity is not None
     assert found.parity.verdict == "broken"
-    assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in found.parity.reason
+    assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(found.parity.reason)
     # Mean share 0.76: 0.0854 is more than 0.08.
     other = DataDir(data_dir.path / "other")
     record_pair(other, 1.0, 1.0, accuracies=(0.8, 0.72))
@@ -156,7 +158,7 @@ def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
     found = inductor(data_dir)
     assert found.inference_gap == pytest.approx(0.05)
     assert found.parity is not None
-    assert "(loss 2.1 vs 2 at step 80, validation split)" in found.parity.reason
+    assert "(loss 2.1 vs 2 at step 80, validation split)" in str(found.parity.reason)
 
 
 def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
@@ -169,7 +171,7 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     parity = inductor(data_dir).parity
     assert parity is not None
     assert parity.verdict == "broken"
-    assert parity.reason.startswith("its compiled model answers differently")
+    assert str(parity.reason).startswith("its compiled model answers differently")
 
     other = DataDir(data_dir.path / "other")
     for label in ("baseline", "control"):
@@ -178,8 +180,8 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     run.evaluation(None, 1.0, compiled=False).evaluation(None, 2.0, compiled=True).end()
     parity = inductor(other).parity
     assert parity is not None
-    assert "the loss leaves the band at step 0" in parity.reason
-    assert ", and its compiled model answers differently" in parity.reason
+    assert "the loss leaves the band at step 0" in str(parity.reason)
+    assert ", and its compiled model answers differently" in str(parity.reason)
 
 
 def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_samples: int,

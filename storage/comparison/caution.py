@@ -1,0 +1,56 @@
+"""What a reader must know beside the numbers of a comparison, as facts.
+
+`storage.terminal.caution_words` puts them into words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal[
+    "no baseline",
+    "ended early",
+    "loss not finite",
+    "not over",
+    "different lengths",
+    "stopped",
+    "resumed",
+    "different setting",
+    "fallback",
+    "sequential",
+    "no control",
+    "noisy",
+    "few rounds",
+    "measuring ended",
+    "wide intervals",
+    "single repeats",
+    "note",
+    "strangers unknown",
+    "warmed up",
+    "throttled",
+    "shared device",
+    "shared CPU",
+    "stolen CPU",
+    "CPU quota",
+    "other clock",
+    "other frequency",
+    "many threads",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """One thing that casts doubt on numbers or explains them.
+
+    `runs` has the runs concerned by their labels, each with its own figures; `figures` has those of
+    all together. What has a name in NUMBERS is called by it.
+    """
+
+    kind: Kind
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def note(text: str) -> Caution:
+    """What a run's own process wrote down in words."""
+    return Caution(kind="note", figures={"text": text})

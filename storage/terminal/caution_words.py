@@ -1,0 +1,353 @@
+"""Warnings and notes of a comparison in words: one sentence for each kind of caution.
+
+The terminal prints them; pages show the same with every number leading to its definition.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from storage.comparison.caution import Caution, Kind
+from storage.numbers.formats import format_share
+from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from storage.statistics.resampling import MIN_PAIRS
+
+MAX_NAMED = 3
+MAX_VALUE = 60
+"""Characters of a setting's value that are shown whole."""
+Facts = Mapping[str, Any]
+
+
+def caution_words(caution: Caution) -> Sentence:
+    """All that is to be said of it, and what to do about it."""
+    if caution.kind not in DEVICE:
+        return SENTENCES[caution.kind](caution)
+    words = DEVICE[caution.kind]
+    runs = ((label, words.seen(facts)) for label, facts in caution.runs.items())
+    listed = joined((said("{run} {seen}", run=label, seen=seen) for label, seen in runs), ", ")
+    return said("{found} {remedy}", found=_found(caution, listed), remedy=words.remedy)
+
+
+def doubt_words(caution: Caution) -> Sentence:
+    """What befell the device while one run was timed, as it stands beside that run's numbers."""
+    (facts,) = caution.runs.values()
+    return _found(caution, DEVICE[caution.kind].seen(facts))
+
+
+def _found(caution: Caution, seen: Words) -> Sentence:
+    title, others = DEVICE[caution.kind].title, _named(caution.figures["processes"])
+    ending = said("; seen: {others}", others=others) if others.parts else ""
+    return said("{title}: {seen}{ending}.", title=title, seen=seen, ending=ending)
+
+
+def _named(processes: Sequence[Facts]) -> Sentence:
+    """`python (pid 4711, 2.00 GiB)` and so on, of the first few."""
+    named = [
+        said(
+            "{name} (pid {pid}{size})",
+            name=one["name"] or "a process",
+            pid=str(one["pid"]),
+            size=said(", {size}", size=figure("others_memory_bytes", one["memory_bytes"]))
+            if one["memory_bytes"]
+            else "",
+        )
+        for one in processes
+    ]
+    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+    return joined([joined(named[:MAX_NAMED], ", "), more])
+
+
+def _plain(template: str) -> Callable[[Caution], Sentence]:
+    """A sentence without a figure."""
+    return lambda caution: said(template)
+
+
+def _of_run(tell: Callable[[str, Facts], Sentence]) -> Callable[[Caution], Sentence]:
+    """Of a kind that concerns one run: from its label and its figures."""
+
+    def tell_of_run(caution: Caution) -> Sentence:
+        ((label, facts),) = caution.runs.items()
+        return tell(label, facts)
+
+    return tell_of_run
+
+
+def _steps_done(facts: Facts) -> Figure:
+    return Figure("num_steps", f"{facts['steps_done']} of {facts['num_steps']} steps")
+
+
+def _ended_early(label: str, facts: Facts) -> Sentence:
+    why = said(", {reason}", reason=_recorded(facts["reason"])) if facts["reason"] else ""
+    return said("{run} did not finish: {state}{why} ({done}).", run=label, why=why,
+                state=facts["state"].replace("_", " "), done=_steps_done(facts))  # fmt: skip
+
+
+def _not_finite(label: str, facts: Facts) -> Sentence:
+    at = Figure("step", f"step {facts['step']}")
+    return said("{run} has a loss that is not finite, first at {at}.", run=label, at=at)
+
+
+def _not_over(caution: Caution) -> Sentence:
+    runs = (said("{run} ({state}, {done})", run=label, state=str(facts["state"]),
+                 done=_steps_done(facts)) for label, facts in caution.runs.items())  # fmt: skip
+    return said("The numbers of runs that are not over are preliminary: {runs}.",
+                runs=joined(runs, ", "))  # fmt: skip
+
+
+def _different_lengths(caution: Caution) -> Sentence:
+    grouped = _grouped({label: facts["num_steps"] for label, facts in caution.runs.items()})
+    lengths = (said("{length} ({runs})", length=Figure("num_steps", str(length)), runs=runs)
+               for length, runs in grouped)  # fmt: skip
+    return said("The runs trained for different numbers of steps: {lengths}. Their final losses "
+                "and accuracies are those of shorter and longer trainings.",
+                lengths=joined(lengths, ", "))  # fmt: skip
+
+
+def _stopped(label: str, facts: Facts) -> Sentence:
+    at = Figure("num_steps", f"step {facts['step']} of {facts['num_steps']}")
+    return said("{run} stopped at {at}: {reason}.", run=label, at=at,
+                reason=_recorded(facts["reason"].rstrip(".")))  # fmt: skip
+
+
+def _resumed(label: str, facts: Facts) -> Sentence:
+    steps = joined([Figure("step", f"step {step}") for step in facts["steps"]], " and ")
+    later = "its later part ran in a new process"
+    if facts["has_compiled"]:
+        later = (
+            "its later part compiled again, and compile latency, graph breaks and "
+            "recompiles count the first part only"
+        )
+    return said("{run} was resumed at {steps}: {later}; rounds that it did without the baseline "
+                "are not paired.", run=label, steps=steps, later=later)  # fmt: skip
+
+
+def _different_setting(caution: Caution) -> Sentence:
+    grouped = _grouped({label: facts["value"] for label, facts in caution.runs.items()})
+    values = (f"{'not set' if value is None else _short(value)} ({runs})"
+              for value, runs in grouped)  # fmt: skip
+    return said("The runs differ in {setting}: {values}.", setting=caution.figures["setting"],
+                values=", ".join(values))  # fmt: skip
+
+
+def _grouped(values: Mapping[str, Any]) -> Iterable[tuple[Any, str]]:
+    """Each value with the runs that have it, as text."""
+    groups: dict[Any, list[str]] = {}
+    for label, value in values.items():
+        groups.setdefault(value, []).append(label)
+    return ((value, ", ".join(labels)) for value, labels in groups.items())
+
+
+def _short(text: str) -> str:
+    """Whole if it fits; of a hash or a path the ends, which tell them apart."""
+    return text if len(text) <= MAX_VALUE else f"{text[:20]}...{text[-20:]}"
+
+
+def _fallback(caution: Caution) -> Sentence:
+    return said("This repeats experiment {earlier} one run at a time, because the device could not "
+                "hold all runs at once.", earlier=caution.figures["experiment_id"])  # fmt: skip
+
+
+def _no_control(caution: Caution) -> Sentence:
+    state = caution.figures["state"]
+    if state is None and caution.figures["was_asked_for"]:
+        why = "The control's run folder is missing or unreadable"
+    elif state is None:
+        why = "There is no control"
+    elif state.is_final:
+        why = f"The control recorded no step ({state.replace('_', ' ')})"
+    else:
+        why = f"The control has recorded no step yet ({state})"
+    what = "neither this machine's noise nor parity can"
+    if caution.figures["is_inference"]:
+        what = "this machine's noise cannot"
+    return said("{why}: {what} be judged.", why=why, what=what)
+
+
+def _noisy(caution: Caution) -> Sentence:
+    floor = figure("noise_floor", caution.figures["noise_floor"])
+    return said("This machine is noisy: two equal runs differ by up to {floor}, and speedups below "
+                "that are not called faster or slower.", floor=floor)  # fmt: skip
+
+
+def _few_rounds(caution: Caution) -> Sentence:
+    counts = (said("{run} ({count})", run=label, count=figure("round", facts["num_rounds"]))
+              for label, facts in caution.runs.items())  # fmt: skip
+    return said(f"Fewer than {MIN_PAIRS} rounds can be paired with the baseline, so no interval is "
+                "claimed: {counts}. Train for more steps.",
+                counts=joined(counts, ", "))  # fmt: skip
+
+
+def _measuring_ended(caution: Caution) -> Sentence:
+    facts = caution.figures
+    *first, last = map(str, facts["num_rounds"])
+    rounds = f"{', '.join(first)} and {last} rounds" if first else f"{last} rounds"
+    repeats = ""
+    if facts["repeats"] > 1:
+        repeats = f" in {len(facts['num_rounds'])} of {facts['repeats']} repeats"
+    return said("Measuring ended after {rounds}{repeats}: {reason}.",
+                rounds=Figure("round", rounds), repeats=repeats,
+                reason=_recorded(facts["reason"]))  # fmt: skip
+
+
+def _wide_intervals(caution: Caution) -> Sentence:
+    widths = (said("{run} {width}", run=label, width=_width(facts["width"]))
+              for label, facts in caution.runs.items())  # fmt: skip
+    remedy = "allow for more rounds or seconds, or a calmer machine"
+    if caution.figures["repeats"] > 1:
+        remedy = "processes of the same run differ, and only more repeats tell by how much"
+    return said("Intervals are wider than the {asked} asked for: {widths}; {remedy}.",
+                asked=_width(caution.figures["target_width"]), widths=joined(widths, ", "),
+                remedy=remedy)  # fmt: skip
+
+
+def _width(share: float) -> Figure:
+    """Of a speedup's interval."""
+    return Figure("speedup", format_share(share))
+
+
+def _single_repeats(caution: Caution) -> Sentence:
+    return said("Of {runs} one process of {repeats} was measured long enough: the interval does "
+                "not tell how much processes differ.", runs=", ".join(caution.runs),
+                repeats=str(caution.figures["repeats"]))  # fmt: skip
+
+
+def _note(caution: Caution) -> Sentence:
+    return joined([_recorded(caution.figures["text"])])
+
+
+def _recorded(text: str) -> Words:
+    """What a run wrote down: nobody knows the numbers in it one by one."""
+    return Figure("cautions", text) if any(map(str.isdigit, text)) else text
+
+
+def _warmed_up(caution: Caution) -> Sentence:
+    begin, end = caution.figures["begin"], caution.figures["end"]
+    degrees = Figure("temperature_celsius", f"{begin:.0f} to {end:.0f} \N{DEGREE SIGN}C")
+    return said("The device warmed up from {degrees} while steady blocks ran: step times of later "
+                "blocks are those of a warmer device. Runs that take turns share this; a longer "
+                "warm-up avoids it.", degrees=degrees)  # fmt: skip
+
+
+SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
+    "no baseline": _plain(
+        "The baseline's run folder is missing or unreadable, so nothing can be compared."
+    ),
+    "ended early": _of_run(_ended_early),
+    "loss not finite": _of_run(_not_finite),
+    "not over": _not_over,
+    "different lengths": _different_lengths,
+    "stopped": _of_run(_stopped),
+    "resumed": _of_run(_resumed),
+    "different setting": _different_setting,
+    "fallback": _fallback,
+    "sequential": _plain(
+        "The runs took place one after another, so that drift of clocks, heat and neighbours is "
+        "part of the speedups."
+    ),
+    "no control": _no_control,
+    "noisy": _noisy,
+    "few rounds": _few_rounds,
+    "measuring ended": _measuring_ended,
+    "wide intervals": _wide_intervals,
+    "single repeats": _single_repeats,
+    "note": _note,
+    "strangers unknown": _plain(
+        "Whether other processes were on the device is not known: the driver does not list the "
+        "runs' own under their numbers, as in many containers."
+    ),
+    "warmed up": _warmed_up,
+}
+
+
+def _throttled(facts: Facts) -> Sentence:
+    reasons = Figure("held_back", ", ".join(facts["held_back"]))
+    return said("{blocks} ({reasons})", blocks=_blocks(facts), reasons=reasons)
+
+
+def _blocks(facts: Facts) -> Sentence:
+    return said(f"in {facts['num_seen']} of {facts['num_looked']} steady blocks")
+
+
+def _samples(facts: Facts) -> Sentence:
+    count = Figure("facts", f"{facts['num_seen']} of {facts['num_looked']} samples")
+    before = ", before the first block already" if facts["was_before"] else ""
+    return said("in {count}{before}", count=count, before=before)
+
+
+def _shared_cpu(facts: Facts) -> Sentence:
+    share = figure("others_cpu_share", facts["others_cpu_share"])
+    return said("{share} of {cpus} CPUs", share=share, cpus=str(facts["num_cpus"]))
+
+
+def _stolen_cpu(facts: Facts) -> Sentence:
+    share = figure("stolen_cpu_share", facts["stolen_cpu_share"])
+    return said("{share} of the CPU time", share=share)
+
+
+def _clock(name: str) -> Callable[[Facts], Sentence]:
+    def seen(facts: Facts) -> Sentence:
+        here, there = facts[name], facts["baseline"]
+        change = f"{here:,.0f} MHz against {there:,.0f} MHz ({facts['change'] * 100:+.1f} %)"
+        return said("{change}", change=Figure(name, change))
+
+    return seen
+
+
+def _threads(facts: Facts) -> Sentence:
+    return said(f"{facts['num_threads']:.0f} threads on {facts['num_cpus']:.0f} CPUs")
+
+
+@dataclass(frozen=True)
+class _DeviceWords:
+    """What befell the device, in words: what to call it, what was seen of a run, what to do."""
+
+    title: str
+    seen: Callable[[Facts], Sentence]
+    remedy: str
+
+
+DEVICE: dict[Kind, _DeviceWords] = {
+    "throttled": _DeviceWords(
+        "The device held its clocks back",
+        _throttled,
+        "Cool it better, or lock its clocks below what it can hold "
+        "(nvidia-smi --lock-gpu-clocks), and run again.",
+    ),
+    "shared device": _DeviceWords(
+        "Other processes were on the device",
+        _samples,
+        "End them or choose another device, and run again.",
+    ),
+    "shared CPU": _DeviceWords(
+        "Other processes took CPU time while steady blocks ran",
+        _shared_cpu,
+        "End them or wait until they are done, and run again.",
+    ),
+    "stolen CPU": _DeviceWords(
+        "The host of this virtual machine gave CPU time to others while steady blocks ran",
+        _stolen_cpu,
+        "Run again at a calmer time, or on a machine of one's own.",
+    ),
+    "CPU quota": _DeviceWords(
+        "The CPU quota of the container held runs back",
+        _blocks,
+        "Use fewer threads (cpu_threads), or raise the quota, and run again.",
+    ),
+    "other clock": _DeviceWords(
+        "The device's clock differed from the baseline's",
+        _clock("sm_clock_mhz"),
+        "That much of the speedup may be the clock's, not the code's. Lock the clocks "
+        "(nvidia-smi --lock-gpu-clocks) and run again.",
+    ),
+    "other frequency": _DeviceWords(
+        "The CPU's frequency differed from the baseline's",
+        _clock("cpu_frequency_mhz"),
+        "That much of the speedup may be the frequency's, not the code's. Fix the frequency "
+        "(cpupower frequency-set) and run again.",
+    ),
+    "many threads": _DeviceWords(
+        "There were more threads than CPUs that the run may use",
+        _threads,
+        "They wait for each other: use fewer (cpu_threads).",
+    ),
+}
