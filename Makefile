@@ -1,17 +1,18 @@
-# make run       set up what is missing and serve the dashboard on http://localhost:8501
-#                BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/serving.md
-# make test      set up what the tests need and run them
-# make test-slow real work that takes too long for every day; last result in docs/slow-tests.md
-# make test-gpu  what only a CUDA device can show; needs neither DuckDB nor Streamlit
+# make run        set up what is missing and serve the dashboard on http://localhost:8501
+#                 BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/serving.md
+# make test       set up what the tests need and run them
+# make test-fast  under a minute, for every change: all that needs no torch, process or browser
+# make test-slow  real work that takes too long for every day; last result in docs/slow-tests.md
+# make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
-# make lint      formatting, lint and types
-# make check     lint, then tests: what CI runs
+# make lint       formatting, lint and types
+# make check      lint, then tests: what CI runs
 
 PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-slow test-gpu parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow test-gpu parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -20,6 +21,9 @@ run: .venv/installed
 # Two at a time, whole files: the tests of a file share what they set up, and many start processes.
 test: .venv/installed-dev chromium
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test-fast: .venv/installed-dev
+	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile
 
 test-slow: .venv/installed-dev chromium
 	$(BIN)/python -m pytest -m slow --durations=0

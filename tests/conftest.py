@@ -1,23 +1,90 @@
-"""Fixtures shared by all tests, and the order: quick tests first."""
+"""Fixtures shared by all tests, and `--fast`: those that need nothing but Python.
+
+With `--fast` no test trains with torch, starts a process, drives a browser or sleeps: files that
+say so are not even read, and a test that does it all the same fails.
+"""
 
 import os
+import re
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.folders.run_dir import DataDir
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Two threads on two cores make an Inductor step ten times slower, and tests share the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 # Whatever the tests start must never wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+NOT_FAST = re.compile(r"^(import|from) torch|fresh_torch|^pytestmark = .*(heavy|browser)", re.M)
+"""What a test file says that has no fast test in it."""
+LONGEST_SLEEP_SECONDS = 0.02
+"""Streamlit's own tests of pages look so often whether a page is done."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only what needs nothing but Python")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--fast") or collection_path.suffix != ".py":
+        return None
+    return bool(NOT_FAST.search(collection_path.read_text())) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        items[:] = [item for item in items
+                    if not item.get_closest_marker("heavy")
+                    and not item.get_closest_marker("browser")]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _kept_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not request.config.getoption("--fast"):
+        yield
+        return
+    sleep = time.sleep
+
+    def short(seconds: float) -> None:
+        assert seconds <= LONGEST_SLEEP_SECONDS, "a fast test sleeps: mark it `heavy`"
+        sleep(seconds)
+
+    def no_process(*_: object, **__: object) -> None:
+        raise AssertionError("a fast test starts a process: mark it `heavy`")
+
+    monkeypatch.setattr(time, "sleep", short)
+    monkeypatch.setattr(subprocess.Popen, "__init__", no_process)
+    yield
+    assert "torch" not in sys.modules, "a fast test imports torch: mark it `heavy`"
+
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     """An empty data folder."""
     yield DataDir(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """The Chromium of this machine, without a window."""
+    from playwright.sync_api import sync_playwright  # most tests do without
+
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 
 from runner.folders.queue import PROJECT_ROOT
 
+pytestmark = pytest.mark.heavy
+
 FORBIDDEN = {
     "runner": {"torch", "transformers", "datasets", "duckdb", "streamlit", "plotly", "pandas",
                "numpy", "scipy", "pyarrow", "storage", "views", "dashboard"},

@@ -10,6 +10,8 @@ from tests.faults.judging import judge_trial
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial
 
+pytestmark = pytest.mark.heavy
+
 CORRECT = ("eager", "aot_eager")
 SOON = 20
 """Steps after its first effect within which a fault must show."""

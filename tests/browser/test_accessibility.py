@@ -7,10 +7,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from runner.folders.run_dir import DataDir
-from tests.helpers.hostile_store import EXPERIMENTS, record_hostile
-from tests.helpers.serving import browser as browser
+from tests.helpers.hostile_texts.store import EXPERIMENTS, record_hostile
+from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
-from tests.views.test_pages import MACHINE, keep
 
 pytestmark = pytest.mark.browser
 RUN = f"run?run={EXPERIMENTS['train']}.inductor"

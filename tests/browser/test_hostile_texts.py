@@ -10,11 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from runner.folders.run_dir import DataDir
-from tests.helpers.hostile import HOST
-from tests.helpers.hostile_store import BACKEND, EXPERIMENTS, hostile, record_hostile, short
-from tests.helpers.serving import browser as browser
+from tests.helpers.hostile_texts.store import BACKEND, EXPERIMENTS, hostile, record_hostile, short
+from tests.helpers.hostile_texts.texts import HOST
+from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
-from tests.views.test_pages import MACHINE, keep
 from views.charts import bars
 from views.charts import layers as charts
 from views.parts.downloads import to_html

@@ -14,7 +14,6 @@ from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.capabilities import probe
-from tests.helpers.serving import browser as browser
 from tests.helpers.serving import served
 
 ROOT = Path(__file__).parents[2]

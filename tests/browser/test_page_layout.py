@@ -8,7 +8,6 @@ from playwright.sync_api import Browser, Page
 
 from runner.folders.run_dir import DataDir
 from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.serving import browser as browser
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,6 @@ from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
-from tests.helpers.serving import browser as browser
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser

@@ -20,6 +20,8 @@ from runner.supervision.exits import WorkerExit
 from runner.worker.event_log import EventLog
 from runner.worker.turn_source import TurnSource, open_turns
 
+COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
+"""What a supervisor starts instead of the worker."""
 SLEEPER = "import time; time.sleep(600)"
 
 

@@ -1,7 +1,6 @@
 """A dashboard, or another app of Streamlit's, really served, for tests that drive a browser."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,9 +9,6 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
-from playwright.sync_api import Browser, sync_playwright
 
 from runner.folders.run_dir import DataDir
 from runner.locks import is_locked
@@ -61,12 +57,3 @@ def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.1)
     raise TimeoutError(f"{url} did not answer within a minute")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()

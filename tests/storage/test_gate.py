@@ -1,7 +1,5 @@
 """The CI gate on recorded journals: what it refuses, with which words and which exit status."""
 
-from pathlib import Path
-
 import pytest
 
 from runner.commands.conditions import parse_conditions
@@ -18,11 +16,6 @@ from tests.helpers.journals import (
 
 SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    return DataDir(tmp_path / "data")
 
 
 def gate(data_dir: DataDir, *conditions: str) -> int:

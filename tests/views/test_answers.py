@@ -15,8 +15,8 @@ from storage.statistics.parity import Parity
 from storage.statistics.speedups import BreakEven, Ratio
 from storage.suite.groups import Cell, Group, Outcome, groups
 from storage.suite.regressions import against
-from tests.views.test_charts import comparison, result
-from tests.views.test_pages import without_links
+from tests.helpers.comparisons import comparison, result
+from tests.helpers.pages import without_links
 from views.comparison import accuracy as compare_accuracy
 from views.comparison import cache as compare_cache
 from views.comparison.answers import headline

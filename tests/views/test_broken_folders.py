@@ -17,6 +17,7 @@ from tests.helpers.journals import experiment_spec, record_experiment
 from views.parts import actions
 from views.shared import resources
 
+pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[2]
 GOOD, BAD = "20261121-093010-123456-aaaa", "20261121-093111-123456-bbbb"
 EXTREMES: dict[str, tuple[Any, ...]] = {
@@ -45,9 +46,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
 
 def opened(page: str, **query: str) -> str:
     """What a page says; the test fails if it raises."""
-    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=60).run()
-    app.switch_page(f"views/{page}.py")
-    app.query_params.clear()
+    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
+    if page != "compare":
+        app.switch_page(f"views/{page}.py")
     for name, value in query.items():
         app.query_params[name] = value
     app.run()

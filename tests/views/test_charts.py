@@ -1,23 +1,20 @@
 """Figures show the data they are given, under titles and units of the registry of metrics."""
 
 import math
-from dataclasses import fields
 from html import unescape
-from typing import Any
 from urllib.parse import unquote
 
 import pandas as pd
 import pytest
 
-from storage.comparison.results import Comparison, Result
-from storage.comparison.run_numbers import RunNumbers
+from storage.comparison.results import Result
 from storage.exchange.csv_files import to_csv
 from storage.numbers.metrics import DASH
 from storage.numbers.sentences import Sentence
 from storage.statistics.parity import Parity, parity_text, unknown
 from storage.statistics.speedups import BreakEven, Ratio, ratio_text
-from tests.helpers.journals import experiment_spec
-from tests.views.test_pages import without_links
+from tests.helpers.comparisons import comparison, result, series
+from tests.helpers.pages import without_links
 from views.charts import bars, break_even
 from views.charts import cache as cache_charts
 from views.charts import layers as charts
@@ -30,37 +27,6 @@ from views.comparison.answers import headline
 from views.comparison.verdicts import doubts
 from views.parts.exports import Origin, to_html, to_png
 from views.shared import links
-
-ROLES = {"baseline": "baseline", "control": "control"}
-
-
-def result(label: str, **values: object) -> Result:
-    """A run's result with nothing known but `values`."""
-    role = ROLES.get(label, "backend")
-    known = {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
-             "metrics": {}, "device_doubts": (), **values}  # fmt: skip
-
-    def only(kind: type) -> dict[str, Any]:
-        return {field.name: known.get(field.name) for field in fields(kind)}
-
-    return Result(**{**only(Result), "measured": RunNumbers(**only(RunNumbers))})
-
-
-def series(column: str, **runs: list[float]) -> pd.DataFrame:
-    """One row per step and run, as the queries return it."""
-    rows = [
-        {"run_id": f"x.{label}", "label": label, "role": ROLES.get(label, "backend"),
-         "step": step, column: value}
-        for label, values in runs.items()
-        for step, value in enumerate(values)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def comparison(*results: Result) -> Comparison:
-    return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
-                      results=results, warnings=(), notes=(), noise_floor=0.01,
-                      loss_band=pd.DataFrame())  # fmt: skip
 
 
 def pays_off(steps: float | None, high: float | None = None) -> BreakEven:

@@ -13,15 +13,15 @@ from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from tests.helpers.correctness_journals import passing, record, tensor
+from tests.helpers.device_journals import OTHER
+from tests.helpers.device_journals import record as on_device
+from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.pages import opened
+from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
 from tests.helpers.speed_journals import record_speed, speed_spec
-from tests.storage.comparison.test_correctness import passing, record, tensor
-from tests.storage.suite.test_suite import SuiteRecorder
-from tests.views.test_device import OTHER
-from tests.views.test_device import record as on_device
-from tests.views.test_exchange import HARNESS, bring
-from tests.views.test_pages import folder, opened  # noqa: F401
-from tests.views.test_run import LOSSES, evaluate, predict, recording
+from tests.helpers.suites import SuiteRecorder
 from views.charts import layers as charts
 from views.parts.downloads import to_html
 
@@ -143,7 +143,7 @@ def test_numbers_that_lead_nowhere_are_found() -> None:
     assert dead_links(app) == {"nowhere"}
 
 
-def rich(folder: DataDir) -> None:  # noqa: F811
+def rich(folder: DataDir) -> None:
     """A training of which everything was recorded that a page can show."""
     spec = experiment_spec(
         evaluation=EvaluationSpec(predictions=("validation",), metric="accuracy"),
@@ -181,7 +181,7 @@ def compile_once(run: Recording) -> None:
                    count=2)  # fmt: skip
 
 
-def cold_and_warm(folder: DataDir) -> None:  # noqa: F811
+def cold_and_warm(folder: DataDir) -> None:
     spec = experiment_spec(num_steps=20, scenario="cache", backends=("inductor",))
     Recording(folder.runs, "baseline", spec).start().blocks([0.7] * 2, [1.0] * 20).end()
     for label, seconds in (("inductor-cold-1", 8.0), ("inductor-warm-1", 2.0)):
@@ -194,7 +194,7 @@ def cold_and_warm(folder: DataDir) -> None:  # noqa: F811
 
 
 @pytest.fixture
-def everything(folder: DataDir) -> DataDir:  # noqa: F811
+def everything(folder: DataDir) -> DataDir:
     rich(folder)
     return folder
 
@@ -211,7 +211,7 @@ def test_so_does_every_number_of_a_chart_that_was_chosen(everything: DataDir, ch
     check(opened(experiment=EXPERIMENT_ID, **{name: title}))
 
 
-def test_rows_that_were_imported_lead_to_definitions_too(folder: DataDir):  # noqa: F811
+def test_rows_that_were_imported_lead_to_definitions_too(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80))
     bring(folder, HARNESS)
     check(opened(experiment=EXPERIMENT_ID))
@@ -223,7 +223,7 @@ def test_every_number_of_a_run_leads_to_its_definition(everything: DataDir, tab:
 
 
 def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     record(folder, "baseline", passing())
     record(folder, "eager", passing())
@@ -231,24 +231,24 @@ def test_every_number_of_a_check_of_correctness_leads_to_its_definition(
     check(opened(experiment=EXPERIMENT_ID))
 
 
-def test_every_number_of_cold_and_warm_caches_leads_to_its_definition(folder: DataDir):  # noqa: F811
+def test_every_number_of_cold_and_warm_caches_leads_to_its_definition(folder: DataDir):
     cold_and_warm(folder)
     check(opened(experiment=EXPERIMENT_ID))
 
 
-def test_every_number_of_a_running_experiment_leads_to_its_definition(folder: DataDir):  # noqa: F811
+def test_every_number_of_a_running_experiment_leads_to_its_definition(folder: DataDir):
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)
     check(opened("live", experiment=EXPERIMENT_ID))
 
 
-def test_what_a_launch_is_expected_to_take_leads_to_its_definition(folder: DataDir):  # noqa: F811
+def test_what_a_launch_is_expected_to_take_leads_to_its_definition(folder: DataDir):
     record_experiment(folder.runs)
     check(opened("launch"))
 
 
-def test_the_page_of_definitions_has_an_anchor_for_each_of_them(folder: DataDir):  # noqa: F811
+def test_the_page_of_definitions_has_an_anchor_for_each_of_them(folder: DataDir):
     app = opened("definitions")
     anchors = [heading.proto.anchor for heading in app.subheader]
     assert set(read_definitions()) <= set(anchors)
@@ -267,7 +267,7 @@ def test_a_chart_that_leaves_as_html_has_the_definitions_of_its_numbers_inside()
     assert "definitions#" not in page, "no link leads out of the file"
 
 
-def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):  # noqa: F811
+def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):
     suite = SuiteRecorder(folder)
     suite.speed("Model", 0.1, suite_run="before", memory=50)
     suite.speed("Model", 0.2, memory=50)
@@ -275,7 +275,7 @@ def test_every_number_of_a_suite_run_leads_to_its_definition(folder: DataDir):  
     check(opened("suites", suite_run="now", against="before"))
 
 
-def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):  # noqa: F811
+def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):
     on_device(folder, throttle_reasons=["power cap"], processes=[OTHER])
     check(opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Device"))
     check(opened(experiment=EXPERIMENT_ID))
@@ -283,7 +283,7 @@ def test_every_number_about_the_device_leads_to_its_definition(folder: DataDir):
 
 @pytest.mark.parametrize("part", ["training", "inference"])
 def test_every_number_of_a_speed_experiment_leads_to_its_definition(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     part: str,
 ):
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):

@@ -1,7 +1,6 @@
 """Run and Compare show how the device fared, and mark the numbers that this casts doubt on."""
 
 import os
-from typing import Any
 
 import pandas as pd
 
@@ -9,43 +8,16 @@ from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
 from runner.machine.cpus import CpuAllowance
 from runner.specs.experiment import SpeedSpec
+from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401
-from tests.views.test_run import INDUCTOR, LOSSES, cards, charts, recording, table
+from tests.helpers.pages import cards, charts, opened, table, text, without_links
+from tests.helpers.pages_journals import INDUCTOR, LOSSES, recording
 from views.charts.device import device_series
 from views.parts.device_now import before_launch
 
-ON_CUDA = {
-    "gpu_memory_bytes": 80 * 2**30,
-    "cpu_threads": 8,
-    "usable_cpus": 16,
-    "cpu_threads_reason": "half of 16",
-}
-SAMPLE: dict[str, Any] = {
-    "sm_clock_mhz": 1980,
-    "temperature_celsius": 50,
-    "throttle_reasons": [],
-    "throttled_seconds": {},
-    "processes": [],
-    "device_memory_used_bytes": 2**30,
-    "wall_seconds": 1.0,
-}
-OTHER = {"pid": 4711, "name": "make", "memory_bytes": 3 * 2**30}
-
-
-def record(data_dir: DataDir, **of_inductor: Any) -> None:
-    """Four blocks of each run with a sample each; `of_inductor` replaces fields of its samples."""
-    for label in ("baseline", "control", "inductor"):
-        run = recording(data_dir, label)
-        run.start(environment=ON_CUDA)
-        for block in range(4):
-            run.block([0.1] * 10, LOSSES[block * 10 : block * 10 + 10])
-            run.device(**SAMPLE | (of_inductor if label == "inductor" else {}))
-        run.end()
-
 
 def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ) -> None:
     record(folder, throttle_reasons=["power cap"], processes=[OTHER])
     app = opened("run", run=INDUCTOR, tab="Device")
@@ -58,20 +30,20 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
     assert list(others.iloc[0]) == [4711, "make", 3 * 2**30, 4]
 
 
-def test_a_calm_device_is_shown_without_a_warning(folder: DataDir) -> None:  # noqa: F811
+def test_a_calm_device_is_shown_without_a_warning(folder: DataDir) -> None:
     record(folder)
     app = opened("run", run=INDUCTOR, tab="Device")
     assert not app.warning
     assert "held back" not in charts(app)
 
 
-def test_without_samples_the_tab_says_so(folder: DataDir) -> None:  # noqa: F811
+def test_without_samples_the_tab_says_so(folder: DataDir) -> None:
     recording(folder, "inductor").block([0.1] * 10, LOSSES[:10])
     assert "Nothing is recorded yet" in text(opened("run", run=INDUCTOR, tab="Device"))
 
 
 def test_a_comparison_marks_the_numbers_of_the_run_and_charts_all_runs(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ) -> None:
     record(folder, throttle_reasons=["power cap"])
     app = opened(experiment=EXPERIMENT_ID)
@@ -97,7 +69,7 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
     assert figure.layout.yaxis.tickformat == ".0%"
 
 
-def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:  # noqa: F811
+def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
     run = Recording(folder.runs, "inductor").claim(ProcessIdentity.of(os.getpid())).start()
     run.block([0.1] * 10, LOSSES[:10])
     run.device(**SAMPLE | {"throttle_reasons": ["power cap"], "processes": [OTHER]})
@@ -118,7 +90,7 @@ def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
 
 
 def test_repeats_of_a_run_are_judged_together_and_each_page_says_so(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ) -> None:
     spec = experiment_spec(scenario="speed", speed=SpeedSpec(repeats=2, batches=4))
     for variant in spec.variants:

@@ -21,8 +21,9 @@ from runner.folders.queue import PROJECT_ROOT, experiments
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ModelSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.machine import MACHINE, keep
+from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
-from tests.views.test_pages import MACHINE, folder, keep, opened, text  # noqa: F401
 from views.access import doors, permissions, uploads
 from views.parts import actions
 
@@ -155,6 +156,7 @@ def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
     assert "http:" not in head.partition("content-security-policy")[2].partition("\r\n")[0]
 
 
+@pytest.mark.heavy
 def test_a_dashboard_for_others_takes_no_uploads_unless_they_may_launch(
     data_dir: DataDir,
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_dashboard_for_others_takes_no_uploads_unless_they_may_launch(
             assert ask(url, "evil.example", STREAM, websocket=True) == "403"
 
 
+@pytest.mark.heavy
 def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
     environment = {**os.environ, permissions.OTHERS_VARIABLE: "everything"}
     answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
@@ -176,7 +179,7 @@ def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
     assert "BREAKEVEN_OTHERS = 'everything' must be view or launch" in answer.stderr
 
 
-def record(folder: DataDir) -> None:  # noqa: F811
+def record(folder: DataDir) -> None:
     """A run that is at work, so that there is something to stop."""
     keep(folder, MACHINE)
     me = ProcessIdentity.of(os.getpid())
@@ -188,7 +191,7 @@ def buttons(app: AppTest) -> list[str]:
 
 
 def test_others_see_everything_and_are_offered_nothing_that_changes_it(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     others: pytest.MonkeyPatch,
 ) -> None:
     record(folder)
@@ -201,14 +204,14 @@ def test_others_see_everything_and_are_offered_nothing_that_changes_it(
     assert "Launch" in buttons(opened("launch"))
 
 
-def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:  # noqa: F811
+def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:
     record(folder)
     assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
 
 
 def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     others: pytest.MonkeyPatch,
 ) -> None:
     keep(folder, MACHINE)
@@ -256,8 +259,9 @@ def test_no_page_opens_a_path_that_was_typed_before_it_is_known_to_be_allowed() 
                 assert allowed or not reads, f"{file.name}, {function.name}: check_path() missing"
 
 
+@pytest.mark.heavy
 def test_the_form_shows_no_row_of_a_file_that_others_may_not_use(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     tmp_path: Path,
     others: pytest.MonkeyPatch,
 ) -> None:
@@ -280,7 +284,7 @@ def with_data(source: str) -> object:
 
 
 def test_others_use_only_files_in_folders_that_were_named(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     tmp_path: Path,
     others: pytest.MonkeyPatch,
 ) -> None:
@@ -313,7 +317,7 @@ def test_on_this_machine_alone_any_path_may_be_used(tmp_path: Path) -> None:
 
 
 def test_an_uploaded_file_is_kept_under_a_safe_name_once(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ) -> None:
     for name in ("../../etc/cron.csv", "..\\x\\a.csv", ".hidden.csv", "a b\n\0.csv",
                  "=HYPERLINK(1).csv", "é" * 300 + ".csv", ".csv", "-rf.CSV"):  # fmt: skip
@@ -328,7 +332,7 @@ def test_an_uploaded_file_is_kept_under_a_safe_name_once(
 
 
 def test_an_upload_that_is_too_large_or_no_data_is_refused(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("a.py", "a.csv.exe", "csv", "a.pkl"):

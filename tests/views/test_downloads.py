@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -21,26 +20,14 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.views.test_pages import folder, opened, text  # noqa: F401
+from tests.helpers.pages import opened, text
 from views.parts import downloads
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""
 
 
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
-    """What each button would hand out, as the page offers it, by the button's key."""
-    offered: dict[str, Callable[[], bytes]] = {}
-
-    def button(label: str, data: Any, file_name: str, mime: str, key: str, **settings: Any) -> None:
-        offered[key] = data if callable(data) else lambda: data
-
-    monkeypatch.setattr(downloads.st, "download_button", button)
-    return offered
-
-
-def record_long(folder: DataDir) -> None:  # noqa: F811
+def record_long(folder: DataDir) -> None:
     spec = experiment_spec(num_steps=NUM_STEPS, block_steps=100, epochs=2)
     for label in ("baseline", "control", "inductor"):
         recording = Recording(folder.runs, label, spec).claim().start()
@@ -59,7 +46,7 @@ def steps_by_run(rows: list[dict[str, str]]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("name", ["loss", "break-even", "step-times"])
-def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name: str):
     record_long(folder)
     opened(experiment=EXPERIMENT_ID)
     every = list(range(NUM_STEPS))
@@ -68,13 +55,13 @@ def test_downloads_of_a_comparison_hold_every_step(folder: DataDir, files, name:
 
 
 @pytest.mark.parametrize("name", ["run-loss", "run-steps"])
-def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):  # noqa: F811
+def test_downloads_of_a_run_hold_every_step(folder: DataDir, files, name: str):
     record_long(folder)
     opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
     assert steps_by_run(rows_of(files, name)) == {"inductor": list(range(NUM_STEPS))}
 
 
-def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):  # noqa: F811
+def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):
     record_long(folder)
     asked = []
     real = downloads.to_csv
@@ -90,7 +77,7 @@ def test_what_is_not_asked_for_is_not_read(folder: DataDir, files, monkeypatch):
     assert asked == [3 * NUM_STEPS]
 
 
-def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):  # noqa: F811
+def test_epochs_count_from_one_in_files_as_in_charts(folder: DataDir, files):
     record_long(folder)
     opened(experiment=EXPERIMENT_ID)
     assert {row["epoch"] for row in rows_of(files, "step-times")} == {"1", "2"}
@@ -128,7 +115,7 @@ UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN D
 """A number as it is written for people, or the dash of what is undefined."""
 
 
-def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDir, files):  # noqa: F811
+def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDir, files):
     spec = experiment_spec(num_steps=80)
     record_experiment(folder.runs, spec)
     cache = "20261121-093015-123456-cccc"
@@ -157,7 +144,7 @@ def test_a_file_holds_numbers_as_they_are_not_as_they_are_written(folder: DataDi
     assert not written
 
 
-def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):  # noqa: F811
+def test_an_accuracy_is_written_alike_on_all_pages(folder: DataDir):
     record_experiment(folder.runs, experiment_spec(num_steps=80))
     assert "<td>80.0 %</td>" in text(opened(experiment=EXPERIMENT_ID))
     app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Scores")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,22 +9,18 @@ from streamlit.testing.v1 import AppTest
 
 from runner.folders.run_dir import DataDir
 from storage.index.store import Store
+from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.pages import ROOT
 from views.parts import exchange
 from views.shared import resources
 
-ROOT = Path(__file__).parents[2]
 SPEC = experiment_spec(num_steps=80, block_steps=10)
-HARNESS = """\
-dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio
-cuda,BertForMaskedLM,32,1.5,41.25,18.72,1.11
-cuda,OPTForCausalLM,4,0.0,0.0,0,0
-"""
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    data_dir = DataDir(tmp_path / "data")
+def data_dir(data_dir: DataDir) -> DataDir:
+    """With a recorded experiment."""
     record_experiment(data_dir.runs, SPEC)
     return data_dir
 
@@ -36,14 +31,8 @@ def page(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest
     monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
     monkeypatch.setattr(resources, "EXAMPLES", data_dir.path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    yield AppTest.from_file(ROOT / "dashboard.py", default_timeout=60)
+    yield AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
     resources.close_store(data_dir)
-
-
-def bring(data_dir: DataDir, content: str) -> None:
-    folder = data_dir.path / "imports"
-    folder.mkdir()
-    (folder / "inductor.csv").write_text(content)
 
 
 def imported_rows(app: AppTest) -> list[pd.DataFrame]:

@@ -9,11 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from runner.folders.run_dir import DataDir
+from tests.helpers.comparisons import result, series
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
-from tests.helpers.serving import browser as browser
-from tests.views.test_charts import result, series
-from tests.views.test_downloads import files  # noqa: F401
-from tests.views.test_pages import folder, opened  # noqa: F401
+from tests.helpers.pages import opened
 from views.charts import bars
 from views.charts import layers as charts
 from views.parts import downloads
@@ -48,14 +46,14 @@ def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     [("compare", "my-first-race-20261121-7f3a-"), ("live", "my-first-race-20261121-7f3a-"),
      ("run", "my-first-race-20261121-7f3a-inductor-")],
 )  # fmt: skip
-def test_file_names_begin_with_the_experiment(folder: DataDir, named, page: str, begins: str):  # noqa: F811
+def test_file_names_begin_with_the_experiment(folder: DataDir, named, page: str, begins: str):
     record_experiment(folder.runs, experiment_spec(name="My <b>first</b> race!".replace("b>", "")))
     opened(page, experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor")
     assert any(name.startswith(begins) for name in named.values())
     assert all(name.startswith("my-first-race-20261121-7f3a-") for name in named.values())
 
 
-def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):  # noqa: F811
+def test_a_page_of_a_chart_says_all_that_a_judge_of_it_must_know(folder: DataDir, files):
     record_experiment(folder.runs, experiment_spec(name="Race <1>"))
     opened(experiment=EXPERIMENT_ID)
     said = unescape(files["download-loss.html"]().decode())

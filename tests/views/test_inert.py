@@ -8,9 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from runner.folders.run_dir import DataDir
-from tests.helpers.hostile import HOST, ODD, TEXTS
-from tests.helpers.inert_sources import Sources
-from tests.helpers.serving import browser as browser
+from tests.helpers.hostile_texts.sources import Sources
+from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS
 from tests.helpers.serving import served
 from views.shared.inert import JOINER, code, inert, inert_figure
 
@@ -22,7 +21,10 @@ WAYS = ("plain", "code", "label")
 def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page of all texts; its requests to other hosts are listed in `asked`."""
     folder = DataDir(tmp_path_factory.mktemp("inert"))
-    with served(folder, "tests/helpers/inert_page.py", {"PYTHONPATH": "."}) as (url, _server):
+    with served(folder, "tests/helpers/hostile_texts/page.py", {"PYTHONPATH": "."}) as (
+        url,
+        _server,
+    ):
         page = browser.new_page(viewport={"width": 1440, "height": 1000})
         asked: list[str] = []
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetState
-from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
 
-from runner.commands.options import spec_options
 from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.machine import capabilities
@@ -20,7 +18,8 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import parse_options, write_options
 from runner.specs.tasks import Task
 from tests.helpers.changed import CHANGED
-from tests.views.test_pages import MACHINE, WITH_GPU, folder, keep, opened, text  # noqa: F401
+from tests.helpers.machine import MACHINE, WITH_GPU, keep
+from tests.helpers.pages import launched, opened, set_field, text
 from views.form.presets import PRESETS, adjusted
 
 
@@ -88,37 +87,6 @@ FIRST = (
 """Fields that let others be changed."""
 
 
-def set_field(app: AppTest, path: str, value: Any) -> None:
-    """Types a value into the widget of a field of the preset `quick`."""
-    option = next(option for option in spec_options() if option.path == path)
-    key = f"quick.{option.flag.removeprefix('--').replace('-', '_')}"
-    if (
-        path in ("model.source", "data.source")
-        and app.selectbox(key="quick.task").value == "custom"
-    ):
-        key = key.replace("quick.", "quick.custom.")  # each task remembers its own
-    if isinstance(value, dict):
-        value = write_options(value)
-    elif path == "devices":
-        (value,) = value
-    elif isinstance(value, tuple):
-        value = list(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    kinds = (app.selectbox, app.multiselect, app.text_input, app.toggle)
-    (widget,) = [one for kind in kinds for one in kind if one.key == key]
-    assert not widget.disabled, path
-    widget.set_value(value)
-
-
-def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:  # noqa: F811
-    app.run()
-    assert not app.exception and not app.error, text(app)
-    app.button(key="launch").click().run()
-    (experiment,) = experiments(folder)
-    return experiment.spec
-
-
 def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
     """The specification with these values by path."""
     content = asdict(spec)
@@ -128,8 +96,9 @@ def changed(spec: ExperimentSpec, values: dict[str, Any]) -> ExperimentSpec:
     return ExperimentSpec.from_dict(content)
 
 
+@pytest.mark.heavy
 def test_every_field_of_the_form_reaches_the_experiment(
-    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     monkeypatch.setenv("BREAKEVEN_CODE", str(tmp_path))
     (tmp_path / "mine.py").touch()
@@ -164,7 +133,7 @@ def fields_of(scenario: str) -> list[str]:
 @pytest.mark.parametrize("scenario", ["speed", "cache"])
 def test_fields_of_another_scenario_reach_the_experiment(
     scenario: str,
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     values = {path: CHANGED[path] for path in fields_of(scenario)}
     app = opened("launch")
@@ -177,7 +146,7 @@ def test_fields_of_another_scenario_reach_the_experiment(
 
 
 def test_fields_of_hub_texts_reach_the_experiment(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     start = changed(PRESETS["quick"].spec, {"data.source": "hub/texts"})
     monkeypatch.setitem(PRESETS, "quick", replace(PRESETS["quick"], spec=start))
@@ -189,7 +158,7 @@ def test_fields_of_hub_texts_reach_the_experiment(
     assert launched(app, folder) == expected
 
 
-def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):  # noqa: F811
+def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: DataDir):
     app = opened("launch")
     assert app.text_input(key="quick.max_steps").value == ""
     assert app.text_input(key="quick.clip_norm").value == ""
@@ -199,7 +168,7 @@ def test_what_is_left_empty_is_not_set_and_presets_are_as_they_were(folder: Data
 
 
 def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("weight_decay")
@@ -212,8 +181,9 @@ def test_options_that_cannot_be_read_are_said_beside_their_field_and_stay(
     assert app.button[-1].disabled
 
 
+@pytest.mark.heavy
 def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     keep(folder, WITH_GPU)
     app = opened("launch")
@@ -234,7 +204,7 @@ def test_what_does_not_apply_is_disabled_with_the_reason_and_has_its_default(
 
 
 def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     assert "Changed:" not in text(app)
@@ -245,7 +215,7 @@ def test_what_differs_from_the_preset_is_said_and_the_command_that_does_the_same
 
 
 def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     app.text_input(key="quick.batch_size").set_value("5000").run()
@@ -256,7 +226,7 @@ def test_an_error_stands_beside_its_field_and_the_page_says_where_that_is(
 
 
 def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_own(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     assert app.selectbox(key="quick.model").options == ["builtin:bert-tiny", "builtin:bert-base"]
@@ -279,7 +249,7 @@ def test_a_task_offers_the_models_and_data_that_fit_it_and_each_remembers_its_ow
     ],
 )
 def test_the_columns_are_asked_that_task_and_data_have(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,  # noqa: F811
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, task: str, source: str,
     asked: list[str],
 ):  # fmt: skip
     preset = PRESETS["quick"]
@@ -290,7 +260,7 @@ def test_the_columns_are_asked_that_task_and_data_have(
 
 
 def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     for module in (tasks, capabilities):
         monkeypatch.setattr(module, "TASKS", (*tasks.TASKS, "ranking"))
@@ -310,14 +280,14 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     assert (spec.task, spec.model.source, spec.data.source) == ("ranking", "a", "hub/texts")
 
 
-def test_what_a_machine_of_before_a_task_said_no_longer_holds(folder: DataDir):  # noqa: F811
+def test_what_a_machine_of_before_a_task_said_no_longer_holds(folder: DataDir):
     assert read_capabilities(folder) == MACHINE
     keep(folder, replace(MACHINE, tasks={"suite": MACHINE.tasks["suite"]}))
     assert read_capabilities(folder) is None
 
 
 def test_own_code_is_explained_where_no_folder_is_allowed(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     monkeypatch.delenv("BREAKEVEN_CODE", raising=False)
     app = opened("launch")
@@ -327,7 +297,7 @@ def test_own_code_is_explained_where_no_folder_is_allowed(
     assert "my_code.py may not run here" in app.error[0].value
 
 
-def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):  # noqa: F811
+def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):
     app = opened("launch")
     assert "Each backend compiles its model once more" in text(app)
     assert "Every step of every run then waits" not in text(app)
@@ -337,7 +307,7 @@ def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):  
     assert "Every step of every run then waits" in text(app)
 
 
-def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):  # noqa: F811
+def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):
     for key, preset in PRESETS.items():
         if preset.spec.data.is_file:
             continue  # it needs a file first
@@ -348,7 +318,7 @@ def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):
         assert newest.spec == adjusted(preset.spec, MACHINE)
 
 
-def test_backends_can_be_typed_with_settings(folder: DataDir):  # noqa: F811
+def test_backends_can_be_typed_with_settings(folder: DataDir):
     app = opened("launch")
     app.multiselect(key="quick.backends").set_value(["inductor", "inductor:mode=max-autotune"])
     app.run()
@@ -359,7 +329,8 @@ def test_backends_can_be_typed_with_settings(folder: DataDir):  # noqa: F811
     assert "this machine has" in app.error[0].value
 
 
-def test_an_address_brings_back_typed_backends_and_options(folder: DataDir):  # noqa: F811
+@pytest.mark.heavy
+def test_an_address_brings_back_typed_backends_and_options(folder: DataDir):
     typed = ["inductor", "inductor:scope=forward+dynamic=true"]
     app = opened("launch", **{"quick.backends": typed, "quick.clip_norm": "0.5",
                               "quick.optimizer_options": "weight_decay=0.1"})  # fmt: skip
@@ -400,7 +371,7 @@ def test_a_preset_keeps_or_drops_a_backend_whatever_its_settings():
     ],
 )
 def test_a_number_that_cannot_be_stays_gets_its_words_at_the_field_and_stops_the_launch(
-    folder: DataDir, field: str, typed: str, said: str  # noqa: F811
+    folder: DataDir, field: str, typed: str, said: str
 ):  # fmt: skip
     app = opened("launch")
     app.text_input(key=f"quick.{field}").set_value(typed).run()
@@ -427,7 +398,7 @@ def questions(tmp_path: Path) -> Path:
     return file
 
 
-def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):  # noqa: F811
+def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):
     app = opened("launch", preset="Your own data")
     assert not app.error and not app.exception
     assert "Name your data" in text(app)
@@ -435,8 +406,9 @@ def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):  # no
     assert app.button[-1].label == "Launch" and app.button[-1].disabled
 
 
+@pytest.mark.heavy
 def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_as_it_has(
-    folder: DataDir, questions: Path  # noqa: F811
+    folder: DataDir, questions: Path
 ):  # fmt: skip
     app = opened("launch", preset="Your own data")
     app.selectbox(key="own.data").set_value(str(questions)).run()
@@ -453,8 +425,9 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
 
 
+@pytest.mark.heavy
 def test_columns_follow_another_file_unless_somebody_chose_them(
-    folder: DataDir, questions: Path, tmp_path: Path  # noqa: F811
+    folder: DataDir, questions: Path, tmp_path: Path
 ):  # fmt: skip
     other = tmp_path / "other.csv"
     other.write_text(QUESTIONS.replace("question,type", "body,kind"))
@@ -471,8 +444,9 @@ def test_columns_follow_another_file_unless_somebody_chose_them(
     assert "is no column of" in app.error[0].value
 
 
+@pytest.mark.heavy
 def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
-    folder: DataDir, questions: Path  # noqa: F811
+    folder: DataDir, questions: Path
 ):  # fmt: skip
     app = opened("launch", preset="Your own data")
     app.selectbox(key="own.data").set_value(str(questions)).run()
@@ -483,8 +457,9 @@ def test_what_a_file_cannot_give_is_said_at_its_field_before_launch(
     assert not app.dataframe
 
 
+@pytest.mark.heavy
 def test_a_wrong_option_of_the_optimizer_is_said_at_its_field_before_launch(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     app.text_input(key="quick.optimizer_options").set_value("wieght_decay=0.1").run()

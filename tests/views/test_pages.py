@@ -1,16 +1,11 @@
 """Every page over an empty data folder, over recorded experiments, and over broken input."""
 
 import importlib
-import json
 import os
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from html import unescape
-from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
@@ -22,70 +17,13 @@ from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
-from runner.machine.capabilities import Capabilities, Device
 from runner.specs.experiment import CacheSpec
-from runner.worker.probe import tasks
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.machine import MACHINE, WITH_GPU, keep
+from tests.helpers.pages import ROOT, opened, text, without_links
 from views.form.presets import PRESETS, adjusted
-from views.parts import actions, progress
+from views.parts import progress
 from views.shared import resources, words
-
-ROOT = Path(__file__).parents[2]
-MACHINE = Capabilities(
-    torch_version=metadata.version("torch"),
-    python=sys.executable,
-    devices=(Device(id="cpu", name="Test CPU", memory_bytes=None),),
-    backends=("cudagraphs", "inductor"),
-    debug_backends=("aot_eager", "eager"),
-    optimizers=("Adam", "AdamW", "SGD"),
-    tasks=tasks(),
-    cpp_compiler="/usr/bin/g++",
-    time=time.time(),
-)
-WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU",
-                                                              memory_bytes=2**36)))  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]:
-    """An empty data folder that knows this machine, and no shipped examples."""
-    data_dir = DataDir(tmp_path / "data")
-    data_dir.path.mkdir()
-    keep(data_dir, MACHINE)
-    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-    monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
-    # What a supervisor then does is test_browser's subject; here it would only burn processor time.
-    monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
-    monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
-    yield data_dir
-    resources.close_store(data_dir)
-
-
-def keep(data_dir: DataDir, machine: Capabilities) -> None:
-    data_dir.capabilities_file.write_text(json.dumps(asdict(machine)))
-
-
-def opened(page: str = "compare", **query: str) -> AppTest:
-    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=30).run()
-    app.switch_page(f"views/{page}.py")
-    app.query_params.clear()  # as a browser does on the way to another page
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def text(app: AppTest) -> str:
-    """All that the page says, as it reads, in one string; links as the words that they show."""
-    shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
-    said = "\n".join([*(entry.value for entry in shown),
-                      *(entry.proto.body for entry in app.get("html"))])  # fmt: skip
-    return unescape(without_links(said))
-
-
-def without_links(said: str) -> str:
-    return re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
 
 
 @pytest.mark.parametrize("page", ["compare", "live", "launch", "run"])
@@ -394,11 +332,12 @@ def test_the_store_survives_a_hot_reload_of_the_pages(folder: DataDir):
         sys.modules["views.shared.resources"] = before
 
 
+@pytest.mark.heavy
 def test_the_first_page_imports_no_torch(folder: DataDir):
     record_experiment(folder.runs)
     script = (
         "import sys; from streamlit.testing.v1 import AppTest;"
-        f"app = AppTest.from_file({str(ROOT / 'dashboard.py')!r}, default_timeout=30).run();"
+        f"app = AppTest.from_file({str(ROOT / 'dashboard.py')!r}, default_timeout=120).run();"
         "assert not app.exception, app.exception;"
         "assert 'torch' not in sys.modules, 'torch was imported'"
     )

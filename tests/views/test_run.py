@@ -1,56 +1,24 @@
 """Run, Compare and Live show how a training went on, what it answered, and what it recorded."""
 
-import json
-import re
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from runner.folders.queue import find_experiment
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401
-
-INDUCTOR = f"{EXPERIMENT_ID}.inductor"
-LOSSES = falling_losses(40)
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.pages import cards, charts, opened, table, text
+from tests.helpers.pages_journals import INDUCTOR, LOSSES, evaluate, predict, recording
 
 
-def recording(folder: DataDir, label: str, spec: ExperimentSpec | None = None) -> Recording:  # noqa: F811
-    return Recording(folder.runs, label, spec).claim().start(labels=["bad", "good"])
-
-
-def others(folder: DataDir, spec: ExperimentSpec | None = None) -> None:  # noqa: F811
+def others(folder: DataDir, spec: ExperimentSpec | None = None) -> None:
     """Baseline and control, so that the experiment is whole."""
     for label in ("baseline", "control"):
         recording(folder, label, spec).blocks([0.2] * 4, LOSSES).evaluation(0.8).end()
 
 
-def tables(app: AppTest) -> list[pd.DataFrame]:
-    return [entry.value for entry in app.dataframe]
-
-
-def table(app: AppTest, column: str) -> pd.DataFrame:
-    """The one table with such a column."""
-    (found,) = [frame for frame in tables(app) if column in frame.columns]
-    return found
-
-
-def cards(app: AppTest) -> list[str]:
-    said = [without_links(entry.value) for entry in app.markdown]
-    return [title for text in said for title in re.findall(r"^\*\*(.+)\*\*$", text)]
-
-
-def charts(app: AppTest) -> str:
-    moving = [json.loads(entry.proto.json)["figure"] for entry in app.get("bidi_component")]
-    return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
-
-
-def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: DataDir):  # noqa: F811
+def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
     run.checkpoint(value=0.5).resume(20).blocks([0.1] * 2, LOSSES[20:]).end()
     others(folder)
@@ -62,7 +30,7 @@ def test_a_run_says_where_it_was_resumed_and_marks_it_in_its_charts(folder: Data
     assert '"text":"inductor resumed"' in charts(opened("live", experiment=EXPERIMENT_ID))
 
 
-def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):  # noqa: F811
+def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):
     recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20]).stop("accuracy is enough").end()
     others(folder)
     app = opened("run", run=INDUCTOR)
@@ -72,7 +40,7 @@ def test_a_run_says_where_and_why_it_stopped_early(folder: DataDir):  # noqa: F8
 
 
 def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_are_kept(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     spec = experiment_spec(checkpoints=CheckpointSpec(every=20, unit="steps"),
                            evaluation=EvaluationSpec(metric="accuracy"))  # fmt: skip
@@ -95,13 +63,13 @@ def test_checkpoints_are_listed_newest_first_with_size_value_and_whether_they_ar
         ("Scores", "--predictions"),
     ],
 )
-def test_what_was_not_asked_for_says_how_to_ask(folder: DataDir, tab: str, said: str):  # noqa: F811
+def test_what_was_not_asked_for_says_how_to_ask(folder: DataDir, tab: str, said: str):
     recording(folder, "inductor").blocks([0.1] * 4, LOSSES).end()
     others(folder)
     assert said in text(opened("run", run=INDUCTOR, tab=tab))
 
 
-def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):  # noqa: F811
+def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):
     run = recording(folder, "inductor")
     for step in range(2):
         run.log.append("step", step=step, epoch=0, round=0, loss=3.0, seconds=0.1, compiled=False,
@@ -114,7 +82,7 @@ def test_terms_of_the_loss_and_own_values_are_charted(folder: DataDir):  # noqa:
     assert '"name":"MSELoss"' in charts(app)
 
 
-def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir):  # noqa: F811
+def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
     for number in range(9):
         run.log.append("value", step=1, name=f"v{number}", value=1.0)
@@ -127,7 +95,7 @@ def test_of_many_own_values_those_are_charted_that_are_picked(folder: DataDir): 
 
 
 def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES, 3.0)
     for step, line, count in ((0, 7, 2), (0, 9, 1), (30, 7, 1)):
@@ -154,7 +122,7 @@ def test_a_run_lists_each_graph_break_once_with_the_persons_line_and_counts_it(
     assert "mine.py:7, mine.py:9" in steps
 
 
-def test_gradients_are_charted_by_parameter(folder: DataDir):  # noqa: F811
+def test_gradients_are_charted_by_parameter(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
     tensor = {"mean": 0.0, "deviation": 0.1, "largest": 0.5, "zeros": 0.0}
     for step in (0, 10):
@@ -167,15 +135,8 @@ def test_gradients_are_charted_by_parameter(folder: DataDir):  # noqa: F811
     assert "layer.weight" in charts(app)
 
 
-def evaluate(run: Recording, step: int, split: str, compiled: bool, **metrics: float) -> None:
-    loss = metrics.pop("loss")
-    run.log.append("evaluation", epoch=0, step=step, split=split, compiled=compiled, loss=loss,
-                   metrics=metrics, accuracy=metrics.get("accuracy"), num_samples=50,
-                   seconds=0.1)  # fmt: skip
-
-
 def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_one(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     run = recording(folder, "inductor").blocks([0.1] * 4, LOSSES)
     for split in ("validation", "test"):
@@ -192,20 +153,8 @@ def test_evaluations_of_all_splits_are_charted_by_number_and_epochs_count_from_o
     assert list(shown["Samples"]) == [50] * 4
 
 
-def predict(run: Recording, predictions: list[int], compiled: list[int] | None = None) -> None:
-    """Four samples labelled 0, 0, 1, 1, and what the run took them for."""
-    columns: dict[str, Any] = {"label": [0, 0, 1, 1], "prediction": predictions}
-    columns["logits"] = [[1.0, 0.0] if answer == 0 else [0.0, 1.0] for answer in predictions]
-    if compiled is not None:
-        columns |= {"compiled_prediction": compiled, "compiled_logits": columns["logits"]}
-    file = Path("artifacts/predictions-validation.parquet")
-    (run.run.path / file).parent.mkdir(exist_ok=True)
-    pd.DataFrame(columns).to_parquet(run.run.path / file)
-    run.log.append("prediction", split="validation", file=str(file), num_samples=4)
-
-
 @pytest.fixture
-def predicted(folder: DataDir) -> DataDir:  # noqa: F811
+def predicted(folder: DataDir) -> DataDir:
     """The control differs from the baseline in one answer, inductor in two, and once from its
     own weights."""
     spec = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
@@ -242,7 +191,7 @@ def test_compare_counts_and_lists_the_samples_on_which_runs_disagree(predicted: 
     assert list(samples["Predicted by inductor"]) == ["good", "bad", "bad"]
 
 
-def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: DataDir):  # noqa: F811
+def test_predictions_that_are_numbers_are_not_counted_as_right_or_wrong(folder: DataDir):
     spec = experiment_spec(evaluation=EvaluationSpec(predictions=("validation",)))
     for label in ("baseline", "control", "inductor"):
         run = recording(folder, label, spec).blocks([0.1] * 4, LOSSES)
@@ -263,7 +212,7 @@ def test_a_prediction_file_that_cannot_be_read_is_said(predicted: DataDir):
     assert "is no file of predictions" in text(opened("run", run=INDUCTOR, tab="Scores"))
 
 
-def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: DataDir):  # noqa: F811
+def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: DataDir):
     spec = experiment_spec(callbacks=("/a/hooks.py:Mine",))
     run = recording(folder, "inductor", spec).blocks([0.1] * 4, LOSSES)
     copy = run.run.artifacts / "sources" / "hooks.py"
@@ -281,7 +230,7 @@ def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: 
     assert "Secret" not in text(app)
 
 
-def stopped_experiment(folder: DataDir) -> None:  # noqa: F811
+def stopped_experiment(folder: DataDir) -> None:
     """Stopped on request after 20 of 40 steps; inductor alone left a checkpoint."""
     spec = experiment_spec(checkpoints=CheckpointSpec(every=20, unit="steps"))
     for label in ("baseline", "control", "inductor"):
@@ -294,7 +243,7 @@ def stopped_experiment(folder: DataDir) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("page", ["run", "live"])
-def test_runs_that_left_a_checkpoint_go_on_with_one_click(folder: DataDir, page: str):  # noqa: F811
+def test_runs_that_left_a_checkpoint_go_on_with_one_click(folder: DataDir, page: str):
     stopped_experiment(folder)
     app = opened(page, experiment=EXPERIMENT_ID)
     button = app.button(key=f"resume-{EXPERIMENT_ID}")
@@ -305,14 +254,14 @@ def test_runs_that_left_a_checkpoint_go_on_with_one_click(folder: DataDir, page:
     assert app.query_params["experiment"] == EXPERIMENT_ID
 
 
-def test_what_finished_or_has_no_checkpoint_offers_no_resumption(folder: DataDir):  # noqa: F811
+def test_what_finished_or_has_no_checkpoint_offers_no_resumption(folder: DataDir):
     recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20]).end(RunState.CANCELLED)
     others(folder)
     for page in ("run", "live"):
         assert not [button for button in opened(page).button if "resume" in button.key]
 
 
-def test_compare_says_the_error_of_a_run_that_failed(folder: DataDir):  # noqa: F811
+def test_compare_says_the_error_of_a_run_that_failed(folder: DataDir):
     run = recording(folder, "inductor").blocks([0.1] * 2, LOSSES[:20])
     run.log.append("error", error="WorkloadError", message="the column 'text' is missing\nmore",
                    traceback="...", out_of_memory=False)  # fmt: skip
@@ -324,7 +273,7 @@ def test_compare_says_the_error_of_a_run_that_failed(folder: DataDir):  # noqa: 
 
 
 def test_compare_shows_what_the_task_is_judged_by_and_what_is_worked_through(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     spec = experiment_spec(training=TrainingSpec(batch_size=8))
     for label in ("baseline", "control", "inductor"):

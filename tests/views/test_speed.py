@@ -10,21 +10,15 @@ from runner.folders.run_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.comparison.rounds import round_speedups
 from storage.index.store import Store
-from tests.helpers.journals import Recording
+from tests.helpers.journals import EXPERIMENT_ID, Recording
+from tests.helpers.pages import opened, set_field, text
 from tests.helpers.speed_journals import ENOUGH, record_repeats, record_speed, speed_spec
-from tests.views.test_launch import set_field
-from tests.views.test_pages import (  # noqa: F401
-    EXPERIMENT_ID,
-    folder,
-    opened,
-    text,
-)
 from views.charts import palette
 from views.charts import speed as speed_charts
 from views.comparison import leaderboard
 
 
-def record(folder: DataDir, part: str) -> None:  # noqa: F811
+def record(folder: DataDir, part: str) -> None:
     spec = speed_spec(part)
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
         compile_seconds = 3.0 if label == "eager" else 0.0
@@ -32,7 +26,7 @@ def record(folder: DataDir, part: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("part", ["training", "inference"])
-def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):  # noqa: F811
+def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):
     record(folder, part)
     app = opened(experiment=EXPERIMENT_ID)
     said = text(app)
@@ -50,12 +44,12 @@ def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):  # noqa:
     assert (">Parity<" in table) is (part == "training")
 
 
-def compared(folder: DataDir):  # noqa: F811
+def compared(folder: DataDir):
     with Store.in_memory(folder) as store:
         return compare(store, EXPERIMENT_ID)
 
 
-def test_repeats_are_one_row_and_charts_show_their_processes(folder: DataDir):  # noqa: F811
+def test_repeats_are_one_row_and_charts_show_their_processes(folder: DataDir):
     record_repeats(folder, (2.0, 2.2, 1.8))
     app = opened(experiment=EXPERIMENT_ID)
     runs = app.session_state["runs"]
@@ -88,7 +82,7 @@ def test_rounds_so_far_are_charted_process_by_process():
     assert [line.showlegend for line in lines] == [True, False]
 
 
-def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):  # noqa: F811
+def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):
     record(folder, "inference")
     live = text(opened("live", experiment=EXPERIMENT_ID))
     assert "100 ms / step" in live and "loss" not in live
@@ -98,7 +92,7 @@ def test_live_and_run_have_no_loss_where_there_is_none(folder: DataDir):  # noqa
     assert f"after 42 steps: {ENOUGH}" in text(run)
 
 
-def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):  # noqa: F811
+def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):
     spec = speed_spec()
     Recording(folder.runs, "baseline", spec).claim(ProcessIdentity.of(os.getpid())).start()
     said = text(opened("live", experiment=EXPERIMENT_ID))
@@ -106,7 +100,7 @@ def test_live_says_while_it_runs_that_measuring_ends_by_itself(folder: DataDir):
 
 
 def test_launch_says_how_long_measuring_lasts_at_most_and_when_it_ends(
-    folder: DataDir,  # noqa: F811
+    folder: DataDir,
 ):
     app = opened("launch")
     set_field(app, "scenario", "speed")

@@ -8,16 +8,15 @@ from runner.folders.states import RunState
 from storage.index.store import Store
 from storage.suite.cells import outcomes
 from storage.suite.groups import Cell, Outcome, groups
-from tests.storage.suite.test_suite import SuiteRecorder
-from tests.views.test_launch import launched
-from tests.views.test_pages import folder, opened, text, without_links  # noqa: F401
+from tests.helpers.pages import launched, opened, text, without_links
+from tests.helpers.suites import SuiteRecorder
 from views.charts import suites as suite_charts
 from views.suite_parts import table as suite_table
 from views.suite_parts import words as suite_words
 
 
 @pytest.fixture
-def record(folder: DataDir) -> SuiteRecorder:  # noqa: F811
+def record(folder: DataDir) -> SuiteRecorder:
     return SuiteRecorder(folder)
 
 
@@ -32,7 +31,7 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
         return outcomes(store, suite_run)
 
 
-def test_without_a_suite_run_the_page_says_how_to_get_one(folder: DataDir) -> None:  # noqa: F811
+def test_without_a_suite_run_the_page_says_how_to_get_one(folder: DataDir) -> None:
     assert "python -m runner suite huggingface" in text(opened("suites"))
 
 
@@ -92,7 +91,7 @@ def test_a_suite_run_that_goes_on_says_how_far_it_is(record: SuiteRecorder) -> N
     assert "1 of 2 experiments are still to come" in text(opened("suites", suite_run="now"))
 
 
-def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:  # noqa: F811
+def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir) -> None:
     record.speed("Model", 0.1)
     record.accuracy("Model", "pass")
     (outcome,) = read(folder)
@@ -105,7 +104,7 @@ def test_a_cell_leads_to_its_experiments(record: SuiteRecorder, folder: DataDir)
 
 
 def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
-    record: SuiteRecorder, folder: DataDir  # noqa: F811
+    record: SuiteRecorder, folder: DataDir
 ) -> None:  # fmt: skip
     record.speed("Model", 0.1)
     record.speed("Wrong", 0.05)
@@ -120,7 +119,7 @@ def test_the_figure_marks_intervals_earlier_runs_and_what_does_not_count(
     assert list(earlier.x) == [pytest.approx(1.0)]
 
 
-def test_a_model_of_a_suite_can_be_launched_alone(folder: DataDir) -> None:  # noqa: F811
+def test_a_model_of_a_suite_can_be_launched_alone(folder: DataDir) -> None:
     app = opened("launch")
     app.selectbox(key="quick.task").set_value("suite").run()
     model = app.selectbox(key="quick.suite.model")

@@ -20,6 +20,8 @@ from runner.worker.data.samples import choose_images, choose_texts
 from runner.worker.probe import tasks
 from tests.helpers.workloads import spec
 
+pytestmark = pytest.mark.heavy
+
 TASKS = tasks()
 LETTERS = "abcdefghij"
 

@@ -11,8 +11,10 @@ from runner.errors import InvalidSpec
 from runner.machine.capabilities import Capabilities
 from runner.machine.cpus import memory_bytes
 from runner.specs.experiment import EvaluationSpec, ExperimentSpec
+from tests.helpers.machine import MACHINE
 from tests.helpers.workloads import spec
-from tests.views.test_pages import MACHINE
+
+pytestmark = pytest.mark.heavy
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from runner.checks.settings import check_settings, settings_of
 from runner.errors import InvalidSpec, ProbeFailed
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from runner.worker.settings_check import first_refused
-from tests.views.test_pages import MACHINE
+from tests.helpers.machine import MACHINE
+
+pytestmark = pytest.mark.heavy
 
 
 def asked(backends: tuple[str, ...] = (), **training: Any) -> ExperimentSpec:

@@ -20,7 +20,9 @@ from storage import queries
 from storage.comparison.latency import cold_and_warm
 from storage.index.store import Store
 from tests.helpers.loop import of_kind, run
-from tests.views.test_pages import MACHINE
+from tests.helpers.machine import MACHINE
+
+pytestmark = pytest.mark.heavy
 
 
 def experiment(**changes: object) -> ExperimentSpec:

@@ -19,6 +19,8 @@ from runner.worker.data.reviews import generate_reviews
 from storage.comparison.comparison import Comparison, compare
 from storage.index.store import Store
 
+pytestmark = pytest.mark.heavy
+
 FAULTS = Path(__file__).parents[2] / "faults"
 TINY = (
     "--train-samples=640", "--eval-samples=200", "--sequence-length=32", "--batch-size=16",

@@ -10,6 +10,8 @@ from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize(
     ("command", "status"),

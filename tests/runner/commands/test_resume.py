@@ -28,6 +28,8 @@ from runner.specs.experiment import (
 from tests.helpers.loop import of_kind
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 NUM_STEPS, NUM_KILLS = 120, 20
 KILLER = """
 import os, signal

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import cycle, product
 from pathlib import Path
@@ -24,9 +23,11 @@ from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from tests.helpers.breakages import FILES, HOSTILE_NAMES, KINDS, break_file, change_file
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import experiment_spec, record_experiment
 
-FAKE_WORKER = (sys.executable, "-m", "tests.helpers.fake_worker")
+pytestmark = pytest.mark.heavy
+
 GOOD, WAITING = "20261121-093010-123456-7f3a", "20261121-235959-123456-7f3a"
 SECRET = "what lies outside"
 ENDED = experiment_spec(num_steps=20, controls=0)

@@ -167,6 +167,7 @@ def test_a_missing_journal_has_no_events(journal: Path) -> None:
     assert read_events(journal, 0) == ([], 0)
 
 
+@pytest.mark.heavy
 def test_a_full_disk_loses_nothing_and_writes_nothing_twice(journal: Path) -> None:
     subprocess.run([sys.executable, "-c", FILL_DISK, str(journal)], check=True, cwd=PROJECT_ROOT)
     events, _ = read_events(journal)

@@ -52,6 +52,7 @@ def test_the_state_follows_from_the_files(
     assert run.state is state
 
 
+@pytest.mark.heavy
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     identity = ProcessIdentity.of(child.pid)
@@ -123,6 +124,7 @@ def test_an_unknown_experiment_is_named(data_dir: DataDir) -> None:
         find_experiment(data_dir, "20990101")
 
 
+@pytest.mark.heavy
 def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)

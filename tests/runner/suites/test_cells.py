@@ -16,6 +16,8 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec
 from runner.suites import SUITES
 
+pytestmark = pytest.mark.heavy
+
 NAMED = "BertForMaskedLM,GPT2ForSequenceClassification"
 
 

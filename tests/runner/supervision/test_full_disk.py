@@ -20,6 +20,8 @@ from storage.index.store import Store
 from tests.helpers.journals import record_experiment
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 FIRST, SECOND = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
 SUPERVISE = """
 import sys

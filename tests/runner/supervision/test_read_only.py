@@ -16,6 +16,8 @@ from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from views.shared import resources
 
+pytestmark = pytest.mark.heavy
+
 WITHOUT_PRIVILEGE = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
 """Runs a command as root, whom permissions bind like everybody else."""
 
@@ -71,7 +73,7 @@ def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceba
     monkeypatch.setattr(resources, "EXAMPLES", tmp_path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
-    app = AppTest.from_file(PROJECT_ROOT / "dashboard.py", default_timeout=60).run()
+    app = AppTest.from_file(PROJECT_ROOT / "dashboard.py", default_timeout=120).run()
     app.switch_page("views/live.py").run()
     freeze(disk)  # while the page is open
     next(button for button in app.button if button.label == "Stop it").click().run()

@@ -16,6 +16,8 @@ from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 
 def sessions() -> set[int]:
     """Session ids of all living processes."""

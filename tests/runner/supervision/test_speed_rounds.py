@@ -17,8 +17,10 @@ from runner.supervision.supervisor import supervise
 from storage.__main__ import exit_status
 from storage.comparison.comparison import compare
 from storage.index.store import Store
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.told import warnings_of
-from tests.runner.supervision.test_supervisor import FAKE_WORKER
+
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(autouse=True)

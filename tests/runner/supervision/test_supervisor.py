@@ -25,8 +25,10 @@ from runner.folders.states import RunState
 from runner.machine.cpus import CpuAllowance
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision.supervisor import supervise
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 
-FAKE_WORKER = (sys.executable, "-m", "tests.helpers.fake_worker")
+pytestmark = pytest.mark.heavy
+
 SUPERVISE = """
 import sys
 from runner.folders.run_dir import DataDir

@@ -22,6 +22,7 @@ from runner.worker.model.losses import Objective
 from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.model.workload import load_workload
 from runner.worker.probe import tasks
+from tests.helpers.machine import TASKS
 from tests.helpers.workloads import BUILTIN, load, spec
 
 CLASS_METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc")
@@ -166,3 +167,8 @@ def test_weights_that_are_no_numbers_are_hashed_but_not_perturbed() -> None:
     perturb(model, 1e-3, seed=0)
     assert model.table.tolist() == [0, 1, 2]
     assert weights_sha256(model) != before
+
+
+def test_what_tests_of_pages_take_for_the_probes_tasks_is_what_it_lists() -> None:
+    """`tests/helpers/tasks.json`; written anew by `json.dump` of what `asdict` gives of each."""
+    assert tasks() == TASKS

@@ -1,5 +1,7 @@
 """The journal says whose turn it is, before the block and after it."""
 
+import pytest
+
 from runner.folders.events import read_events
 from runner.folders.run_dir import DataDir
 from runner.supervision.turns import Turn
@@ -9,6 +11,8 @@ from storage import queries
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 from views.shared import words
+
+pytestmark = pytest.mark.heavy
 
 
 class TwoTurns:

@@ -36,11 +36,6 @@ SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def compared(data_dir: DataDir) -> Comparison:
     with Store.in_memory(data_dir) as store:
         return compare(store, EXPERIMENT_ID)
@@ -390,6 +385,7 @@ def run_main(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
     return main(["compare", experiment, "--data-folder", str(data_dir.path)])
 
 
+@pytest.mark.heavy
 def test_the_command_line_prints_a_table_and_says_that_all_is_well(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, SPEC)
     command = [sys.executable, "-m", "storage", "compare", EXPERIMENT_ID, "--data-folder"]

@@ -13,42 +13,8 @@ from storage import queries
 from storage.__main__ import main
 from storage.comparison.correctness import Check, checks
 from storage.index.store import Store
+from tests.helpers.correctness_journals import SPEC, passing, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.views.test_pages import folder, opened, text  # noqa: F401
-
-SPEC = experiment_spec(scenario="accuracy", backends=("eager", "inductor"))
-
-
-def tensor(name: str, *, passed: bool = True, **fields: Any) -> dict[str, Any]:
-    """A gradient whose error may be 3 x 0.001 + 2 x 0.01 / 10 = 0.005."""
-    return {
-        "quantity": "gradient", "tensor": name, "num_elements": 10, "max_difference": 0.5,
-        "rmse": 0.0025, "baseline_rmse": 0.001, "multiplier": 3.0, "tolerance": 0.01, "scale": 2.0,
-        "passed": passed, **fields,
-    }  # fmt: skip
-
-
-def record(
-    data_dir: DataDir,
-    label: str,
-    parts: dict[str, tuple[str, list[dict[str, Any]]]],
-    end: RunState = RunState.FINISHED,
-    spec: ExperimentSpec = SPEC,
-    **status: Any,
-) -> None:
-    recording = Recording(data_dir.runs, label, spec).claim().start()
-    for part, (word, tensors) in parts.items():
-        for fields in tensors:
-            recording.log.append("accuracy", part=part, **fields)
-        fields = {"message": None, "tolerance": 0.01, "iterations": 2, "notes": [], **status}
-        recording.log.append("accuracy_status", part=part, status=word, **fields)
-    recording.end(end, reason="what the supervisor saw")
-
-
-def passing(*parts: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
-    return {
-        part: ("pass", [tensor("a"), tensor("b")]) for part in parts or ("training", "inference")
-    }
 
 
 @pytest.fixture
@@ -196,16 +162,3 @@ def test_a_rebuilt_index_holds_each_tensor_once(data_dir: DataDir, store: Store)
     with Store.in_memory(data_dir) as rebuilt:
         pd.testing.assert_frame_equal(queries.accuracy_tensors(rebuilt, EXPERIMENT_ID), before)
     assert len(before) == 4
-
-
-def test_compare_shows_checks_instead_of_speeds(folder: DataDir) -> None:  # noqa: F811
-    record(folder, "baseline", passing())
-    record(folder, "eager", passing())
-    record(folder, "inductor", {"training": ("fail_accuracy", [tensor("a", passed=False)]),
-                                  **passing("inference")})  # fmt: skip
-    app = opened("compare", experiment=EXPERIMENT_ID)
-    assert "Not what the model says: **inductor**" in text(app)
-    assert "Noise floor" not in text(app)
-    shown, failed = (frame.value for frame in app.dataframe)
-    assert list(shown["Status"]).count("pass") == 5
-    assert list(failed["Tensor"]) == ["a"]

@@ -26,11 +26,6 @@ LOSSES = falling_losses(80)
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-@pytest.fixture
-def data_dir(tmp_path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def record(data_dir: DataDir, label: str) -> Recording:
     return Recording(data_dir.runs, label, SPEC).claim().start()
 

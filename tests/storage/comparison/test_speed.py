@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.repeat_trials import trials
 from runner.commands.conditions import Condition
 from runner.folders.run_dir import DataDir, Exit
 from runner.folders.states import RunState
@@ -190,12 +189,6 @@ def test_a_difference_that_only_some_processes_show_is_not_significant() -> None
     assert alone.p_value is not None and alone.p_value < 0.02
     assert known.p_value is not None and known.p_value > 0.3
     assert known.low is not None and known.high is not None and known.low < 1 < known.high
-
-
-def test_the_interval_holds_the_truth_where_processes_differ_and_that_of_rounds_does_not() -> None:
-    product, rounds, _ = zip(*trials(150, 3, 0.01), strict=True)
-    assert 0.91 <= np.mean(product) <= 0.99
-    assert np.mean(rounds) < 0.7
 
 
 def test_repeats_leave_as_one_row_of_the_harness(data_dir: DataDir) -> None:

@@ -30,11 +30,6 @@ from tests.helpers.journals import (
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def num_rows(store: Store, table: str = "steps") -> int:
     return int(store.query(f"SELECT count(*) AS n FROM {table}")["n"][0])
 
@@ -310,6 +305,7 @@ with Store.open(DataDir(sys.argv[1])) as store:
 """
 
 
+@pytest.mark.heavy
 def test_nothing_is_lost_or_doubled_when_ingest_is_killed_again_and_again(
     data_dir: DataDir,
 ) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -30,11 +29,6 @@ Q, R, F, C, X, L = (
     RunState.FAILED,
     RunState.LOST,
 )
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    return DataDir(tmp_path / "data")
 
 
 @pytest.mark.parametrize(

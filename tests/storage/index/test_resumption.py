@@ -17,11 +17,6 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording
 Part = Callable[[Recording], object]
 
 
-@pytest.fixture
-def data_dir(tmp_path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def blocks(*losses: float) -> Part:
     """One block of 10 equal losses for each."""
     return lambda run: [run.block([0.1] * 10, [loss] * 10) for loss in losses]

@@ -11,11 +11,6 @@ from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 
-@pytest.fixture
-def data_dir(tmp_path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def test_the_terms_of_a_loss_come_one_by_one(data_dir: DataDir) -> None:
     run = Recording(data_dir.runs, "baseline")
     run.log.append("step", step=0, loss=3.0, losses={"model": 2.0, "L1Loss": math.inf})

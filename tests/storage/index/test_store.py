@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> DataDir:
-    data_dir = DataDir(tmp_path / "data")
+def data_dir(data_dir: DataDir) -> DataDir:
+    """With a recorded experiment."""
     record_experiment(data_dir.runs)
     return data_dir
 
@@ -41,6 +41,7 @@ def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir
         assert num_steps(next_owner) == 120
 
 
+@pytest.mark.heavy
 def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir) -> None:
     script = (
         "import sys, time\n"
@@ -63,6 +64,7 @@ def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir)
         assert num_steps(store) == 120
 
 
+@pytest.mark.heavy
 def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDir) -> None:
     Store.open(data_dir).close()
     script = (

@@ -19,11 +19,6 @@ SPEC = experiment_spec(num_steps=80)
 LOSSES = falling_losses(80)
 
 
-@pytest.fixture
-def data_dir(tmp_path) -> DataDir:
-    return DataDir(tmp_path / "data")
-
-
 def record(data_dir: DataDir, label: str, spec: ExperimentSpec = SPEC) -> Recording:
     return Recording(data_dir.runs, label, spec).claim().start().blocks([0.1] * 8, LOSSES)
 

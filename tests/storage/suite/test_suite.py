@@ -4,16 +4,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from runner.folders.run_dir import DataDir, Exit
 from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage import queries
 from storage.__main__ import main
 from storage.errors import NotInStore
@@ -23,83 +20,7 @@ from storage.suite.cells import outcomes
 from storage.suite.groups import Cell, Group, Outcome, groups
 from storage.suite.regressions import Against, against
 from storage.terminal.suite import exit_status, other_conditions
-from tests.helpers.journals import Recording, falling_losses
-
-NUM_BLOCKS = 8
-STEPS = 10
-LOSSES = falling_losses(NUM_BLOCKS * STEPS)
-
-
-def spec(scenario: str, model: str, suite_run: str = "now", **changes: Any) -> ExperimentSpec:
-    return ExperimentSpec.from_dict(
-        {
-            "name": f"{model}, {scenario}",
-            "scenario": scenario,
-            "task": "suite",
-            "model": ModelSpec(source=f"huggingface:{model}").__dict__,
-            "data": {"source": "builtin:random", "num_train_samples": 64},
-            "suite_run": suite_run,
-            "block_steps": STEPS,
-            **changes,
-        }
-    )
-
-
-class SuiteRecorder:
-    """Writes the experiments of suite runs, one after another."""
-
-    def __init__(self, data_dir: DataDir) -> None:
-        self.data_dir = data_dir
-        self.count = 0
-
-    def _recording(self, label: str, spec: ExperimentSpec) -> Recording:
-        experiment_id = f"20261121-1000{self.count:02d}-000000-aaaa"
-        return Recording(self.data_dir.runs, label, spec, experiment_id).claim().start()
-
-    def speed(
-        self,
-        model: str,
-        seconds: Sequence[float] | float,
-        *,
-        compile: float = 3.0,
-        memory: int = 100,
-        state: RunState = RunState.FINISHED,
-        suite_run: str = "now",
-    ) -> None:
-        """A baseline of 0.2 s a step and 100 bytes; a backend whose steps take `seconds`."""
-        self.count += 1
-        one = spec("speed", model, suite_run, controls=0)
-        times = [seconds] * NUM_BLOCKS if isinstance(seconds, float) else list(seconds)
-        for label, steps, peak in (
-            ("baseline", [0.2] * NUM_BLOCKS, 100),
-            ("inductor", times, memory),
-        ):
-            recording = self._recording(label, one)
-            for number, duration in enumerate(steps):
-                block = [duration] * STEPS
-                compiles = label == "inductor" and number == 0
-                block[0] += compile if compiles else 0.0
-                part = LOSSES[number * STEPS : (number + 1) * STEPS]
-                recording.block(block, part, [0] if compiles else (), peak_memory_bytes=peak)
-            recording.end(state if label == "inductor" else RunState.FINISHED)
-
-    def queued(self, model: str) -> None:
-        """Nobody has begun it."""
-        self.count += 1
-        waiting = spec("accuracy", model, accuracy={"parts": ("training",)})
-        for label in ("baseline", "inductor"):
-            Recording(self.data_dir.runs, label, waiting, f"20261121-1000{self.count:02d}-000000-a")
-
-    def accuracy(self, model: str, status: str | None, suite_run: str = "now") -> None:
-        self.count += 1
-        one = spec("accuracy", model, suite_run, accuracy={"parts": ("training",)})
-        for label in ("baseline", "inductor"):
-            recording = self._recording(label, one)
-            word = "pass" if label == "baseline" else status
-            if word is not None:
-                recording.log.append("accuracy_status", part="training", status=word, message=None,
-                                     tolerance=0.01, iterations=2, notes=[])  # fmt: skip
-            recording.end()
+from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from tests.helpers.hostile import ODD, TEXTS
+from tests.helpers.hostile_texts.texts import ODD, TEXTS
 from views.shared.inert import code, inert, inert_figure
 
 for number, text in enumerate([*TEXTS, *ODD]):

@@ -13,7 +13,7 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
-from tests.helpers.hostile import HOST
+from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 EXPERIMENTS = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "views"
+ROOT = Path(__file__).parents[3] / "views"
 SINKS = {
     **dict.fromkeys(
         ("markdown", "caption", "header", "subheader", "title", "error", "warning", "info",

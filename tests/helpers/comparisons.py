@@ -1,0 +1,41 @@
+"""Comparisons written by hand, for what shows them."""
+
+from dataclasses import fields
+from typing import Any
+
+import pandas as pd
+
+from storage.comparison.results import Comparison, Result
+from storage.comparison.run_numbers import RunNumbers
+from tests.helpers.journals import experiment_spec
+
+ROLES = {"baseline": "baseline", "control": "control"}
+
+
+def result(label: str, **values: object) -> Result:
+    """A run's result with nothing known but `values`."""
+    role = ROLES.get(label, "backend")
+    known = {"run_id": f"x.{label}", "label": label, "role": role, "state": "finished",
+             "metrics": {}, "device_doubts": (), **values}  # fmt: skip
+
+    def only(kind: type) -> dict[str, Any]:
+        return {field.name: known.get(field.name) for field in fields(kind)}
+
+    return Result(**{**only(Result), "measured": RunNumbers(**only(RunNumbers))})
+
+
+def series(column: str, **runs: list[float]) -> pd.DataFrame:
+    """One row per step and run, as the queries return it."""
+    rows = [
+        {"run_id": f"x.{label}", "label": label, "role": ROLES.get(label, "backend"),
+         "step": step, column: value}
+        for label, values in runs.items()
+        for step, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def comparison(*results: Result) -> Comparison:
+    return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
+                      results=results, warnings=(), notes=(), noise_floor=0.01,
+                      loss_band=pd.DataFrame())  # fmt: skip

@@ -1,0 +1,15 @@
+"""Files of PyTorch's own benchmarks, and their way into a data folder."""
+
+from runner.folders.run_dir import DataDir
+
+HARNESS = """\
+dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio
+cuda,BertForMaskedLM,32,1.5,41.25,18.72,1.11
+cuda,OPTForCausalLM,4,0.0,0.0,0,0
+"""
+
+
+def bring(data_dir: DataDir, content: str) -> None:
+    folder = data_dir.path / "imports"
+    folder.mkdir()
+    (folder / "inductor.csv").write_text(content)

@@ -1,0 +1,35 @@
+"""What the probe would say of a machine, so that tests need not ask torch."""
+
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+
+from runner.folders.run_dir import DataDir
+from runner.machine.capabilities import Capabilities, Device
+from runner.specs.tasks import Task
+
+TASKS = {
+    name: Task.from_dict(task)
+    for name, task in json.loads(Path(__file__).with_name("tasks.json").read_text()).items()
+}
+"""As the probe lists them; tests/runner/worker/test_tasks.py holds the file to that."""
+MACHINE = Capabilities(
+    torch_version=metadata.version("torch"),
+    python=sys.executable,
+    devices=(Device(id="cpu", name="Test CPU", memory_bytes=None),),
+    backends=("cudagraphs", "inductor"),
+    debug_backends=("aot_eager", "eager"),
+    optimizers=("Adam", "AdamW", "SGD"),
+    tasks=TASKS,
+    cpp_compiler="/usr/bin/g++",
+    time=time.time(),
+)
+WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU",
+                                                              memory_bytes=2**36)))  # fmt: skip
+
+
+def keep(data_dir: DataDir, machine: Capabilities) -> None:
+    data_dir.capabilities_file.write_text(json.dumps(asdict(machine)))

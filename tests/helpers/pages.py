@@ -1,0 +1,93 @@
+"""Pages as a reader gets them, without a browser: opened, read, clicked."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from streamlit.testing.v1 import AppTest
+
+from runner.commands.options import spec_options
+from runner.folders.queue import experiments
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.options import write_options
+
+ROOT = Path(__file__).parents[2]
+
+
+def opened(page: str = "compare", **query: str) -> AppTest:
+    """A page at its address, in a session of its own; raises what the page does."""
+    app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
+    if page != "compare":  # which has the address of the dashboard itself
+        app.switch_page(f"views/{page}.py")
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def text(app: AppTest) -> str:
+    """All that the page says, as it reads, in one string; links as the words that they show."""
+    shown = [*app.markdown, *app.caption, *app.warning, *app.error, *app.info, *app.code]
+    said = "\n".join([*(entry.value for entry in shown),
+                      *(entry.proto.body for entry in app.get("html"))])  # fmt: skip
+    return unescape(without_links(said))
+
+
+def without_links(said: str) -> str:
+    return re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
+
+
+def tables(app: AppTest) -> list[pd.DataFrame]:
+    return [entry.value for entry in app.dataframe]
+
+
+def table(app: AppTest, column: str) -> pd.DataFrame:
+    """The one table with such a column."""
+    (found,) = [frame for frame in tables(app) if column in frame.columns]
+    return found
+
+
+def cards(app: AppTest) -> list[str]:
+    said = [without_links(entry.value) for entry in app.markdown]
+    return [title for text in said for title in re.findall(r"^\*\*(.+)\*\*$", text)]
+
+
+def charts(app: AppTest) -> str:
+    moving = [json.loads(entry.proto.json)["figure"] for entry in app.get("bidi_component")]
+    return "\n".join([*(entry.proto.spec for entry in app.get("plotly_chart")), *moving])
+
+
+def set_field(app: AppTest, path: str, value: Any) -> None:
+    """Types a value into the widget of a field of the preset `quick`."""
+    option = next(option for option in spec_options() if option.path == path)
+    key = f"quick.{option.flag.removeprefix('--').replace('-', '_')}"
+    if (
+        path in ("model.source", "data.source")
+        and app.selectbox(key="quick.task").value == "custom"
+    ):
+        key = key.replace("quick.", "quick.custom.")  # each task remembers its own
+    if isinstance(value, dict):
+        value = write_options(value)
+    elif path == "devices":
+        (value,) = value
+    elif isinstance(value, tuple):
+        value = list(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    kinds = (app.selectbox, app.multiselect, app.text_input, app.toggle)
+    (widget,) = [one for kind in kinds for one in kind if one.key == key]
+    assert not widget.disabled, path
+    widget.set_value(value)
+
+
+def launched(app: AppTest, folder: DataDir) -> ExperimentSpec:
+    app.run()
+    assert not app.exception and not app.error, text(app)
+    app.button(key="launch").click().run()
+    (experiment,) = experiments(folder)
+    return experiment.spec
