@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     with _open(data_dir) as store:
         comparison = compare(store, options.experiment)
-        if comparison.spec.scenario == "accuracy":
+        if comparison.spec.kind.compares_tensors:
             found = checks(store, options.experiment, comparison.spec)
             print(correctness_report.correctness_report(comparison.spec, found))  # noqa: T201
             return correctness_report.exit_status(found)
@@ -131,7 +131,7 @@ def exit_status(comparison: Comparison) -> int:
         return BROKEN
     if any(result.state != RunState.FINISHED for result in comparison.results):
         return UNFINISHED
-    if comparison.spec.scenario == "cache" or comparison.spec.is_inference:
+    if not comparison.spec.kind.compares_runs or comparison.spec.is_inference:
         return FINISHED
     if not verdicts or any(verdict != "holds" for verdict in verdicts):
         return PROVES_NOTHING

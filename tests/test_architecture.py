@@ -132,6 +132,19 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
     circle(edges)
 
 
+@pytest.mark.parametrize("part", ["runner", "runner/worker", "storage", "views", "benchmarks"])
+def test_what_a_scenario_means_is_asked_of_its_entry_and_not_told_by_its_name(part: str) -> None:
+    for file in sources(part):
+        for node in ast.walk(ast.parse(file.read_text())):
+            asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            asked += [node.subject] if isinstance(node, ast.Match) else []
+            names = {getattr(one, "attr", getattr(one, "id", None)) for one in asked}
+            texts = isinstance(node, ast.Match) or any(
+                isinstance(one, ast.Constant) for one in asked
+            )
+            assert not ("scenario" in names and texts), f"{file}:{getattr(node, 'lineno', 0)}"
+
+
 @pytest.mark.parametrize("part", ["runner", "storage", "views", "tests", "benchmarks"])
 def test_no_folder_is_a_heap(part: str) -> None:
     folders = [folder for folder in (PROJECT_ROOT / part).rglob("*") if folder.is_dir()]

@@ -1,9 +1,12 @@
 """Compare: which backend pays off, after how many steps, and does it learn the same thing?"""
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
 from runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from runner.specs.scenarios import Compared
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
@@ -42,14 +45,20 @@ def main() -> None:
 
 def show_experiment(store: Store, experiment: pd.Series) -> None:
     comparison = compare(store, experiment["experiment_id"])
-    if comparison.spec.scenario == "accuracy":
-        compare_accuracy.show(store, comparison.experiment_id, comparison.spec)
-        st.caption(verdicts.provenance(experiment))
-        return
-    if comparison.spec.scenario == "cache":
-        compare_cache.show(store, comparison)
-        st.caption(verdicts.provenance(experiment))
-        return
+    SHOWN[comparison.spec.kind.compares](store, experiment, comparison)
+
+
+def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    compare_accuracy.show(store, comparison.experiment_id, comparison.spec)
+    st.caption(verdicts.provenance(experiment))
+
+
+def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
+    compare_cache.show(store, comparison)
+    st.caption(verdicts.provenance(experiment))
+
+
+def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     show_answer(experiment, comparison)
     show_leaderboard(comparison)
     exchange.show_imported(store, comparison.experiment_id)
@@ -91,7 +100,7 @@ def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
 def show_leaderboard(comparison: Comparison) -> None:
     """All runs in numbers, and everything that a reader of the numbers must know."""
     with st.container(border=True):
-        st.html(leaderboard.html(comparison.results, comparison.spec.scenario))
+        st.html(leaderboard.html(comparison.results, comparison.spec.kind))
         with st.container(horizontal=True, vertical_alignment="center"):
             notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
             known = [verdicts.noise_text(comparison), notes]
@@ -105,5 +114,12 @@ def show_leaderboard(comparison: Comparison) -> None:
         listed = doubts if len(doubts) == 1 else [f"- {doubt}" for doubt in doubts]
         st.warning("\n".join(listed), icon=":material/info:")
 
+
+SHOWN: dict[Compared, Callable[[Store, pd.Series, Comparison], None]] = {
+    "runs": show_runs,
+    "tensors": show_tensors,
+    "caches": show_caches,
+}
+"""The page by what an experiment compares."""
 
 main()

@@ -105,14 +105,14 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     labels = ", ".join(code(variant.label) for variant in spec.variants)
     device = next(entry.name for entry in machine.devices if entry.id == spec.device)
     order = "taking turns" if spec.schedule == "turns" else "one after another"
-    at_most = "at most " if spec.scenario == "speed" else ""
+    at_most = "at most " if spec.kind.ends_by_width else ""
     earlier = earlier_costs(store, spec, device)
     expected = expected_seconds(spec, earlier)
     if expected is None:
         time = "How long it takes, the first run of this model on this machine will tell."
     else:
         took = words.duration(expected)
-        most = "At most about" if spec.scenario == "speed" else "About"
+        most = "At most about" if spec.kind.ends_by_width else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
         time = f"{about}, going by “{inert(earlier[0].name)}” with the same model on this machine."
     steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
@@ -133,7 +133,7 @@ def show_busy(store: Store) -> None:
 def _length(spec: ExperimentSpec) -> Markdown:
     """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
     training = spec.training
-    if spec.scenario == "speed":
+    if spec.kind.cycles_batches:
         return _length_of_speed(spec)
     what = f"batches of {training.batch_size:,}"
     if training.gradient_accumulation > 1:

@@ -108,7 +108,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
 
 def show_ending(spec: ExperimentSpec) -> None:
     """That steps and time left are the most it can take, where measuring ends by itself."""
-    if spec.scenario == "speed":
+    if spec.kind.ends_by_width:
         exact = format_share(spec.speed.target_width)
         st.caption(
             f"Ends by itself once every speedup is known to within {exact}: what is shown of steps "

@@ -48,7 +48,7 @@ def _check_says_something(spec: ExperimentSpec) -> None:
 
     Only what is asked for anew is held to this: one that was run is read and shown all the same.
     """
-    if spec.scenario != "cache":
+    if not spec.kind.compares_caches:
         return
     steps, compiling = spec.cache.steps, _first_turn_steps(spec)
     rule = (

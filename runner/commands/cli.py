@@ -71,7 +71,7 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     while True:
         ensure_supervisor(data_dir)
-        most = "at most " if experiment.spec.scenario == "speed" else ""
+        most = "at most " if experiment.spec.kind.ends_by_width else ""
         steps = f"{most}{experiment.spec.num_steps} steps a run"
         _print(f"experiment {experiment.experiment_id}, {steps}")
         with _interrupt_cancels(experiment):

@@ -11,7 +11,7 @@ from runner.specs.options import read_whole_number, split_at_commas
 from runner.specs.training import Precision
 from runner.suites import SUITES
 from runner.suites.queue import check_suite_run, new_suite_run
-from runner.suites.spec import PARTS, SCENARIOS, Matrix, check_choice
+from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, check_choice
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
 ROWS = (
@@ -29,7 +29,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         "models": "models of the suite, by name (default: all that the Dynamo harness runs)",
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
         "parts": f"one or both of {', '.join(PARTS)} (default: both)",
-        "scenarios": f"one or more of {', '.join(SCENARIOS)} (default: those of the suite)",
+        "scenarios": f"one or more of {', '.join(SUITE_SCENARIOS)} (default: those of the suite)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")
     for name, text in lists.items():
@@ -58,7 +58,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         models=suite.choose(tuple(options.models or ())),
         precisions=_chosen("precision", options.precision, get_args(Precision), ("float32",)),
         parts=_chosen("parts", options.parts, PARTS, PARTS),
-        scenarios=_chosen("scenarios", options.scenarios, SCENARIOS, suite.scenarios),
+        scenarios=_chosen("scenarios", options.scenarios, SUITE_SCENARIOS, suite.scenarios),
         shrink=options.shrink,
     )
     asked: dict[str, Any] = {}

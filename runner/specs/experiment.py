@@ -15,6 +15,7 @@ from runner.specs import rules
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.bounds import Bounds
 from runner.specs.cache import CacheSpec
+from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.speed import SpeedSpec
 from runner.specs.training import (
     CheckpointSpec,
@@ -29,10 +30,9 @@ from runner.specs.workload import DataSpec, ModelSpec
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "ModelSpec", "RunSpec", "Scenario", "Schedule", "SpeedSpec", "StoppingSpec", "TrainingSpec",
+    "ModelSpec", "RunSpec", "Schedule", "SpeedSpec", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
 
-Scenario = Literal["train", "speed", "accuracy", "cache"]
 Schedule = Literal["turns", "sequential"]
 YEAR_SECONDS = 31_536_000.0
 
@@ -43,7 +43,7 @@ class ExperimentSpec(Spec):
 
     name: str
     """What the experiment is called everywhere."""
-    scenario: Scenario = "train"
+    scenario: ScenarioName = "train"
     """What each run does. `train`: trains, timed and evaluated. `speed`: repeats steps of training
     or inference on a few batches until their times are known well enough. `accuracy`: compares
     outputs, loss, gradients and weights of one batch with a reference in double precision. `cache`:
@@ -89,10 +89,10 @@ class ExperimentSpec(Spec):
         rules.check_names(self.name, self.backends, compiled)
         rules.check_machine(self.devices, self.training)
         if self.device == "mps":
-            rules.check_mps(self.scenario, self.backends, compiled)
+            rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
         rules.check_batches(self.training, self.data, compiled)
-        if self.scenario == "speed":
+        if self.kind.cycles_batches:
             rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
             rules.check_speed_batches(self.speed.batches, self.num_full_steps)
         else:
@@ -109,6 +109,11 @@ class ExperimentSpec(Spec):
         return super().from_dict(content, path)
 
     @property
+    def kind(self) -> Scenario:
+        """What is known of the scenario."""
+        return SCENARIOS[self.scenario]
+
+    @property
     def device(self) -> str:
         """The device that the turn of this experiment stands for."""
         return self.devices[0]
@@ -116,7 +121,7 @@ class ExperimentSpec(Spec):
     @property
     def has_dropout(self) -> bool:
         """Whether every run of the experiment trains with the model's dropout."""
-        if self.scenario == "accuracy":
+        if self.kind.compares_tensors:
             return False
         if self.model.dropout == "auto":
             return not any(variant.draws_own_random_numbers for variant in self.variants)
@@ -142,15 +147,12 @@ class ExperimentSpec(Spec):
     @property
     def is_inference(self) -> bool:
         """Whether a step is a forward pass, which learns nothing and has no loss."""
-        parts = {"speed": self.speed.part, "cache": self.cache.part}
-        return parts.get(self.scenario) == "inference"
+        return not self.trains and not self.kind.compares_tensors
 
     @property
     def trains(self) -> bool:
         """Whether a run makes optimizer steps."""
-        if self.scenario == "accuracy":
-            return "training" in self.accuracy.parts
-        return not self.is_inference
+        return "training" in self.kind.parts(self)
 
     @property
     def batches_per_step(self) -> int:
@@ -165,14 +167,8 @@ class ExperimentSpec(Spec):
 
     @property
     def num_steps(self) -> int:
-        """Steps of one run; in the scenario `speed` those that it makes at most."""
-        if self.scenario == "speed":
-            return self.speed.num_blocks * self.block_steps
-        if self.scenario == "accuracy":
-            return self.accuracy.iterations
-        if self.scenario == "cache":
-            return self.cache.steps
-        return self.training.max_steps or self.steps_per_epoch * self.training.epochs
+        """Steps of one run; where measuring ends by itself, those that it makes at most."""
+        return self.kind.num_steps(self)
 
     @property
     def num_evaluations(self) -> int:
@@ -200,7 +196,7 @@ class ExperimentSpec(Spec):
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Every run of the experiment, baseline first; repeat by repeat."""
-        if self.scenario == "cache":
+        if self.kind.compares_caches:
             pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
             return (Variant(label="baseline", role="baseline"), *pairs)
         return tuple(repeated(self._compared, self._num_repeats))
@@ -217,28 +213,22 @@ class ExperimentSpec(Spec):
 
     @property
     def _num_repeats(self) -> int:
-        return self.speed.repeats if self.scenario == "speed" else 1
-
-    @property
-    def compares_runs(self) -> bool:
-        """Whether each run's times and losses are judged by the baseline's. In `cache` only pairs
-        of a cold and a warm process are, and in `accuracy` tensors."""
-        return self.scenario in ("train", "speed")
+        return self.speed.repeats if self.kind.ends_by_width else 1
 
     @property
     def _compared(self) -> list[Variant]:
         """Baseline, controls and backends. Only where times or losses are compared is a control
         needed: elsewhere the reference in double precision shows what rounding does."""
         compared = [Variant(label="baseline", role="baseline")]
-        if self.compares_runs:
+        if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))
         return [*compared, *map(parse_backend, self.backends)]
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
-        """Backend as it is named, cold variant and warm variant, of every repeat; empty but in the
-        scenario `cache`."""
-        if self.scenario != "cache":
+        """Backend as it is named, cold variant and warm variant, of every repeat; empty but
+        where caches are compared."""
+        if not self.kind.compares_caches:
             return ()
         return tuple(
             (text, cold, warm)
@@ -249,12 +239,12 @@ class ExperimentSpec(Spec):
     @property
     def takes_turns(self) -> bool:
         """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
-        return self.schedule == "turns" and self.scenario != "cache"
+        return self.schedule == "turns" and not self.kind.compares_caches
 
     @property
     def evaluates(self) -> EvaluationPoint:
         """When runs are evaluated."""
-        return "never" if self.scenario in ("speed", "cache") else self.evaluation.when
+        return self.evaluation.when if self.kind.trains_fully else "never"
 
 
 @dataclass(frozen=True, kw_only=True)

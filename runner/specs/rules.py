@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
+from runner.specs.scenarios import Scenario
 from runner.specs.tasks import check_task
 from runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
 from runner.specs.validation import require
@@ -36,10 +37,10 @@ def check_machine(devices: Sequence[str], training: TrainingSpec) -> None:
     require(on_cuda or precision not in ("tf32", "fp16"), "training.precision", precision, rule)
 
 
-def check_mps(scenario: str, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
+def check_mps(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
     """What Apple's devices cannot do."""
     rule = "needs double precision, which MPS does not have; choose another device"
-    require(scenario != "accuracy", "scenario", scenario, rule)
+    require(not scenario.compares_tensors, "scenario", scenario.name, rule)
     rule = "must not capture CUDA graphs, which MPS does not have"
     captures = any(variant.captures_cuda_graphs for variant in compiled)
     require(not captures, "backends", backends, rule)

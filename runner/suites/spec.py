@@ -10,7 +10,8 @@ from typing import Any
 
 from runner.errors import InvalidSpec
 from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec, Scenario
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.speed import SpeedSpec
 from runner.specs.training import MODEL_LOSS, Precision
 from runner.specs.validation import require
@@ -19,7 +20,7 @@ from runner.specs.workload import RANDOM_DATA, SUITE_TASK
 Values = Mapping[str, Any]
 """Fields of a specification by name; those of its sections in a mapping of their own."""
 PARTS: tuple[Part, ...] = ("training", "inference")
-SCENARIOS: tuple[Scenario, ...] = ("accuracy", "speed", "cache")
+SUITE_SCENARIOS: tuple[ScenarioName, ...] = ("accuracy", "speed", "cache")
 """Random samples teach nothing, so nothing is trained on them for its own sake."""
 
 
@@ -62,7 +63,7 @@ class Suite:
     models: tuple[SuiteModel, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Models of the harness's list that cannot be had, and why."""
-    scenarios: tuple[Scenario, ...] = ("accuracy", "speed")
+    scenarios: tuple[ScenarioName, ...] = ("accuracy", "speed")
     """The first for the pass rate, the second for speed and memory."""
 
     def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
@@ -89,7 +90,7 @@ class Matrix:
     models: tuple[SuiteModel, ...]
     precisions: tuple[Precision, ...]
     parts: tuple[Part, ...]
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[ScenarioName, ...]
     shrink: int = 1
     """How many times smaller than the suite's the models are, for trials on small machines."""
 
@@ -109,9 +110,14 @@ class Matrix:
                             )
 
     def _values(
-        self, model: SuiteModel, precision: Precision, part: Part, scenario: Scenario, asked: Values
+        self,
+        model: SuiteModel,
+        precision: Precision,
+        part: Part,
+        scenario: ScenarioName,
+        asked: Values,
     ) -> Values:
-        checks = scenario == "accuracy"
+        checks = SCENARIOS[scenario].compares_tensors
         batch_size = model.accuracy_batch_size if checks else model.batch_size
         batch_size = asked.get("training", {}).get("batch_size", batch_size)
         device = asked.get("devices", ("cpu",))[0]
@@ -123,7 +129,7 @@ class Matrix:
             "model": {"source": model.source + smaller},
             "data": {
                 "source": RANDOM_DATA,
-                "num_train_samples": batch_size * _num_batches(scenario, asked),
+                "num_train_samples": batch_size * _num_batches(SCENARIOS[scenario], asked),
                 "num_eval_samples": 1,
             },
             "training": {
@@ -135,23 +141,19 @@ class Matrix:
         }
         if model.sequence_length is not None:
             values["data"]["sequence_length"] = model.sequence_length
-        match scenario:
-            case "accuracy":
-                tolerance = model.tolerance(part, device)
-                values["accuracy"] = {"parts": (part,), "tolerance": tolerance}
-            case "speed":
-                values["speed"] = {"part": part}
-            case "cache":
-                values["cache"] = {"part": part}
+        if checks:
+            values[scenario] = {"parts": (part,), "tolerance": model.tolerance(part, device)}
+        else:
+            values[scenario] = {"part": part}
         return values
 
 
 def _num_batches(scenario: Scenario, asked: Values) -> int:
     """How many different batches the steps of a cell need; where they go on by epochs, one has as
     many as a turn has steps, so that no turn is cut short."""
-    if scenario == "accuracy":
+    if scenario.compares_tensors:
         return 1
-    if scenario != "speed":
+    if not scenario.cycles_batches:
         block_steps: int = asked.get("block_steps", ExperimentSpec.block_steps)
         return block_steps
     accumulation: int = asked.get("training", {}).get("gradient_accumulation", 1)

@@ -95,7 +95,7 @@ class Scheduler:
         spec = self._experiment.spec
         round_number = _first_round(self._experiment.runs if spec.takes_turns else runs)
         watch = None
-        if spec.scenario == "speed":
+        if spec.kind.ends_by_width:
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
         self._pending = sorted(runs, key=self._compile_effort)
         self._pass_first_turns(round_number, watch.reason(runs) if watch else None)

@@ -74,7 +74,7 @@ def _notes(spec: RunSpec) -> list[str]:
     if experiment.data.source == "builtin:reviews":
         notes.append("The reviews are written by a generator, not by people.")
     if not experiment.has_dropout:
-        is_asked = experiment.model.dropout == "off" or experiment.scenario == "accuracy"
+        is_asked = experiment.model.dropout == "off" or experiment.kind.compares_tensors
         reason = "" if is_asked else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
     if spec.variant.captures_cuda_graphs:
@@ -85,7 +85,7 @@ def _notes(spec: RunSpec) -> list[str]:
         notes.append(f"{name}: {CUDAGRAPHS_MEMORY_NOTE}")
     if experiment.stopping.nonfinite:
         notes.append("Every step waits for the device, to see whether its loss is finite.")
-    if experiment.scenario == "speed":
+    if experiment.kind.cycles_batches:
         notes.append(_fixed_batches(experiment))
         return notes
     left_over = experiment.data.num_train_samples % training.batch_size

@@ -6,6 +6,7 @@ import transformers
 
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.specs.scenarios import ScenarioName
 from runner.worker.accuracy.scenario import AccuracyCheck
 from runner.worker.description import describe_workload
 from runner.worker.device.base import Device
@@ -18,6 +19,8 @@ from runner.worker.training.forward_passes import ForwardPasses
 from runner.worker.training.training import Trainer
 from runner.worker.turn_source import AnnouncedTurns, TurnSource
 from runner.worker.user_code import copy_sources
+
+Work = Callable[[TurnSource], bool]
 
 
 def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
@@ -47,15 +50,31 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
 
 def _prepare_work(
     spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
-) -> Callable[[TurnSource], bool]:
+) -> Work:
     """What is left to do with the turns of a run; it says whether it came to its end."""
+    return WORK[spec.experiment.scenario](spec, workload, run, device, log)
+
+
+def _make_steps(
+    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+) -> Work:
     if spec.experiment.is_inference:
         return ForwardPasses(spec, workload, device, log).measure
-    match spec.experiment.scenario:
-        case "train" | "speed" | "cache":
-            return Trainer(spec, workload, run, device, log).train
-        case "accuracy":
-            return AccuracyCheck(spec, workload, device, log).check
+    return Trainer(spec, workload, run, device, log).train
+
+
+def _check_accuracy(
+    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+) -> Work:
+    return AccuracyCheck(spec, workload, device, log).check
+
+
+WORK: dict[ScenarioName, Callable[[RunSpec, Workload, RunDir, Device, EventLog], Work]] = {
+    "train": _make_steps,
+    "speed": _make_steps,
+    "accuracy": _check_accuracy,
+    "cache": _make_steps,
+}
 
 
 def _enter(log: EventLog, phase: str) -> None:

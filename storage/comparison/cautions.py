@@ -44,8 +44,8 @@ def cautions(
         *_about_resumed(processes),
         *_about_workload(processes),
         *_about_schedule(spec),
-        *(_about_control(spec, runs, floor) if spec.compares_runs else ()),
-        *(_about_rounds(runs, speedups) if spec.compares_runs else ()),
+        *(_about_control(spec, runs, floor) if spec.kind.compares_runs else ()),
+        *(_about_rounds(runs, speedups) if spec.kind.compares_runs else ()),
         *((*ending(spec, processes), widths) if widths else ()),
         *_about_repeats(spec, runs),
         *device_cautions(spec, runs),
@@ -61,7 +61,7 @@ def notes(
 ) -> tuple[Caution, ...]:
     """What the runs say of the workload that they share, and where all of them stopped early."""
     stops = () if len(set(_lengths(runs).values())) > 1 else tuple(_stops(runs))
-    if spec.scenario == "speed":
+    if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
     return (*_notes(processes, of_all=True), *stops, *device_notes(spec, runs))
 
@@ -105,7 +105,7 @@ def _done(run: Evidence) -> dict[str, int]:
 
 def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Runs that stopped by rules of their own after different numbers of steps."""
-    lengths = {} if spec.scenario == "speed" else _lengths(runs)
+    lengths = {} if spec.kind.ends_by_width else _lengths(runs)
     if len(set(lengths.values())) > 1 and any(run.stop for run in runs):
         yield from _stops(runs)
         done = {label: {"num_steps": length} for label, length in lengths.items()}

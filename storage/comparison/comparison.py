@@ -66,7 +66,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     pairs = [paired_blocks(baseline, run) for run in runs]
     speedups = [
         paired_ratio(pair["baseline"], pair["other"], pair["process"])
-        if spec.compares_runs
+        if spec.kind.compares_runs
         else None
         for pair in pairs
     ]
@@ -118,7 +118,7 @@ class _Judge:
             speedup=speedup,
             p_holm=p_holm,
             speed_verdict=self._speed_verdict(run, speedup, p_holm),
-            break_even=_break_even(run, pairs) if self.spec.compares_runs else None,
+            break_even=_break_even(run, pairs) if self.spec.kind.compares_runs else None,
             parity=parity and break_parity(parity, inference.fault),
             inference_gap=inference.gap,
             training_loss_excess=self._loss_excess(run),
@@ -128,7 +128,7 @@ class _Judge:
     def _speed_verdict(
         self, run: Evidence, speedup: Ratio | None, p_holm: float | None
     ) -> SpeedVerdict | None:
-        if run.role != "backend" or run.steps.empty or not self.spec.compares_runs:
+        if run.role != "backend" or run.steps.empty or not self.spec.kind.compares_runs:
             return None
         return "unsure" if speedup is None else speed_verdict(speedup, p_holm, self.floor)
 

@@ -16,7 +16,7 @@ def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution
     for repeat in range(1, spec.speed.repeats + 1):
         labels = [variant.label for variant in spec.variants if variant.repeat == repeat]
         runs = [run for run in processes if run.label in labels]
-        if spec.scenario == "speed" and any(run.state is RunState.FINISHED for run in runs):
+        if spec.kind.ends_by_width and any(run.state is RunState.FINISHED for run in runs):
             rounds.setdefault(_reason(runs), []).append(_num_rounds(runs))
     return tuple(
         Caution(
@@ -31,7 +31,7 @@ def too_wide(
     spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]
 ) -> Caution | None:
     """Which intervals are wider than asked; None while runs go on, and if none is."""
-    if spec.scenario != "speed" or not all(run.state.is_final for run in runs):
+    if not spec.kind.ends_by_width or not all(run.state.is_final for run in runs):
         return None
     found = {
         run.label: {"width": ratio.width}
@@ -46,7 +46,7 @@ def too_wide(
 def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[str]:
     """Labels of the runs that have one process left of several; none while runs go on."""
     over = all(run.state.is_final for run in runs)
-    if spec.scenario != "speed" or spec.speed.repeats == 1 or not over:
+    if not spec.kind.ends_by_width or spec.speed.repeats == 1 or not over:
         return ()
     counts = {run.label: run.steady_blocks.groupby("process").size() for run in runs}
     return [label for label, blocks in counts.items() if (blocks >= MIN_PAIRS).sum() == 1]

@@ -15,7 +15,7 @@ def judge_parity(
     spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence], run: Evidence
 ) -> Parity | None:
     """None for what is not judged: baseline and controls, and what has no loss."""
-    if run.role != "backend" or spec.is_inference or not spec.compares_runs:
+    if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
     if baseline is None:
         return rules.unknown("there is no baseline to compare with")

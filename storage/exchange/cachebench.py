@@ -43,7 +43,7 @@ def write_records(store: Store, experiment_ids: Iterable[str]) -> str:
     found: list[dict[str, Any]] = []
     for experiment_id in experiment_ids:
         spec = load_spec(store, experiment_id)
-        measure = _of_caches if spec.scenario == "cache" else _of_steps
+        measure = _of_caches if spec.kind.compares_caches else _of_steps
         for times in measure(store, experiment_id):
             found += records(spec, times)
     return json.dumps(found, indent=2) + "\n"

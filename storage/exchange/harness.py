@@ -40,7 +40,7 @@ def accuracy_csv(store: Store, experiment_id: str) -> str:
 
     Of an experiment of the scenario `accuracy` a row per backend and part, training or inference.
     """
-    if load_spec(store, experiment_id).scenario == "accuracy":
+    if load_spec(store, experiment_id).kind.compares_tensors:
         return write_csv(ACCURACY_COLUMNS, _checked(store, experiment_id))
     found = rows(store, experiment_id)
     return write_csv(ACCURACY_COLUMNS, (_cells(row, ACCURACY_COLUMNS) for row in found))

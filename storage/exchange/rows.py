@@ -12,6 +12,7 @@ import pandas as pd
 from runner.folders.states import RunState
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec, ModelSpec
+from runner.specs.scenarios import SCENARIOS
 from storage.comparison.comparison import compare
 from storage.comparison.evidence import Evidence
 from storage.comparison.repeats import load_compared
@@ -34,7 +35,7 @@ EAGER_FAILURES = {
     RunState.LOST: "fail",
     RunState.OUT_OF_MEMORY: "OOM",
 }
-TIMED = ("train", "speed")
+TIMED = tuple(one.name for one in SCENARIOS.values() if one.compares_runs)
 """Scenarios whose steps are timed against a baseline's."""
 EAGER_RUNS = {"baseline": "eager_1st_run", "control": "eager_2nd_run"}
 
@@ -111,7 +112,7 @@ def rows(store: Store, experiment_id: str) -> list[Row]:
     Raises `NotInStore`, and `NotExportable` for an experiment that times no steps.
     """
     comparison = compare(store, experiment_id)
-    if comparison.spec.scenario not in TIMED:
+    if not comparison.spec.kind.compares_runs:
         raise NotExportable(
             f"experiment {experiment_id!r} is of the scenario {comparison.spec.scenario!r}; this "
             f"format is for the scenarios {' and '.join(TIMED)}"

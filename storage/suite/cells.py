@@ -1,6 +1,6 @@
 """The cells of a suite run, read from its experiments."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from runner.folders.states import RunState
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
+from runner.specs.scenarios import Compared
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.comparison.correctness import PASS, checks
@@ -71,7 +72,7 @@ def _of_experiment(store: Store, experiment_id: str, revision: tuple[int, int]) 
     known = kept.get(experiment_id)
     if known is None or known.revision != revision:
         spec = queries.experiment_spec(store, experiment_id)
-        read = {"accuracy": _checked, "cache": _cached}.get(spec.scenario, _timed)
+        read = READERS[spec.kind.compares]
         known = _Kept(revision, spec.scenario, tuple(read(store, experiment_id, spec)))
         kept[experiment_id] = known
     return known
@@ -155,3 +156,11 @@ def _why_no_speed(baseline: Result | None, result: Result) -> str | None:
         state = "is missing" if baseline is None else f"did not finish: {baseline.state}"
         return f"the baseline {state}".replace("_", " ")
     return None if result.speedup is not None else "no round is paired with the baseline"
+
+
+READERS: dict[Compared, Callable[[Store, str, ExperimentSpec], Iterator[Outcome]]] = {
+    "runs": _timed,
+    "tensors": _checked,
+    "caches": _cached,
+}
+"""What reads an experiment, by what it compares."""

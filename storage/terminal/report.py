@@ -17,7 +17,7 @@ def report(comparison: Comparison) -> str:
     """Title, table, what stands behind break-even and parity, the warnings and notes."""
     spec = comparison.spec
     work = f"{spec.num_steps} steps"
-    if spec.scenario == "speed":
+    if spec.kind.ends_by_width:
         work = f"speed of {spec.speed.part}"
     title = (
         f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
@@ -89,7 +89,7 @@ def imported_table(imported: Sequence[ImportedRow]) -> str:
 def _table(comparison: Comparison) -> list[str]:
     results = comparison.results
     columns = {title: [cell(result) for result in results] for title, cell in COLUMNS.items()}
-    if comparison.spec.scenario != "train":
+    if not comparison.spec.kind.trains_fully:
         empty = [title for title in OF_TRAINING if set(columns[title]) == {DASH}]
         columns = {title: cells for title, cells in columns.items() if title not in empty}
     rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]

@@ -7,6 +7,7 @@ import pytest
 
 from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
+from runner.specs.scenarios import SCENARIOS
 from storage.comparison.comparison import compare
 from storage.comparison.rounds import round_speedups
 from storage.index.store import Store
@@ -39,7 +40,7 @@ def test_compare_shows_speed_and_no_scores(part: str, folder: DataDir):
     assert "**Speedup**" in said and "**Step time**" in said
     assert ("**Training loss**" in said) is (part == "training")
     assert "**Accuracy**" not in said and "**Evaluation loss**" not in said
-    table = leaderboard.html(compared(folder).results, "speed")
+    table = leaderboard.html(compared(folder).results, SCENARIOS["speed"])
     assert ">Accuracy<" not in table
     assert (">Parity<" in table) is (part == "training")
 

@@ -130,7 +130,7 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
     latest = found.steps if found.high is None else max(found.steps, found.high)
     if latest == float("inf"):
         return f" and may pay for its compiling after {after}"
-    paid = spec.scenario != "speed" and latest <= best.measured.num_steps
+    paid = spec.kind.trains_fully and latest <= best.measured.num_steps
     return f" and {'has paid' if paid else 'pays'} for its compiling after {after}"
 
 

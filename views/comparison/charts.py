@@ -54,7 +54,7 @@ def show(store: Store, comparison: Comparison) -> None:
         return
     steps = _of(steps, results)
     spec = comparison.spec
-    if spec.scenario == "speed":
+    if spec.kind.ends_by_width:
         _speedups(store, comparison, results)
     _break_even(store, comparison.experiment_id, results)
     if not spec.is_inference:
@@ -66,14 +66,14 @@ def show(store: Store, comparison: Comparison) -> None:
     with right:
         _throughput(results)
         _memory(results)
-    if spec.scenario != "speed":
+    if spec.kind.trains_fully:
         with left:
             _scores(store, comparison, results, task_scores(results))
         with right:
             _scores(store, comparison, results, ["loss"])
     samples = queries.device_samples(store, comparison.experiment_id)
     device_panel.show_chart(_of(samples, results), name="device")
-    if spec.scenario != "speed":
+    if spec.kind.trains_fully:
         compare_predictions.show(store, comparison, results)
 
 

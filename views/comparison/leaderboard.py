@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from runner.folders.states import RunState
-from runner.specs.experiment import Scenario
+from runner.specs.scenarios import SCENARIOS, Scenario
 from storage.comparison.caution import Caution
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
@@ -28,7 +28,7 @@ from views.shared.links import anchor_html
 HtmlCell = Callable[[Result], Html]
 
 
-def html(results: Sequence[Result], scenario: Scenario = "train") -> Html:
+def html(results: Sequence[Result], scenario: Scenario = SCENARIOS["train"]) -> Html:
     """The whole table; text from specifications is escaped."""
     columns = _columns(results, scenario)
     looks = run_looks(result.label for result in results)
@@ -86,7 +86,7 @@ def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCel
         "parity": _parity,
         "break_even_steps": _break_even,
     }
-    if scenario == "speed":  # which evaluates nothing, and of forward passes judges no parity
+    if not scenario.trains_fully:  # which evaluates nothing, and of forward passes judges no parity
         for name in (score, "parity"):
             if {columns[name](result) for result in results} == {DASH}:
                 del columns[name]

@@ -1,7 +1,10 @@
 """The part of the form that says what each run does, where it does not simply train."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
+from runner.specs.scenarios import SCENARIOS, ScenarioName
 from views.form.fields import Fields
 
 
@@ -9,18 +12,10 @@ def ask_scenario(fields: Fields) -> None:
     """The scenario, and then the fields that belong to it alone."""
     scenario = fields.ask(
         "scenario", "Scenario",
-        "`train`: a race of trainings. `speed`: a race on a few batches, timed until the answer is "
-        "exact enough; nothing is evaluated. `accuracy`: no race; each backend's outputs, loss and "
-        "gradients on one batch are compared with a reference in double precision. `cache`: no "
-        "race; compiling is timed with empty compile caches and with filled ones.",
+        " ".join(f"`{one.name}`: {one.text}" for one in SCENARIOS.values()),
     )  # fmt: skip
-    match scenario:
-        case "speed":
-            _ask_speed(fields)
-        case "accuracy":
-            _ask_accuracy(fields)
-        case "cache":
-            _ask_cache(fields)
+    if scenario in ASKED:
+        ASKED[scenario](fields)
 
 
 def _ask_speed(fields: Fields) -> None:
@@ -73,3 +68,11 @@ def _ask_cache(fields: Fields) -> None:
         fields.ask("cache.repeats", "Cold and warm pairs")
     with steps:
         fields.ask("cache.steps", "Steps of each process")
+
+
+ASKED: dict[ScenarioName, Callable[[Fields], None]] = {
+    "speed": _ask_speed,
+    "accuracy": _ask_accuracy,
+    "cache": _ask_cache,
+}
+"""The fields of scenarios that have some of their own."""

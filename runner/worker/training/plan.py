@@ -37,7 +37,7 @@ def plan_blocks(experiment: ExperimentSpec, first_step: int = 0) -> Iterator[Blo
     evaluation = experiment.evaluation
     when = experiment.evaluates
     first, last = first_step, experiment.num_steps
-    times_steps = experiment.scenario == "speed"
+    times_steps = experiment.kind.cycles_batches
     steps_per_epoch = last if times_steps else experiment.steps_per_epoch
     warm_up_ends = first + experiment.speed.warm_up_blocks * experiment.block_steps
     while first < last:

@@ -87,7 +87,7 @@ class Trainer:
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         self._windows: Windows | None = None
-        if experiment.scenario == "speed":
+        if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment)
         maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
