@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from runner.commands.progress import RunProgress
 from runner.folders.queue import Experiment
 from runner.folders.states import RunState
-from runner.texts import printable
+from runner.texts import duration, printable
 
 REFRESH_SECONDS = 0.5
 PLAIN_REFRESH_SECONDS = 5.0
@@ -98,5 +98,5 @@ def _doing(run: RunProgress) -> str:
     if run.state is not RunState.RUNNING:
         return run.state.replace("_", " ")
     if run.compiling_since is not None:
-        return f"compiling {time.time() - run.compiling_since:.0f} s"
+        return f"compiling {duration(time.time() - run.compiling_since)}"
     return printable(run.phase, limit=16) or "starting"

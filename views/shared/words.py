@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
+from runner import texts
 from runner.folders.states import ExperimentState, RunState
 from runner.specs.workload import BUILTIN
 from storage.numbers.metrics import DASH
@@ -102,17 +103,8 @@ def workload(model: str, data: str) -> Markdown:
 
 
 def duration(seconds: float | None) -> Markdown:
-    """`0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
-    if seconds is None or pd.isna(seconds):
-        return DASH
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f} s"
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
+    """As `runner.texts.duration` has it; a dash for None."""
+    return DASH if seconds is None or pd.isna(seconds) else texts.duration(seconds)
 
 
 def moment(time: pd.Timestamp | None) -> Markdown:

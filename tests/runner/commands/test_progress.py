@@ -1,10 +1,11 @@
 """What the terminal shows of a run, read from its journal."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from runner.commands import cli
+from runner.commands import cli, terminal
 from runner.commands.progress import RunProgress
 from runner.commands.terminal import watch
 from runner.folders.queue import find_experiment
@@ -20,6 +21,12 @@ def progress(run: Recording) -> RunProgress:
     found = RunProgress(run.run, run.spec)
     found.update()
     return found
+
+
+def test_the_terminal_says_how_long_a_run_compiles_as_pages_do(tmp_path: Path) -> None:
+    found = progress(Recording(tmp_path, "inductor"))
+    found.state, found.compiling_since = RunState.RUNNING, time.time() - 400
+    assert "compiling 6 min 40 s" in terminal._line("inductor", found)
 
 
 def evaluate(run: Recording, split: str, compiled: bool, accuracy: float | None) -> None:
