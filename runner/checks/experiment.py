@@ -12,16 +12,8 @@ from runner.machine.cpus import cpu_allowance, memory_bytes
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.tasks import Task
 from runner.specs.validation import require
+from runner.suites import SUITES
 
-SUITE_PACKAGES = {
-    "timm": ("timm", "pip install timm torchvision, in versions that fit this torch"),
-    "torchbench": (
-        "torchbenchmark",
-        "clone https://github.com/pytorch/benchmark, run python install.py MODEL in it and put its "
-        "folder on PYTHONPATH",
-    ),
-}
-"""Suite to the package that its models come from, and how to get it."""
 BYTES_PER_TOKEN = 16
 """Its number and its place in the attention mask, 8 bytes each."""
 
@@ -90,9 +82,9 @@ def _check_memory(spec: ExperimentSpec, task: Task) -> None:
 def _check_suite_package(spec: ExperimentSpec) -> None:
     """Runs start with the interpreter and the path of this process, so it knows."""
     model = spec.model.from_suite
-    package, remedy = SUITE_PACKAGES.get(model.suite if model else "", (None, ""))
-    if package is not None and find_spec(package) is None:
-        rule = f"needs the package {package}, which is not installed here: {remedy}"
+    suite = None if model is None else SUITES[model.suite]
+    if suite is not None and suite.package is not None and find_spec(suite.package) is None:
+        rule = f"needs the package {suite.package}, which is not installed here: {suite.install}"
         raise InvalidSpec("model.source", spec.model.source, rule)
 
 

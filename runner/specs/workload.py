@@ -29,7 +29,7 @@ SUITE_SOURCES = {
 }
 """How each suite names its models; behind a stroke how many times smaller one is."""
 SUITE_MODEL = re.compile(
-    r"(?P<suite>huggingface|timm|torchbench):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{0,3}))?"
+    rf"(?P<suite>{'|'.join(SUITE_SOURCES)}):(?P<name>[\w.-]+)(/(?P<divisor>[1-9]\d{{0,3}}))?"
 )
 DATA_FILE_SUFFIXES = (
     ".csv", ".jsonl", ".json", ".parquet", ".csv.gz", ".jsonl.gz", ".json.gz",

@@ -65,6 +65,12 @@ class Suite:
     """Models of the harness's list that cannot be had, and why."""
     scenarios: tuple[ScenarioName, ...] = ("accuracy", "speed")
     """The first for the pass rate, the second for speed and memory."""
+    package: str | None = None
+    """What must be importable here for its models; None for what Breakeven needs in any case."""
+    install: str = ""
+    """How to get the package."""
+    is_held_closely: bool = False
+    """Whether the harness asks its models for closer agreement than those of other suites."""
 
     def choose(self, names: Sequence[str]) -> tuple[SuiteModel, ...]:
         """The models of these names, or without any all that the harness runs.

@@ -35,6 +35,8 @@ TRAINING_TOLERANCES = {
 SUITE = Suite(
     name="timm",
     text="Image models of timm with random weights; the package timm must be installed.",
+    package="timm",
+    install="pip install timm torchvision, in versions that fit this torch",
     models=tuple(
         SuiteModel(
             source=f"timm:{name}",

@@ -33,6 +33,10 @@ EVEN_HIGHER_TRAINING = ("squeezenet1_1", "shufflenet_v2_x1_0")
 SUITE = Suite(
     name="torchbench",
     text="Models of TorchBench; the package torchbenchmark must be installed with each of them.",
+    package="torchbenchmark",
+    install="clone https://github.com/pytorch/benchmark, run python install.py MODEL in it and put "
+    "its folder on PYTHONPATH",
+    is_held_closely=True,
     models=tuple(
         SuiteModel(
             source=f"torchbench:{name}",

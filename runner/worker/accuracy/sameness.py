@@ -14,6 +14,7 @@ from torch import Tensor
 
 from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
+from runner.suites import SUITES
 from runner.worker.device.base import Device
 
 SMALL_TENSOR = 1000
@@ -86,7 +87,7 @@ def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) ->
     and for one's own."""
     training, precision = part == "training", experiment.training.precision
     model = experiment.model.from_suite
-    if experiment.task != "custom" and (model is None or model.suite != "torchbench"):
+    if experiment.task != "custom" and (model is None or not SUITES[model.suite].is_held_closely):
         return 1e-2 if training else 1e-3
     is_half = precision in ("bf16", "fp16")
     if is_half:

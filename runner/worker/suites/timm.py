@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from runner.errors import WorkloadError
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.workload import SuiteModelName
+from runner.suites.timm import SUITE
 from runner.worker.model.models import switch_off_dropout
 from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
 from runner.worker.suites.random_samples import random_dataset
@@ -71,6 +72,5 @@ def import_timm() -> ModuleType:
         return importlib.import_module("timm")
     except ImportError as error:
         raise WorkloadError(
-            f"the suite timm needs the packages timm and torchvision ({error}). Install them in "
-            "versions that fit this torch: pip install timm torchvision"
+            f"the suite timm needs the packages timm and torchvision ({error}): {SUITE.install}"
         ) from error

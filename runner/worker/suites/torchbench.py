@@ -12,6 +12,7 @@ from torch._dynamo.testing import reduce_to_scalar_loss
 from runner.errors import WorkloadError
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.workload import SuiteModelName
+from runner.suites.torchbench import SUITE
 from runner.worker.model.models import switch_off_dropout
 from runner.worker.model.workload import NUMBER_METRICS, Workload, align_numbers
 from runner.worker.suites.random_samples import random_dataset
@@ -98,8 +99,7 @@ def _find(name: str) -> Any:
                 ) from error
     raise WorkloadError(
         f"model.source = 'torchbench:{name}': the suite torchbench needs the package "
-        "torchbenchmark with this model. Clone https://github.com/pytorch/benchmark, run "
-        f"python install.py {name} in it, and put its folder on PYTHONPATH"
+        f"torchbenchmark with this model: {SUITE.install.replace('MODEL', name)}"
     )
 
 

@@ -14,6 +14,7 @@ from runner.folders.run_dir import DataDir, Exit
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec
+from runner.specs.workload import SUITE_SOURCES
 from runner.suites import SUITES
 
 pytestmark = pytest.mark.heavy
@@ -210,3 +211,8 @@ def test_nothing_is_queued_whose_package_is_not_installed(
     said = capsys.readouterr().err
     assert "needs the package timm, which is not installed here: pip install timm" in said
     assert list(experiments(data_dir)) == []
+
+
+def test_models_of_all_suites_are_named_as_specifications_name_them() -> None:
+    named = {model.source.partition(":")[0] for suite in SUITES.values() for model in suite.models}
+    assert named == set(SUITE_SOURCES)
