@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
 
@@ -20,7 +21,7 @@ from tests.helpers.journals import (
     falling_losses,
     record_experiment,
 )
-from tests.helpers.pages import opened, text
+from tests.helpers.pages import ROOT, opened, text
 from views.parts import downloads
 
 NUM_STEPS = 1800
@@ -32,6 +33,9 @@ def record_long(folder: DataDir) -> None:
     for label in ("baseline", "control", "inductor"):
         recording = Recording(folder.runs, label, spec).claim().start()
         recording.blocks([0.1] * 18, falling_losses(NUM_STEPS)).evaluation(0.8, epoch=1).end()
+
+
+STILL_FINITE = {str(step) for step in range(40)}
 
 
 def rows_of(files: dict[str, Callable[[], bytes]], name: str) -> list[dict[str, str]]:
@@ -109,6 +113,41 @@ def test_a_spreadsheet_takes_no_text_of_a_download_for_a_formula(formula: str):
     written = write_csv(("name", "speedup"), [{"name": formula, "speedup": "-1.5"}])
     _header, row = csv.reader(io.StringIO(written, newline=""))
     assert row == [safe, "-1.5"]
+
+
+def test_a_loss_that_diverged_reads_nan_in_every_file_and_what_is_missing_is_empty(
+    folder: DataDir,
+    files: dict[str, Callable[[], bytes]],
+):
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label, spec).claim().start()
+        if label == "inductor":
+            run.blocks([0.1] * 8, [2.0] * 40 + [math.nan] * 40)
+            run.evaluation(0.2, math.nan).end()
+        else:
+            run.blocks([0.2] * 8, falling_losses(80)).evaluation(0.8).end()
+    opened(experiment=EXPERIMENT_ID)
+    for tab in ("Steps", "Scores"):
+        opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab=tab)
+    diverged = {"comparison": "final_loss", "loss": "loss", "run-loss": "loss",
+                "score-loss": "value", "evaluations": "eval_loss",
+                "eval_loss": "value"}  # fmt: skip
+    for name, column in diverged.items():
+        rows = [row for row in rows_of(files, name) if row.get("label", "inductor") == "inductor"]
+        wrong = {row[column] for row in rows if row.get("step") not in STILL_FINITE}
+        assert wrong == {"NaN"}, name
+    (baseline, *_others) = rows_of(files, "comparison")
+    assert (baseline["speedup"], baseline["compile_seconds"]) == ("", "")
+
+
+def test_no_page_offers_a_file_or_writes_a_table_but_here():
+    """So that what holds for the files of one page holds for those of all."""
+    sources = [path for part in ("views", "storage") for path in (ROOT / part).rglob("*.py")]
+    buttons = {path for path in sources if "download_button" in path.read_text()}
+    written = {path for path in sources if ".to_csv(" in path.read_text()}
+    assert buttons == {ROOT / "views/parts/downloads.py"}
+    assert written == {ROOT / "storage/exchange/csv_files.py"}
 
 
 UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")

@@ -42,7 +42,10 @@ def show_scores(store: Store, run: pd.Series, record: RunRecord) -> None:
             show_score(scores[scores["name"] == name], name)
     when = WHEN_EVALUATED[record.spec.evaluation.when]
     own = {name: "own_values" for name in names if score_charts.score_metric(name) is None}
-    show_table("Evaluations", table(scores), "evaluations", when, own)
+    found = table(scores)
+    # Every evaluation has a loss, so NaN is none that is missing: as objects files tell the two.
+    losses = {"eval_loss": object} if "eval_loss" in found else {}
+    show_table("Evaluations", found, "evaluations", when, own, download=found.astype(losses))
     show_predictions(store, run, record)
 
 
@@ -57,7 +60,9 @@ def show_score(scores: pd.DataFrame, name: str) -> None:
 def table(scores: pd.DataFrame) -> pd.DataFrame:
     """One row per evaluation, a column for each number."""
     keys = ["epoch", "step", "split", "compiled", "num_samples"]
-    wide = scores.pivot_table(index=keys, columns="name", values="value", sort=False)
+    # A pivot table would leave out what is NaN, and with it a loss that diverged.
+    once = scores.drop_duplicates([*keys, "name"], keep="last").set_index([*keys, "name"])
+    wide = once["value"].unstack("name", sort=False)
     wide = wide.reset_index().rename_axis(columns=None)
     return wide.rename(columns={"loss": "eval_loss"})
 
