@@ -84,6 +84,15 @@ def test_compare_shows_the_experiment_chosen_last_whatever_live_showed_meanwhile
     assert chosen_experiment(page, "compare").startswith("older")
 
 
+@pytest.mark.parametrize("typed", ["compare", "compare/"])
+def test_compare_has_an_address_of_its_own_as_all_pages_have(page: Page, address: str, typed: str):
+    page.goto(f"{address}/{typed}?experiment={OLDER}")
+    page.locator(".leaderboard").first.wait_for()
+    assert page.url == f"{address}/?experiment={OLDER}"
+    assert chosen_experiment(page, "compare").startswith("older")
+    expect(page.get_by_text("Page not found")).to_have_count(0)
+
+
 def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, address: str):
     page.goto(f"{address}/?experiment={NEWER}")
     pills = page.locator(".st-key-runs button")
