@@ -42,7 +42,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Recordi
 
 @pytest.fixture(scope="module")
 def address(runs: dict[str, Recording]) -> Iterator[str]:
-    with served(DataDir(runs["baseline"].run.path.parent.parent)) as (url, _server):
+    with served(DataDir(runs["baseline"].run.path.parent.parent), supervised=False) as (
+        url,
+        _server,
+    ):
         yield url
 
 

@@ -18,9 +18,15 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def served(
-    folder: DataDir, app: str = "serve.py", environment: Mapping[str, str] | None = None
+    folder: DataDir,
+    app: str = "serve.py",
+    environment: Mapping[str, str] | None = None,
+    supervised: bool = True,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A dashboard of its own, its address and process; all that it started is gone at the end."""
+    """A dashboard of its own, its address and process; all that it started is gone at the end.
+
+    `supervised`: whether it may have started a supervisor, whose end is waited for.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -43,7 +49,7 @@ def served(
         server.wait(20)
         log.close()
         deadline = time.monotonic() + 30
-        while is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
+        while supervised and is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
             time.sleep(0.2)
 
 

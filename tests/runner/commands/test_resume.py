@@ -30,7 +30,7 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
 
-NUM_STEPS, NUM_KILLS = 120, 20
+NUM_STEPS = 120
 KILLER = """
 import os, signal
 from pathlib import Path
@@ -93,13 +93,14 @@ def curve(run: RunDir) -> dict[int, tuple[float, float]]:
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
-def test_runs_killed_at_20_random_steps_have_the_losses_of_one_that_was_not(
-    data_dir: DataDir, tmp_path: Path
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
+    data_dir: DataDir, tmp_path: Path, kills: int
 ) -> None:
-    """Two runs, side by side, are killed at ten steps each."""
+    """Two runs, side by side, are killed so many times each."""
     # Not before the first checkpoint: nothing could go on from there.
-    steps = random.Random(20).sample(range(7, NUM_STEPS), NUM_KILLS)
-    plans = [sorted(steps[:10]), sorted(steps[10:]), []]
+    steps = random.Random(20).sample(range(7, NUM_STEPS), 2 * kills)
+    plans = [sorted(steps[:kills]), sorted(steps[kills:]), []]
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
     *killed, undisturbed = runs

@@ -185,7 +185,7 @@ CHANGES = st.tuples(
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking would take minutes
     derandomize=True,
