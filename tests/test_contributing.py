@@ -1,0 +1,58 @@
+"""What CONTRIBUTING.md and ARCHITECTURE.md say of files is true."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from runner.folders.queue import PROJECT_ROOT
+from runner.specs.tasks import TASKS
+from runner.suites import SUITES
+from storage.exchange import FORMATS
+
+GUIDE = (PROJECT_ROOT / "CONTRIBUTING.md").read_text()
+PATH = re.compile(r"`((?:runner|storage|views|tests|docs|benchmarks)/[\w/.-]*|dashboard\.py)`")
+PATH_AND_NAME = re.compile(PATH.pattern + r"\s+\(`(\w+)`\)")
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "ARCHITECTURE.md", "README.md"])
+def test_every_file_that_is_named_exists(document: str) -> None:
+    named = PATH.findall((PROJECT_ROOT / document).read_text())
+    missing = [path for path in named if not (PROJECT_ROOT / path).exists()]
+    assert not missing
+    assert named or document == "README.md"
+
+
+def test_every_name_that_is_given_with_a_file_is_defined_there() -> None:
+    pairs = PATH_AND_NAME.findall(GUIDE)
+    assert len(pairs) > 8
+    for path, name in pairs:
+        assert name in _defined(PROJECT_ROOT / path), f"{path} defines no {name}"
+
+
+def _defined(file: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_a_task_is_one_module_with_what_the_guide_says() -> None:
+    for task in TASKS:
+        assert {"TASK", "load"} <= _defined(PROJECT_ROOT / f"runner/worker/tasks/{task}.py")
+
+
+def test_a_suite_has_a_module_on_either_side() -> None:
+    for suite in SUITES:
+        assert (PROJECT_ROOT / f"runner/suites/{suite}.py").exists()
+
+
+def test_an_export_format_has_a_function_in_a_module_of_its_room() -> None:
+    assert {export.__module__.rpartition(".")[0] for export in FORMATS.values()} == {
+        "storage.exchange"
+    }
