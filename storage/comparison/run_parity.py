@@ -7,6 +7,8 @@ import pandas as pd
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence
 from storage.statistics import parity as rules
+from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
+from storage.statistics.loss_band import LEAD_STEPS, loss_band
 from storage.statistics.outcomes import Reading, Trainings, readings
 from storage.statistics.parity import Parity
 
@@ -35,7 +37,7 @@ def judge_parity(
         run.num_planned_steps,
     )
     parity = rules.judge_outcomes(parity, _readings(spec, parity, baseline, begun, run))
-    learned = rules.has_learned(
+    learned = has_learned(
         baseline.losses.to_numpy(dtype=float),
         baseline.last_evaluation("accuracy"),
         baseline.workload.get("majority_share"),
@@ -48,11 +50,11 @@ def judge_parity(
 def experiment_loss_band(
     spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
 ) -> pd.DataFrame:
-    """`storage.statistics.parity.loss_band` of the controls that have begun; empty without one."""
+    """`storage.statistics.loss_band` of the controls that have begun; empty without one."""
     begun = [control.losses for control in controls if len(control.losses)]
     if baseline is None or not begun:
         return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
-    return rules.loss_band(baseline.losses, begun, spec.training.precision)
+    return loss_band(baseline.losses, begun, spec.training.precision)
 
 
 def _readings(
@@ -69,7 +71,7 @@ def _readings(
         # Some steps later, because a correct backend may part from the baseline before the controls
         # do. The last steps of a band that did not end are as sure as the ones before them.
         last = band.iloc[-1]
-        after = int(last["step"]) + 1 + (rules.LEAD_STEPS if parity.band_ended else 0)
+        after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
         least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
     equals = (baseline, *controls)
     trainings = Trainings(
@@ -77,8 +79,8 @@ def _readings(
         losses=run.losses,
         evaluations=run.evaluations,
         samples_per_step=baseline.workload.get("samples_per_step") or 1,
-        learned=rules.learned_by_loss([one.losses for one in equals]),
-        learned_accuracy=rules.learned_by_accuracy(
+        learned=learned_by_loss([one.losses for one in equals]),
+        learned_accuracy=learned_by_accuracy(
             [one.evaluations["accuracy"] for one in equals], baseline.workload.get("majority_share")
         ),
     )

@@ -13,7 +13,8 @@ import pandas as pd
 
 from runner.specs.training import Precision
 from storage.numbers.sentences import Figure, Sentence, joined, said
-from storage.statistics.parity import Parity, sampling_margin
+from storage.statistics.means import sampling_margin
+from storage.statistics.parity import Parity
 
 LOSS_TOLERANCES: dict[Precision, float] = {
     # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the

@@ -45,3 +45,12 @@ def p_of_mean(values: Floats, own_error: float = 0.0) -> float:
 def standard_error(values: Floats) -> float:
     """Of the mean of at least two values, by their spread."""
     return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def sampling_margin(share: float, num_samples: int) -> float:
+    """Two standard errors of the difference of two shares among so many samples.
+
+    Shares of tokens are counted as if each sample had only one, because the tokens of a text do
+    not err independently.
+    """
+    return 2 * math.sqrt(2 * share * (1 - share) / num_samples)

@@ -1,9 +1,8 @@
 """Whether a backend learned the same as the baseline, up to rounding.
 
-Controls, baselines from minutely perturbed weights, show how far rounding alone drives losses
-apart. A backend that stays within a multiple of that computes the same thing, step by step; where
-rounding has driven equal trainings apart, `storage.statistics.outcomes` says what they come to
-(docs/metrics.md; the measurements behind the constants are in docs/decisions/parity-*.md).
+Single losses are judged by the band of `storage.statistics.loss_band`; where rounding has driven
+equal trainings apart, `storage.statistics.outcomes` says what they come to. Both together make the
+verdict (docs/metrics.md).
 """
 
 import math
@@ -13,44 +12,13 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from runner.specs.training import Precision
 from storage.numbers.formats import DASH
 from storage.numbers.sentences import Figure, Sentence, figure, said
-from storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS, Quantity, Reading, lasting
+from storage.statistics.loss_band import LEAD_STEPS, loss_band, ratios_to_band
+from storage.statistics.outcomes import Quantity, Reading, lasting
 
-SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
-"""Half width of the band over the control's differences: a correct backend rounds otherwise at all
-operations, the control only at the start. In bf16 the rounding of the weights drowns that."""
-LEAD_STEPS = 10
-"""How many steps a correct backend may be ahead of the control. Differences grow exponentially once
-a training magnifies rounding, and who begins with more of them gets there earlier."""
-MAX_LEAD = 2.0
-"""How far that may widen the band: a control that leaps later excuses no weak fault before."""
-LOSS_FLOORS: dict[Precision, float] = {
-    # What the control counts for at least, relative to the first loss. Times SAFETY_FACTORS these
-    # lie above every difference of a correct backend, and below those of the broken ones.
-    "float32": 2e-6,
-    "tf32": 6e-5,
-    "bf16": 2.5e-4,
-    "fp16": 6e-5,
-}
-NUM_STANDARD_ERRORS = 3.0
-"""How clearly the baseline must have learned for equality with it to prove anything."""
-MIN_TENTH = 3
-"""Fewest steps whose mean loss is taken as the start or end of a training."""
-
-TELLING_SHARES: dict[Precision, float] = {
-    "float32": 0.01,
-    "tf32": 0.01,
-    "bf16": 0.005,
-    "fp16": 0.01,
-}
-"""The band ends where the control strays by more than this share of the first loss: from there on
-rounding alone decides what the next losses are, and no single one tells right from wrong."""
-
-Floats = NDArray[np.float64]
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
 
 
@@ -95,37 +63,6 @@ class Parity:
         return self.steps_compared - (self.last_step_in_band + 1) > LEAD_STEPS
 
 
-def loss_band(
-    baseline: pd.Series, controls: Sequence[pd.Series], precision: Precision
-) -> pd.DataFrame:
-    """step, baseline, low, high: where a correct backend's loss must lie.
-
-    Losses are indexed by step. The half width of the band is the safety factor times the larger of
-    the floor and the largest difference that a control reaches until `LEAD_STEPS` later, but at
-    most `MAX_LEAD` times what it has reached by then. So the band covers the steps, finite in all,
-    that have as many behind them; it ends for good once a control is about to stray further than
-    `TELLING_SHARES` allows.
-    """
-    both = pd.concat([baseline, *controls], axis="columns", join="inner")
-    both.columns = pd.Index(["baseline", *range(len(controls))])
-    both = both[np.isfinite(both).all(axis="columns")].sort_index()
-    first_loss = abs(both["baseline"].iloc[0]) if len(both) else 0.0
-    differences = both.drop(columns="baseline").sub(both["baseline"], axis="index")
-    differences = differences.abs().max(axis="columns")
-    reached = differences.cummax().clip(lower=LOSS_FLOORS[precision] * first_loss)
-    ahead = reached.shift(-LEAD_STEPS)
-    half = SAFETY_FACTORS[precision] * ahead.clip(upper=MAX_LEAD * reached)
-    band = pd.DataFrame(
-        {
-            "step": both.index,
-            "baseline": both["baseline"],
-            "low": both["baseline"] - half,
-            "high": both["baseline"] + half,
-        }
-    )
-    return band[ahead <= TELLING_SHARES[precision] * first_loss].reset_index(drop=True)
-
-
 def judge_losses(
     baseline: pd.Series,
     controls: Sequence[pd.Series],
@@ -144,7 +81,7 @@ def judge_losses(
     common = backend.index[backend.index.isin(equal)]
     band = loss_band(baseline, controls, precision)
     band = band[band["step"].isin(common)]
-    ratios = pd.Series(_ratios_to_band(band, backend), index=band["step"], dtype=float)
+    ratios = pd.Series(ratios_to_band(band, backend), index=band["step"], dtype=float)
     diverged = common.difference(_finite(backend))
     ratios = pd.concat([ratios, pd.Series(math.inf, index=diverged, dtype=float)])
     if ratios.empty:
@@ -188,15 +125,6 @@ def _why_unknown(common: pd.Index, equal: pd.Index) -> str:
 
 def _finite(losses: pd.Series) -> pd.Index:
     return losses.index[np.isfinite(losses)]
-
-
-def _ratios_to_band(band: pd.DataFrame, backend: pd.Series) -> Floats:
-    """Differences over the half width; a difference from a band of no width is infinite."""
-    differences = (backend.loc[band["step"]].to_numpy() - band["baseline"].to_numpy()).astype(float)
-    half = (band["high"] - band["baseline"]).to_numpy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.abs(differences) / half
-    return np.where(differences == 0, 0.0, np.where(np.isfinite(differences), ratios, math.inf))
 
 
 def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
@@ -259,39 +187,6 @@ def _size(reading: Reading, value: float) -> Figure:
     return figure(READ[reading.quantity], value)
 
 
-def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
-    """How far losses fell at most from their first steps to their lowest window, of baseline and
-    controls; None if the baseline's did not fall clearly."""
-    if not _loss_fell(equals[0].to_numpy(dtype=float)):
-        return None
-    return max(filter(math.isfinite, map(_fall, equals)), default=None)
-
-
-def _fall(losses: pd.Series) -> float:
-    size = max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS)
-    windows = losses.rolling(size).mean()
-    return float(losses.iloc[:MIN_WINDOW_STEPS].mean() - windows.min())
-
-
-def learned_by_accuracy(
-    accuracies: Sequence[pd.Series], majority_share: float | None
-) -> float | None:
-    """How far the best accuracy of all lies above always guessing one label; None if not."""
-    best = max((float(one.max()) for one in accuracies if one.notna().any()), default=math.nan)
-    if majority_share is None or not best > majority_share:
-        return None
-    return best - majority_share
-
-
-def sampling_margin(share: float, num_samples: int) -> float:
-    """Two standard errors of the difference of two shares among so many samples.
-
-    Shares of tokens are counted as if each sample had only one, because the tokens of a text do
-    not err independently.
-    """
-    return 2 * math.sqrt(2 * share * (1 - share) / num_samples)
-
-
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:
     """Agreement with a baseline that learned nothing proves nothing."""
     if parity.verdict != "holds" or has_learned:
@@ -351,33 +246,3 @@ def parity_text(parity: Parity | None) -> str:
 def unknown(reason: str) -> Parity:
     return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
                   steps_compared=0, reason=said("{why}", why=reason))  # fmt: skip
-
-
-def has_learned(losses: Floats, accuracy: float | None, majority_share: float | None,
-                num_samples: int | None) -> bool:  # fmt: skip
-    """Whether the loss fell clearly, or the accuracy is clearly above always guessing one label.
-
-    Clearly: by three standard errors, of the difference of the means of first and last tenth of
-    the losses, or of a share among `num_samples`.
-    """
-    return _loss_fell(losses) or _beats_guessing(accuracy, majority_share, num_samples)
-
-
-def _loss_fell(losses: Floats) -> bool:
-    size = max(MIN_TENTH, len(losses) // 10)
-    if len(losses) < 2 * size:
-        return False
-    first, last = losses[:size], losses[-size:]
-    if not (np.isfinite(first).all() and np.isfinite(last).all()):
-        return False
-    error = math.sqrt((first.var(ddof=1) + last.var(ddof=1)) / size)
-    return bool(last.mean() < first.mean() - NUM_STANDARD_ERRORS * error)
-
-
-def _beats_guessing(
-    accuracy: float | None, majority_share: float | None, num_samples: int | None
-) -> bool:
-    if accuracy is None or majority_share is None or not num_samples:
-        return False
-    error = math.sqrt(majority_share * (1 - majority_share) / num_samples)
-    return accuracy > majority_share + NUM_STANDARD_ERRORS * error

@@ -12,8 +12,8 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.numbers.formats import DASH
 from storage.numbers.metrics import METRICS
+from storage.statistics.means import sampling_margin
 from storage.statistics.outcomes import Quantity, Reading
-from storage.statistics.parity import sampling_margin
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""

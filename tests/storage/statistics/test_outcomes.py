@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from storage.numbers.sentences import said
+from storage.statistics.learning import learned_by_accuracy, learned_by_loss
 from storage.statistics.outcomes import (
     Reading,
     Trainings,
@@ -14,14 +15,7 @@ from storage.statistics.outcomes import (
     prediction_half_widths,
     readings,
 )
-from storage.statistics.parity import (
-    Parity,
-    doubt_dropout,
-    judge_outcomes,
-    learned_by_accuracy,
-    learned_by_loss,
-    parity_text,
-)
+from storage.statistics.parity import Parity, doubt_dropout, judge_outcomes, parity_text
 
 HOLDS = Parity(
     verdict="holds", first_step_outside=None, max_ratio_to_band=0.1, steps_compared=100,

@@ -6,14 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.statistics.parity import (
-    Parity,
-    has_learned,
-    judge_learning,
-    judge_losses,
-    judge_without_control,
-    loss_band,
-)
+from storage.statistics.learning import has_learned
+from storage.statistics.loss_band import loss_band
+from storage.statistics.parity import Parity, judge_learning, judge_losses, judge_without_control
 
 BASELINE = pd.Series([2.0, *[1.0] * 23])
 CONTROL = BASELINE.copy()
