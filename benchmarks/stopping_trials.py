@@ -47,7 +47,7 @@ class Trial:
         for number, (one, two) in enumerate(times, 1):
             rule.add("one", number, one)
             rule.add("two", number, two)
-            if rule.reason(["one", "two"]):
+            if rule.ending(["one", "two"]):
                 return min(number + 1, SPEED.max_rounds)
         return SPEED.max_rounds
 

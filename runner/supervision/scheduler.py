@@ -21,6 +21,7 @@ from runner.folders.queue import Experiment, check_membership, submit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import cpu_allowance
+from runner.supervision.ending import Ending
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.run_process import RunProcess
 from runner.supervision.stopping_rule import JournalWatch
@@ -98,15 +99,15 @@ class Scheduler:
         if spec.kind.ends_by_width:
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
         self._pending = sorted(runs, key=self._compile_effort)
-        self._pass_first_turns(round_number, watch.reason(runs) if watch else None)
+        self._pass_first_turns(round_number, watch.ending(runs) if watch else None)
         while self._processes:
             round_number += 1
-            last = watch.reason([process.run for process in self._processes]) if watch else None
+            last = watch.ending([process.run for process in self._processes]) if watch else None
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
                 self._pass_turn(process, Turn(round=round_number, position=position, last=last))
 
-    def _pass_first_turns(self, round_number: int, last: str | None) -> None:
+    def _pass_first_turns(self, round_number: int, last: Ending | None) -> None:
         """What compiling takes is a result, so those that compile wait until all have loaded."""
         runs = self._pending
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)

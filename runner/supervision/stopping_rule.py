@@ -19,6 +19,7 @@ from runner.folders.events import read_events
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, SpeedSpec
 from runner.specs.variants import Role, Variant
+from runner.supervision.ending import Cause, Ending
 
 LOOK_GROWTH = 1.2
 """Each look comes after so many times the rounds of the one before: few looks, few chances that an
@@ -45,20 +46,37 @@ class StoppingRule:
         self._blocks[label][round] = seconds
         self._seconds += seconds
 
-    def reason(self, living: Collection[str]) -> str | None:
+    def ending(self, living: Collection[str]) -> Ending | None:
         """Why the next round shall be the last one; None if measuring goes on."""
         compared = [label for label in living if self._roles[label] != "baseline"]
         if len(self._roles) > 1 and not (compared and len(compared) < len(living)):
-            return "nothing is left to compare: the baseline, or all other runs, ended before"
+            return self._ending("nothing_left")
         num_rounds = len(set().union(*self._blocks.values()))
-        if spent := self._spent(num_rounds):
-            return f"{spent}{self._how_exact(self._widths(compared))}"
+        if num_rounds + 1 >= self._speed.max_rounds:
+            return self._spent("rounds", self._speed.max_rounds, compared)
+        if self._seconds >= self._max_seconds:
+            return self._spent("seconds", self._max_seconds, compared)
         if num_rounds < self._next_look:
             return None
         self._next_look = max(num_rounds + 1, math.ceil(LOOK_GROWTH * num_rounds))
-        widths = self._widths(compared)
-        exact = widths and all(map(self._is_narrow, widths.values()))
-        return f"every interval is narrower than {self._target}" if exact else None
+        return self._ending("exact") if compared and not self._too_wide(compared) else None
+
+    def _spent(self, cause: Cause, budget: float, compared: Sequence[str]) -> Ending:
+        """Of a run that is alone nothing can be said of intervals."""
+        too_wide = None if len(self._roles) == 1 else self._too_wide(compared)
+        return self._ending(cause, budget=budget, too_wide=too_wide)
+
+    def _ending(self, cause: Cause, **figures: Any) -> Ending:
+        return Ending(cause=cause, target_width=self._speed.target_width, **figures)
+
+    def _too_wide(self, compared: Sequence[str]) -> dict[str, float | None]:
+        """Widths of the speedups that are not known exactly enough; None for one that is no
+        number."""
+        return {
+            run: width if width is not None and math.isfinite(width) else None
+            for run, width in self._widths(compared).items()
+            if not self._is_narrow(width)
+        }
 
     def _widths(self, compared: Sequence[str]) -> dict[str, float | None]:
         """Of the speedups of these runs; None without an interval."""
@@ -73,30 +91,6 @@ class StoppingRule:
     def _is_narrow(self, width: float | None) -> bool:
         return width is not None and width < self._speed.target_width
 
-    def _spent(self, num_rounds: int) -> str | None:
-        if num_rounds + 1 >= self._speed.max_rounds:
-            return f"the budget of {self._speed.max_rounds} rounds is spent"
-        if self._seconds >= self._max_seconds:
-            return f"the budget of {self._max_seconds:.4g} s is spent"
-        return None
-
-    def _how_exact(self, widths: Mapping[str, float | None]) -> str:
-        """The rest of the sentence; of a run that is alone nothing can be said."""
-        too_wide = {run: width for run, width in widths.items() if not self._is_narrow(width)}
-        if len(self._roles) == 1:
-            return ""
-        if not too_wide:
-            return f", and every interval is narrower than {self._target}"
-        listed = ", ".join(
-            f"{label} {'unknown' if width is None else _percent(width)}"
-            for label, width in too_wide.items()
-        )
-        return f"; intervals are wider than the {self._target} asked for: {listed}"
-
-    @property
-    def _target(self) -> str:
-        return _percent(self._speed.target_width)
-
 
 class JournalWatch:
     """Feeds a stopping rule with the blocks that the runs of one repeat write down."""
@@ -109,7 +103,7 @@ class JournalWatch:
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
 
-    def reason(self, living: Collection[RunDir]) -> str | None:
+    def ending(self, living: Collection[RunDir]) -> Ending | None:
         """Why the next round shall be the last one; None if measuring goes on."""
         for run, offset in self._offsets.items():
             # What a journal says that no run wrote stops nothing; its rows are left out.
@@ -118,7 +112,7 @@ class JournalWatch:
                 for event in events:
                     with suppress(KeyError, TypeError, ValueError):
                         self._take(self._labels[run], event)
-        return self._rule.reason([self._labels[run] for run in living])
+        return self._rule.ending([self._labels[run] for run in living])
 
     def _take(self, label: str, event: Mapping[str, Any]) -> None:
         if event["kind"] == "block" and not (event.get("warm_up") or event["compiled"]):
@@ -162,8 +156,3 @@ def _rank(count: int) -> int:
     while (tail := tail + math.comb(count, rank) / 2**count) <= (1 - CONFIDENCE) / 2:
         rank += 1
     return rank
-
-
-def _percent(share: float) -> str:
-    """Two digits: 0.15 %, 2 %, 13 %, 130 %."""
-    return f"{float(f'{100 * share:.2g}'):g} %"

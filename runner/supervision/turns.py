@@ -20,6 +20,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from runner.supervision.ending import Ending
+
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 """Environment variable that hands a run its two descriptors, as "read,write"."""
 
@@ -30,7 +32,7 @@ class Turn:
 
     round: int
     position: int
-    last: str | None = None
+    last: Ending | None = None
     """Why no turn will follow this one; None if that is not decided."""
 
 
@@ -131,7 +133,9 @@ class TurnTaker:
     def _listen(self) -> None:
         with os.fdopen(self._read_fd, "rb") as pipe:
             for line in pipe:
-                self._turns.put(Turn(**json.loads(line)))
+                fields = json.loads(line)
+                last = fields.pop("last")
+                self._turns.put(Turn(**fields, last=last and Ending.from_dict(last)))
         self._on_abandoned()
 
 

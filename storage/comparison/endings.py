@@ -55,8 +55,10 @@ def single_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Sequence[s
 def _reason(runs: Sequence[Evidence]) -> str:
     """Why the supervisor ended a repeat. What it said of widths at that moment is left out: those
     of the comparison are what counts."""
-    stops = [run.stop.reason for run in runs if run.stop is not None]
-    return stops[0].partition(";")[0] if stops else "the rounds that were asked for are over"
+    stops = [run.stop for run in runs if run.stop is not None]
+    if not stops:
+        return "the rounds that were asked for are over"
+    return stops[0].reason if stops[0].ending is None else stops[0].ending.why
 
 
 def _num_rounds(runs: Sequence[Evidence]) -> int:

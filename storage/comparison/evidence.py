@@ -1,13 +1,16 @@
 """The raw series of an experiment's runs, as the comparison needs them."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from runner.errors import InvalidSpec
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
+from runner.supervision.ending import Ending
 from storage import queries
 from storage.errors import NotInStore
 from storage.index.store import Store
@@ -21,6 +24,8 @@ class Stop:
 
     step: int
     reason: str
+    ending: Ending | None = None
+    """Of measuring that ended by itself; older journals have the reason alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +160,12 @@ def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
 def _stop(stops: pd.DataFrame) -> Stop | None:
     if stops.empty:
         return None
-    step, reason = stops[["step", "reason"]].iloc[-1]
-    return Stop(int(step), reason or "no reason given")
+    step, reason, told = stops[["step", "reason", "ending"]].iloc[-1]
+    ending = None
+    if isinstance(told, str):
+        with suppress(InvalidSpec):  # What no supervisor said tells nothing.
+            ending = Ending.from_json(told)
+    return Stop(int(step), reason or "no reason given", ending)
 
 
 def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -43,7 +43,8 @@ EVENT_TABLES = {
 }
 """Kind of event to its table, whose columns name the fields to read."""
 
-JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY"}
+JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
+               "ending": "OBJECT"}  # fmt: skip
 """Fields that are kept as JSON, and what they must be."""
 MAX_COUNT = 2**53
 """Largest whole number that is believed: sums and differences of such stay within 64 bits."""

@@ -149,7 +149,7 @@ CREATE TABLE predictions (
 
 CREATE TABLE stops (
     run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
-    step BIGINT NOT NULL, reason VARCHAR
+    step BIGINT NOT NULL, reason VARCHAR, ending JSON
 );
 
 CREATE TABLE sources (

@@ -28,5 +28,6 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 def stops(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step (steps done), reason of training that ended before its last step by its own rules."""
-    return rows(store, experiment_id, "stops", "step, reason", "seq")
+    """step (steps done), reason of training that ended before its last step by its own rules; of
+    measuring that ended by itself also `ending`, as JSON, missing in older journals."""
+    return rows(store, experiment_id, "stops", "step, reason, ending", "seq")

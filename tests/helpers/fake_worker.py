@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from runner.folders.run_dir import RunDir
@@ -64,7 +65,8 @@ def main() -> int:
                    num_steps=len(block), seconds=0.001 * len(block) * took, compiled=False,
                    began=began)  # fmt: skip
         if turn.last is not None:
-            log.append("stopped", step=block[-1] + 1, reason=turn.last)
+            log.append("stopped", step=block[-1] + 1, reason=turn.last.reason,
+                       ending=asdict(turn.last))  # fmt: skip
         log.flush()
         is_over = block[-1] == steps[-1] or turn.last is not None
         turns.done(finished=is_over)

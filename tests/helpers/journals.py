@@ -180,9 +180,10 @@ class Recording:
         self.num_steps = step
         return self
 
-    def stop(self, reason: str) -> "Recording":
-        """Training ends by its own rules."""
-        self.log.append("stopped", step=self.num_steps, reason=reason)
+    def stop(self, reason: str, **ending: Any) -> "Recording":
+        """Training ends by its own rules, or measuring by those of the supervisor."""
+        told = {"ending": ending} if ending else {}
+        self.log.append("stopped", step=self.num_steps, reason=reason, **told)
         self.log.flush()
         return self
 

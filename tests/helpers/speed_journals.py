@@ -28,6 +28,7 @@ def record_speed(
     compile_seconds: float = 0.0,
     reason: str = ENOUGH,
     num_rounds: int = NUM_ROUNDS,
+    ending: dict[str, Any] | None = None,
 ) -> Recording:
     """A finished run: its warm-up twice as slow as what follows, and losses only in training."""
     recording = Recording(data_dir.runs, label, spec).claim().start()
@@ -38,7 +39,7 @@ def record_speed(
     recording.block(first, shown[:2], compiled=compiled, warm_up=True)
     for number in range(1, num_rounds + 1):
         recording.block([step_seconds] * 2, shown[2 * number : 2 * number + 2])
-    recording.stop(reason).end()
+    recording.stop(reason, **(ending or {})).end()
     return recording
 
 

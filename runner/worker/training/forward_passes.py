@@ -2,6 +2,8 @@
 by blocks.
 """
 
+from dataclasses import asdict
+
 import torch
 
 from runner.specs.experiment import RunSpec
@@ -50,7 +52,8 @@ class ForwardPasses:
                 return False
             is_over = block.end == self._experiment.num_steps or turn.last is not None
             if turn.last is not None:
-                self._log.append("stopped", step=block.end, reason=turn.last)
+                told = {"reason": turn.last.reason, "ending": asdict(turn.last)}
+                self._log.append("stopped", step=block.end, **told)
             turns.done(finished=is_over)
             if is_over:
                 return True

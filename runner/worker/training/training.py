@@ -1,5 +1,6 @@
 """The training loop: one block of steps a turn, everything measured and written down."""
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -8,6 +9,7 @@ from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.specs.training import MODEL_LOSS, SplitName
+from runner.supervision.ending import Ending
 from runner.supervision.turns import Turn
 from runner.worker.builtin_callbacks.checkpoints import (
     Checkpointed,
@@ -87,6 +89,7 @@ class Trainer:
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         self._windows: Windows | None = None
+        self._ending: Ending | None = None
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment)
         maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
@@ -104,7 +107,8 @@ class Trainer:
             if turn is None or not self._take_turn(block, turn, turns):
                 return False
             if turn.last is not None:
-                self._state.stop(turn.last)
+                self._ending = turn.last
+                self._state.stop(turn.last.reason)
             is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
             if is_over:
                 self._end()
@@ -232,7 +236,8 @@ class Trainer:
     def _end(self) -> None:
         state = self._state
         if state.stop_reason is not None:
-            self._log.append("stopped", step=state.step, reason=state.stop_reason)
+            told = {} if self._ending is None else {"ending": asdict(self._ending)}
+            self._log.append("stopped", step=state.step, reason=state.stop_reason, **told)
         self._enter("evaluating")
         self._hooks.call("train_end")
         self._recorder.write_values()

@@ -48,8 +48,8 @@ def measure(
         for label, seconds in times.items():
             if number < len(seconds):
                 rule.add(label, number, seconds[number])
-        if reason := rule.reason(living):
-            return number + 1, reason
+        if ending := rule.ending(living):
+            return number + 1, ending.reason
     return count, None
 
 

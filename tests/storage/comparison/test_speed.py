@@ -1,6 +1,7 @@
 """The scenario `speed` in the store: warm-up, repeats pooled, how measuring ended; by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from runner.commands.conditions import Condition
 from runner.folders.run_dir import DataDir, Exit
 from runner.folders.states import RunState
+from runner.supervision.ending import Ending
 from storage.__main__ import exit_status
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
@@ -138,13 +140,28 @@ def test_one_process_left_of_several_is_no_ground_to_tell_how_they_differ(
     assert warning.startswith("Of eager one process of 2 was measured long enough")
 
 
-def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: DataDir) -> None:
-    spec = speed_spec()
-    spent = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
+SPENT = "the budget of 9 rounds is spent; intervals are wider than the 2 % asked for: eager 9 %"
+
+
+def notes_of_spent(data_dir: DataDir, ending: dict[str, Any] | None) -> tuple[str, ...]:
     for label in ("baseline", "control", "eager"):
-        record_speed(data_dir, label, spec, 0.2, reason=spent)
-    notes = notes_of(compared(data_dir))
+        record_speed(data_dir, label, speed_spec(), 0.2, reason=SPENT, ending=ending)
+    return notes_of(compared(data_dir))
+
+
+def test_a_spent_budget_is_told_without_the_widths_of_that_moment(data_dir: DataDir) -> None:
+    too_wide = {"eager": 0.09}
+    ending = {"cause": "rounds", "budget": 9, "target_width": 0.02, "too_wide": too_wide}
+    assert Ending(**ending).reason == SPENT
+    notes = notes_of_spent(data_dir, ending)
     assert "Measuring ended after 8 rounds: the budget of 9 rounds is spent." in notes
+
+
+@pytest.mark.parametrize("ending", [None, {"cause": "rounds"}, {"cause": "no such"}])
+def test_without_figures_that_a_supervisor_wrote_the_reason_is_told_as_it_is(
+    data_dir: DataDir, ending: dict[str, Any] | None
+) -> None:
+    assert f"Measuring ended after 8 rounds: {SPENT}." in notes_of_spent(data_dir, ending)
 
 
 def test_one_process_has_the_median_and_its_bootstrap() -> None:

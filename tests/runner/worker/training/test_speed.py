@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from runner.specs.experiment import ExperimentSpec, RunSpec, SpeedSpec
+from runner.supervision.ending import Ending
 from runner.supervision.turns import Turn
 from runner.worker.data.batches import FixedBatches
 from runner.worker.description import describe_workload
@@ -25,6 +26,9 @@ def speed(part: str = "training", **changes: Any) -> ExperimentSpec:
     return experiment(scenario="speed", speed=SpeedSpec(**fields), cpu_threads=1)
 
 
+ENOUGH = Ending(cause="exact", target_width=0.02)
+
+
 class LastTurn(TurnsOnPaper):
     """Says at a turn, counted from 1, that none will follow."""
 
@@ -35,8 +39,7 @@ class LastTurn(TurnsOnPaper):
     def wait(self) -> Turn | None:
         turn = super().wait()
         assert turn is not None
-        reason = "enough is known" if turn.round + 1 == self._last else None
-        return replace(turn, last=reason)
+        return replace(turn, last=ENOUGH if turn.round + 1 == self._last else None)
 
 
 def test_training_steps_go_over_the_same_few_batches(tmp_path: Path) -> None:
@@ -103,7 +106,8 @@ def test_a_run_ends_with_the_turn_that_is_the_last_and_says_why(part: str, tmp_p
     assert turns.said == ["ready", "done", "done", "finished"]
     assert len(of_kind(events, "block")) == 3
     (stopped,) = of_kind(events, "stopped")
-    assert (stopped["step"], stopped["reason"]) == (12, "enough is known")
+    assert (stopped["step"], stopped["reason"]) == (12, ENOUGH.reason)
+    assert Ending.from_dict(stopped["ending"]) == ENOUGH
 
 
 @pytest.mark.parametrize("part", ["training", "inference"])
