@@ -6,7 +6,7 @@ import streamlit as st
 
 from runner.specs.tasks import Task
 from runner.specs.training import Metric, SplitName
-from views.form.fields import Fields
+from views.form.fields import Fields, Offer
 from views.shared.inert import inert
 
 NEVER = "Nothing is evaluated"
@@ -33,15 +33,16 @@ def ask_evaluation(fields: Fields, task: Task, num_test_samples: int) -> bool:
             "evaluation.splits", "On samples of",
             "The first one ranks checkpoints, stops training early and drives the schedule "
             f"`plateau`. `train` takes long where there are many train samples.{no_test}",
-            choices=splits, unless=never,
+            offer=Offer(splits), unless=never,
         )  # fmt: skip
         metrics = ("loss", *task.metrics) if task.metrics else get_args(Metric)
-        fields.ask("evaluation.metric", "Metric", choices=metrics, unless=never)
+        fields.ask("evaluation.metric", "Metric", offer=Offer(metrics), unless=never)
     with ways:
         fields.ask(
             "evaluation.predictions", "Keep predictions for",
             "At the end, writes labels and logits of these samples to a file: for the confusion "
-            f"matrix, and for the samples on which backends disagree.{no_test}", choices=splits,
+            f"matrix, and for the samples on which backends disagree.{no_test}",
+            offer=Offer(splits),
             unless="This task has an answer for every token" if task.labels == "token" else "",
         )  # fmt: skip
         compiled = fields.ask(

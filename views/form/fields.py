@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, get_args, get_origin
 
 import streamlit as st
@@ -14,6 +14,15 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import parse_options, write_options
 from runner.specs.validation import Options
 from views.shared.inert import Markdown, code, inert
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a field offers, where that is not all that its type allows."""
+
+    choices: Sequence[str] = ()
+    typed: bool = False
+    """Whether anything else can be typed."""
 
 
 class Fields:
@@ -50,22 +59,17 @@ class Fields:
         label: Markdown,
         help: Markdown = "",
         *,
-        choices: Sequence[str] = (),
-        typed: bool = False,
+        offer: Offer = Offer(),
         value: Any = None,
         name: str = "",
-        lowest: float = 1,
-        step: float = 0.1,
         empty: str | None = None,
         unless: Markdown = "",
     ) -> Any:
         """Shows the widget of a field and gives what it holds.
 
-        `help`: a sentence, where the field's own text would not do. `choices`: what is offered,
-        and with `typed` anything else can be typed. `value`: what it holds at first instead of the
-        preset's. `name`: a name in the address of its own. `lowest`, `step`: of whole numbers and
-        of others; `empty`: what it means to leave one empty. `unless`: why the field cannot be
-        changed now; it then has its default.
+        `help`: a sentence, where the field's own text would not do. `value`: what it holds at first
+        instead of the preset's. `name`: a name in the address of its own. `empty`: what it means to
+        leave it empty. `unless`: why the field cannot be changed now; it then has its default.
         """
         option = self._options[path]
         start = option.value_in(self._start) if value is None else value
@@ -84,9 +88,7 @@ class Fields:
         elif option.kind in NUMBERS:
             given = self._ask_number(option, start, follows, shared | {"placeholder": empty})
         else:
-            given = _ask_words(
-                option.kind, start, choices, typed, follows, shared | {"placeholder": empty}
-            )
+            given = _ask_words(option.kind, start, offer, follows, shared | {"placeholder": empty})
         self.put(path, option.default if unless else given, label)
         return self._given[path]
 
@@ -188,8 +190,7 @@ def _text_of(value: Any) -> str:
 def _ask_words(
     kind: Any,
     start: Any,
-    choices: Sequence[str],
-    typed: bool,
+    offer: Offer,
     follows: bool,
     shared: dict[str, Any],
 ) -> Any:
@@ -201,16 +202,18 @@ def _ask_words(
     if kind is bool:
         return st.toggle(value=start, **shared)
     if get_origin(kind) is tuple:
-        known = choices or get_args(get_args(kind)[0])
+        known = offer.choices or get_args(get_args(kind)[0])
         options = [*known, *(entry for entry in start if entry not in known)]
         return tuple(
-            st.multiselect(options=options, default=list(start), accept_new_options=typed, **shared)
+            st.multiselect(
+                options=options, default=list(start), accept_new_options=offer.typed, **shared
+            )
         )
-    if known := choices or get_args(kind):
+    if known := offer.choices or get_args(kind):
         options = [*known] if start in (*known, "") else [start, *known]
         index = options.index(start) if start else None
         chosen = st.selectbox(
-            options=options, index=0 if follows else index, accept_new_options=typed,
+            options=options, index=0 if follows else index, accept_new_options=offer.typed,
             placeholder=placeholder, **shared
         )  # fmt: skip
         return chosen or start

@@ -14,7 +14,7 @@ from views.form import evaluation as evaluation_form
 from views.form import scenario as scenario_form
 from views.form import training as training_form
 from views.form import workload as workload_form
-from views.form.fields import Fields
+from views.form.fields import Fields, Offer
 from views.shared.own_code import show_permission
 
 VARIANTS = (
@@ -129,8 +129,8 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
     ):  # fmt: skip
         value = [text for text in start.backends if parse_backend(text).backend in known]
         with column:
-            chosen += fields.ask("backends", label, help, choices=offered, typed=True, value=value,
-                                 name=name)  # fmt: skip
+            chosen += fields.ask("backends", label, help, value=value, name=name,
+                                 offer=Offer(offered, typed=True))  # fmt: skip
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
 
@@ -142,7 +142,7 @@ def _ask_callbacks(fields: Fields) -> None:
         "`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the "
         "beginnings and ends of training, epochs, steps and evaluations, and may record numbers, "
         "which are charted. See `runner/worker/callbacks.py`.",
-        typed=True, unless="" if allowed else "No folder is allowed",
+        offer=Offer(typed=True), unless="" if allowed else "No folder is allowed",
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from runner.machine.capabilities import Capabilities
-from views.form.fields import Fields
+from views.form.fields import Fields, Offer
 from views.shared.inert import code
 
 LOSSES = ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1")
@@ -51,7 +51,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
     step, rate, groups = st.columns(3)
     with step:
         fields.ask("training.optimizer", "Optimizer", "A class of `torch.optim`.",
-                   choices=machine.optimizers)  # fmt: skip
+                   offer=Offer(machine.optimizers))  # fmt: skip
         fields.ask("training.learning_rate", "Learning rate",
                    "Step size of the optimizer, the highest of a schedule.")  # fmt: skip
         fields.ask("training.optimizer_options", "Optimizer options",
@@ -78,7 +78,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
             "`pattern:setting=value`, where the pattern matches names of parameters: "
             "`classifier.*:optimizer=SGD+lr=0.01`. A parameter belongs to the first pattern that "
             "matches, all others to the optimizer on the left.",
-            choices=GROUPS, typed=True,
+            offer=Offer(GROUPS, typed=True),
         )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def ask_losses(fields: Fields) -> None:
             "`model` is the loss that the model itself returns. Others are criteria of `torch.nn` "
             "on logits and labels, weighed and with settings as in "
             "`0.5*CrossEntropyLoss:label_smoothing=0.1`. Several are added up and each is charted.",
-            choices=LOSSES, typed=True,
+            offer=Offer(LOSSES, typed=True),
         )  # fmt: skip
     with bounds:
         fields.ask("training.clip_norm", "Clip gradients to norm",

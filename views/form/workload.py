@@ -9,7 +9,7 @@ from runner.specs.tasks import Task
 from runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
 from views.form import data_preview
 from views.form.data_preview import ChosenData
-from views.form.fields import Fields
+from views.form.fields import Fields, Offer
 from views.form.presets import TO_BE_NAMED
 from views.shared.inert import Markdown, code, inert
 from views.shared.own_code import show_permission
@@ -35,7 +35,7 @@ class ChosenTask(NamedTuple):
 def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
     lines = [f"* {code(name)}: {inert(task.learns)}" for name, task in machine.tasks.items()]
     text = "\n".join(["What the model learns:\n", *lines])
-    name: str = fields.ask("task", "Task", text, choices=tuple(machine.tasks))
+    name: str = fields.ask("task", "Task", text, offer=Offer(tuple(machine.tasks)))
     task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
     if task.fits.samples == "functions":
         show_permission()
@@ -80,7 +80,7 @@ def _ask_columns(fields: Fields, task: Task, head: Head | None) -> None:
     for name, label in asked.items():
         start = likely.get(name, getattr(DataSpec, name))
         offered = head.names if head else (start,)
-        fields.ask(f"data.{name}", label, choices=offered, typed=True, value=start)
+        fields.ask(f"data.{name}", label, offer=Offer(offered, typed=True), value=start)
 
 
 def ask_length(fields: Fields, task: Task) -> None:
@@ -127,6 +127,7 @@ def _ask_source(
         value = None if task.is_presets or not fitting else fitting[0]
         if fields.start_of(path) == TO_BE_NAMED:
             value = ""
-        answer = fields.ask(path, label, other, choices=fitting, typed=True, value=value, name=name,
+        answer = fields.ask(path, label, other, value=value, name=name,
+                            offer=Offer(fitting, typed=True),
                             empty="Path of a file, or hub name")  # fmt: skip
     return str(answer)
