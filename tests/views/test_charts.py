@@ -389,7 +389,7 @@ def test_the_control_is_told_from_the_baseline_by_its_dashes():
 
 
 def test_csv_leaves_undefined_values_empty():
-    assert to_csv(pd.DataFrame({"label": ["a"], "value": [None]})) == b"label,value\na,\n"
+    assert to_csv(pd.DataFrame({"label": ["a"], "speedup": [None]})) == b"label,speedup\na,\n"
 
 
 ABOUT = Origin(name="mine-7f3a", facts=("Mine · 7f3a", "bert on <b>reviews</b> · cpu · float32"))

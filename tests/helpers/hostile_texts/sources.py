@@ -44,8 +44,9 @@ METHODS = {"partition", "items", "values", "keys", "strip", "capitalize", "lower
            "removesuffix", "rstrip", "lstrip", "title", "copy", "upper"}  # fmt: skip
 OF_OURS = {"title", "axis_title", "definition", "unit", "text", "anchor", "introduction"}
 """Attributes that hold texts of this project: of metrics, numbers, presets and options."""
-FORMATS = {"format_share", "format_ratio", "format_seconds", "format_bytes", "format_count"}
-"""Functions of `storage.numbers.formats`: numbers as text."""
+FORMATS = {"format_share", "format_ratio", "format_seconds", "format_bytes", "format_count",
+           "duration"}  # fmt: skip
+"""Functions of `storage.numbers.formats` and `runner.texts`: numbers as text."""
 MAKERS = ("shared.inert", "shared.links")
 """Modules that make what is inert, each by a line or two that a person can look through."""
 PROMISE = re.compile(r"\b(Markdown|Html)")
