@@ -104,7 +104,7 @@ def workload(model: str, data: str) -> Markdown:
 
 def duration(seconds: float | None) -> Markdown:
     """As `runner.texts.duration` has it; a dash for None."""
-    return DASH if seconds is None or pd.isna(seconds) else texts.duration(seconds)
+    return DASH if seconds is None or pd.isna(seconds) else inert(texts.duration(seconds))
 
 
 def moment(time: pd.Timestamp | None) -> Markdown:
