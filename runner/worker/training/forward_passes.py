@@ -12,13 +12,13 @@ from runner.worker.callbacks import TrainingState
 from runner.worker.compiler.compiling import CompileObserver, compile_blocks
 from runner.worker.data.batches import FixedBatches
 from runner.worker.device.base import Device
-from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 from runner.worker.model.workload import Workload
 from runner.worker.step.inference import Inference
 from runner.worker.step.stepping import MixedPrecision
 from runner.worker.training.plan import Block, plan_blocks
-from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.training.recording import BlockRecorder, Steps
+from runner.worker.training.timing import BlockTimer
 from runner.worker.turn_source import TurnSource
 
 
@@ -31,11 +31,8 @@ class ForwardPasses:
         self._log = log
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
-        self._observer = CompileObserver(log)
-        self._clock = device.clock()
-        self._memory = device.memory()
-        self._monitor = DeviceMonitor(spec.experiment_id, device, log)
-        self._recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
+        recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
+        self._timer = BlockTimer(spec.experiment_id, device, log, CompileObserver(log), recorder)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         training = experiment.training
@@ -61,21 +58,9 @@ class ForwardPasses:
 
     def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
         """Whether all its steps were done."""
-        steps = Steps()
-        self._memory.reset()
-        self._monitor.begin()
-        self._clock.start()
-        for step in range(block.first_step, block.end):
-            if turns.stop_requested:
-                break
-            for batch in self._batches.window(step):
+
+        def step(place: int, steps: Steps) -> None:
+            for batch in self._batches.window(block.first_step + place):
                 self._model.forward(batch.inputs)
-            self._clock.mark()
-            steps.compiled.append(self._observer.compiled_since_last_asked())
-            self._observer.step = step + 1
-        cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
-        self._monitor.end(round=turn.round, first_step=block.first_step)
-        self._recorder.write(block, turn, steps, cost)
-        self._observer.report()
-        self._log.flush()
-        return len(steps) == block.num_steps
+
+        return self._timer.run(block, turn, step, lambda: turns.stop_requested)

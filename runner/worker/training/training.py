@@ -22,7 +22,6 @@ from runner.worker.compiler.compiling import CompileObserver, compile_blocks, ma
 from runner.worker.data.batches import EpochBatches, FixedBatches, Windows
 from runner.worker.data.splits import Split
 from runner.worker.device.base import Device
-from runner.worker.device.monitor import DeviceMonitor
 from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
 from runner.worker.model.workload import Workload
@@ -32,7 +31,8 @@ from runner.worker.step.schedules import LearningRate
 from runner.worker.step.stepping import MixedPrecision, StepMaker
 from runner.worker.training.evaluation import evaluate
 from runner.worker.training.plan import Block, plan_blocks
-from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from runner.worker.training.recording import BlockRecorder, Steps
+from runner.worker.training.timing import BlockTimer
 from runner.worker.turn_source import TurnSource
 
 
@@ -55,9 +55,6 @@ class Trainer:
         model = workload.model.train()
         self._splits = _splits_in_use(spec, workload, device.torch_device)
         self._observer = CompileObserver(log)
-        self._clock = device.clock()
-        self._memory = device.memory()
-        self._monitor = DeviceMonitor(spec.experiment_id, device, log)
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
@@ -86,6 +83,7 @@ class Trainer:
         if setup.checkpoints is not None:
             setup.checkpoints.save_from(self._checkpointed)
         self._recorder = BlockRecorder(log, self._objective.names, self._state)
+        self._timer = BlockTimer(spec.experiment_id, device, log, self._observer, self._recorder)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         self._windows: Windows | None = None
@@ -154,34 +152,27 @@ class Trainer:
         return True
 
     def _train_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
-        steps, state, hooks = Steps(), self._state, self._hooks
+        """False if the block was left early because somebody asked to."""
+        state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
-        self._memory.reset()
-        self._monitor.begin()
-        self._clock.start()
-        for window in range(block.window, block.window + block.num_steps):
-            if turns.stop_requested or state.stop_reason:
-                break
+
+        def step(place: int, steps: Steps) -> None:
             if replays_graphs:
                 # Tells the compiler that the last step's results may be overwritten.
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             hooks.call("batch_begin")
-            result = self._step(batches.window(window))
+            result = self._step(batches.window(block.window + place))
             steps.add(result, self._rate.current, copy=replays_graphs)
             self._rate.step_done()
             state.loss = steps.losses[-1]
             hooks.call("batch_end")
-            self._clock.mark()
-            steps.compiled.append(self._observer.compiled_since_last_asked())
             state.step += 1
-            self._observer.step = state.step
-        cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
-        self._monitor.end(round=turn.round, first_step=block.first_step)
-        self._recorder.write(block, turn, steps, cost)
-        self._observer.report()
-        self._log.flush()
-        return len(steps) == block.num_steps or state.stop_reason is not None
+
+        def stops() -> bool:
+            return turns.stop_requested or state.stop_reason is not None
+
+        return self._timer.run(block, turn, step, stops) or state.stop_reason is not None
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
