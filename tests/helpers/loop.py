@@ -1,5 +1,6 @@
 """The training loop in this process: a small experiment, and turns without a supervisor."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def run(
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
     callback_handler.clear()  # or this run would watch the next one compile
+    gc.unfreeze()  # or nothing of it that is part of a cycle would ever be collected
     log.close()
     return read_events(journal)[0]
 

@@ -27,7 +27,7 @@ MAX_FRAMES = 10_000
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Puts a function under a backend."""
 
-OnCompiling = Callable[["CompileObserver", CallbackArgs], None]
+OnCompiling = Callable[[Any, CallbackArgs], None]
 not_compiled = cast(Callable[[OnCompiling], OnCompiling], torch._dynamo.disable)
 """A backward that compiles calls its observers within compiled code. Dynamo would compile them as
 well, and wait for ever for the lock under which they are called."""

@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol
 
 
@@ -16,6 +15,9 @@ class StepClock(Protocol):
     def mark(self) -> None:
         """A step was issued."""
 
+    def skip(self) -> None:
+        """What was done since the last mark is part of no step."""
+
     def read(self) -> list[float]:
         """Waits for the device; seconds of each step since `start`."""
 
@@ -23,17 +25,20 @@ class StepClock(Protocol):
 class WallClock:
     """For a device that computes while the call lasts: the wall clock is the step time."""
 
-    def __init__(self) -> None:
-        self._marks: list[float] = []
-
     def start(self) -> None:
-        self._marks = [time.perf_counter()]
+        self._begins = [time.perf_counter()]
+        self._ends: list[float] = []
 
     def mark(self) -> None:
-        self._marks.append(time.perf_counter())
+        now = time.perf_counter()
+        self._ends.append(now)
+        self._begins.append(now)
+
+    def skip(self) -> None:
+        self._begins[-1] = time.perf_counter()
 
     def read(self) -> list[float]:
-        return [end - begin for begin, end in pairwise(self._marks)]
+        return [end - begin for begin, end in zip(self._begins, self._ends, strict=False)]
 
 
 class EventClock(ABC):
@@ -43,7 +48,7 @@ class EventClock(ABC):
     def __init__(self) -> None:
         # Made once and used again in every block: making one costs as much as recording it.
         self._events: list[Any] = []
-        self._num_marks = 0
+        self._num_recorded = 0
 
     @abstractmethod
     def _synchronize(self) -> None:
@@ -59,19 +64,31 @@ class EventClock(ABC):
 
     def start(self) -> None:
         self._synchronize()
-        self._num_marks = 0
-        self.mark()
+        self._num_recorded = 0
+        self._begins = [self._now()]
+        self._ends: list[Any] = []
 
     def mark(self) -> None:
-        if self._num_marks == len(self._events):
-            self._events.append(self._new_event())
-        self._record(self._events[self._num_marks])
-        self._num_marks += 1
+        now = self._now()
+        self._ends.append(now)
+        self._begins.append(now)
+
+    def skip(self) -> None:
+        self._begins[-1] = self._now()
 
     def read(self) -> list[float]:
-        marks = self._events[: self._num_marks]
-        marks[-1].synchronize()
-        return [begin.elapsed_time(end) / 1000 for begin, end in pairwise(marks)]
+        self._begins[-1].synchronize()
+        steps = zip(self._begins, self._ends, strict=False)
+        return [begin.elapsed_time(end) / 1000 for begin, end in steps]
+
+    def _now(self) -> Any:
+        """An event behind the work issued so far."""
+        if self._num_recorded == len(self._events):
+            self._events.append(self._new_event())
+        event = self._events[self._num_recorded]
+        self._record(event)
+        self._num_recorded += 1
+        return event
 
 
 @dataclass(frozen=True, kw_only=True)
