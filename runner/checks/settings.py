@@ -40,7 +40,7 @@ def check_settings(spec: ExperimentSpec) -> None:
 def settings_of(spec: ExperimentSpec) -> ExperimentSpec | None:
     """An experiment with these settings and nothing else; None where all are the usual ones."""
     training = spec.training
-    is_scheduled = training.scheduler != "constant" or bool(training.warmup_steps)
+    is_scheduled = not training.has_constant_rate
     with_options = tuple(text for text in spec.backends if parse_backend(text).options)
     usual = TrainingSpec()
     asked = replace(

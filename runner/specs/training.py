@@ -13,6 +13,7 @@ Scheduler = Literal[
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
     "step", "multistep", "plateau",
 ]  # fmt: skip
+WITHOUT_WARM_UP: tuple[Scheduler, ...] = ("step", "multistep", "plateau")
 LastBatch = Literal["drop", "pad", "dynamic"]
 EvaluationPoint = Literal["epochs", "steps", "end", "never"]
 SplitName = Literal["train", "validation", "test"]
@@ -148,12 +149,17 @@ class TrainingSpec(Spec, path="training."):
     seed: Annotated[int, Bounds(0, 2**32 - 1, "random generators take 32 bits")] = 0
     """Seeds the weights, the choice and order of samples, dropout, and the order of turns."""
 
+    @property
+    def has_constant_rate(self) -> bool:
+        """Whether the learning rate never changes."""
+        return self.scheduler == "constant" and self.warmup_steps == 0
+
     def check_rules(self) -> None:
         require(self.optimizer.isidentifier(), "training.optimizer", self.optimizer,
                  "must be the name of a class in torch.optim")  # fmt: skip
         warmup = self.warmup_steps
         rule = f"must be 0 with the schedule {self.scheduler!r}, which has no warm-up"
-        without = self.scheduler in ("step", "multistep", "plateau")
+        without = self.scheduler in WITHOUT_WARM_UP
         require(warmup == 0 or not without, "training.warmup_steps", warmup, rule)
         scaler = self.scaler_options
         rule = "are for precision 'fp16' only"

@@ -63,15 +63,15 @@ def _checks(spec: ExperimentSpec) -> Iterator[tuple[str, Any, Check]]:
     training = spec.training
     # As a run has them on a GPU, which this process leaves to those that train on it.
     capturable = device_class(spec.device).captures_graphs
-    alone = replace(training, parameter_groups=())
+    ungrouped = replace(training, parameter_groups=())
     yield ("training.optimizer_options", training.optimizer_options,
-           partial(_try_optimizer, alone, capturable))  # fmt: skip
+           partial(_try_optimizer, ungrouped, capturable))  # fmt: skip
     for text in training.parameter_groups:
         everything = "*:" + text.partition(":")[2]  # the layer here has other names
         mine = replace(training, parameter_groups=(everything,))
         yield "training.parameter_groups", text, partial(_try_optimizer, mine, capturable)
     yield ("training.scheduler_options", training.scheduler_options,
-           partial(_try_schedule, alone, capturable, spec.num_steps))  # fmt: skip
+           partial(_try_schedule, ungrouped, capturable, spec.num_steps))  # fmt: skip
     yield ("training.scaler_options", training.scaler_options,
            partial(MixedPrecision, training, CPU))  # fmt: skip
     for text, loss in zip(training.losses, training.loss_terms, strict=True):

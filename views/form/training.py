@@ -3,12 +3,12 @@
 import streamlit as st
 
 from runner.machine.capabilities import Capabilities
+from runner.specs.training import WITHOUT_WARM_UP
 from views.form.fields import Fields, Offer
 from views.shared.inert import code
 
 LOSSES = ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1")
 GROUPS = ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01")
-WITHOUT_WARMUP = ("step", "multistep", "plateau")
 
 
 def ask_batches(fields: Fields) -> None:
@@ -64,7 +64,7 @@ def ask_optimizer(fields: Fields, machine: Capabilities) -> None:
             "and `cosine` let it fall to 0; `plateau` lowers it when the held-out loss stops "
             "falling.",
         )  # fmt: skip
-        rises = scheduler not in WITHOUT_WARMUP
+        rises = scheduler not in WITHOUT_WARM_UP
         fields.ask("training.warmup_steps", "Warm-up steps",
                    unless="" if rises else f"{code(scheduler)} has no warm-up")  # fmt: skip
         fields.ask(

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from runner.errors import WorkloadError
 from runner.specs.experiment import TrainingSpec
 from runner.specs.validation import Options
-from runner.worker.step.schedules import is_constant
 
 Named = list[tuple[str, nn.Parameter]]
 
@@ -79,7 +78,7 @@ def _make(
     if capturable and takes(name, "capturable"):
         arguments.setdefault("capturable", True)
     rate: float | Tensor = learning_rate
-    if not is_constant(training):
+    if not training.has_constant_rate:
         rate = torch.tensor(rate, device=device)
     make: Callable[..., torch.optim.Optimizer] = kind
     try:

@@ -39,7 +39,7 @@ class LearningRate:
         )
         self._by_step: lr_scheduler.LRScheduler | None = None
         self._by_loss: lr_scheduler.ReduceLROnPlateau | None = None
-        if is_constant(training):
+        if training.has_constant_rate:
             return
         try:
             if training.scheduler == "plateau":
@@ -91,11 +91,6 @@ class LearningRate:
         for optimizer, shadow in zip(self._optimizers, self._shadow.param_groups, strict=True):
             for group in optimizer.param_groups:
                 group["lr"].fill_(max(float(shadow["lr"]), SMALLEST_RATE))
-
-
-def is_constant(training: TrainingSpec) -> bool:
-    """Whether the learning rate never changes."""
-    return training.scheduler == "constant" and training.warmup_steps == 0
 
 
 def _make_schedule(

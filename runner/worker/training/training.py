@@ -197,7 +197,7 @@ class Trainer:
         for name in evaluation.splits:
             for compiled in forms:
                 result = self._evaluate_split(name, compiled=compiled)
-                if name == evaluation.splits[0] and not compiled:
+                if name == evaluation.primary_split and not compiled:
                     state.scores = {"loss": result["loss"], **result["metrics"]}
                     state.scores_step = state.step
                     self._rate.evaluated(result["loss"])
