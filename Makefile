@@ -1,7 +1,7 @@
 # make run        set up what is missing and serve the dashboard on http://localhost:8501
 #                 BREAKEVEN_HOST=0.0.0.0 make run serves others, too: docs/serving.md
 # make test       set up what the tests need and run them
-# make test-fast  under a minute, for every change: all that needs no torch, process or browser
+# make test-fast  under a minute, for every change: no torch, no process, no browser, no whole page
 # make test-slow  real work that takes too long for every day; last result in docs/slow-tests.md
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour

@@ -1,7 +1,7 @@
 """Fixtures shared by all tests, and `--fast`: those that need nothing but Python.
 
-With `--fast` no test trains with torch, starts a process, drives a browser or sleeps: files that
-say so are not even read, and a test that does it all the same fails.
+With `--fast` no test trains with torch, starts a process, drives a browser, opens a whole page or
+sleeps: files that say so are not even imported, and a test that does it all the same fails.
 """
 
 import os
@@ -26,7 +26,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Whatever the tests start must never wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-NOT_FAST = re.compile(r"^(import|from) torch|fresh_torch|^pytestmark = .*(heavy|browser)", re.M)
+NOT_FAST = re.compile(
+    r"^(import|from) torch|fresh_torch|^pytestmark = .*(heavy|browser)|\bopened\b|AppTest", re.M
+)
 """What a test file says that has no fast test in it."""
 LONGEST_SLEEP_SECONDS = 0.02
 """Streamlit's own tests of pages look so often whether a page is done."""
@@ -34,6 +36,14 @@ LONGEST_SLEEP_SECONDS = 0.02
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only what needs nothing but Python")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        from storage.index import store
+
+        # Small queries take less in one thread, and the other core has the other tests.
+        store.CONFIG["threads"] = 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
