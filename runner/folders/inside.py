@@ -52,17 +52,20 @@ def read_document(folder: Path, name: str) -> str:
         raise InvalidRunFolder(f"{shown} cannot be read: it is not UTF-8 text ({error})") from None
 
 
-def size_inside(folder: Path, name: str) -> int:
-    """Bytes of a plain file directly in `folder`, 0 if there is none; else `InvalidRunFolder`."""
+def stat_inside(folder: Path, name: str) -> os.stat_result | None:
+    """How a plain file directly in `folder` stands, None if there is none.
+
+    Raises `InvalidRunFolder` if it is something else.
+    """
+    shown = printable(folder / name)
     try:
         found = os.lstat(folder / name)
     except FileNotFoundError:
-        return 0
+        return None
     except OSError as error:
-        shown = printable(folder / name)
         raise InvalidRunFolder(f"{shown} cannot be read: {_why(error)}") from None
-    _require_plain(found.st_mode, printable(folder / name))
-    return found.st_size
+    _require_plain(found.st_mode, shown)
+    return found
 
 
 def require_plain_tree(folder: Path, ignore: str) -> None:

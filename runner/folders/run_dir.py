@@ -10,7 +10,8 @@
     artifacts/     optional files, such as   the run
                    checkpoints
     attempts/N/    claim, exit and cancel    whoever has the run go on
-                   of an earlier attempt
+                   of an earlier attempt,
+                   or all that it left
     compile-cache/ the run's own compile     the run; removed by the supervisor
                    cache, empty at first
 
@@ -236,12 +237,22 @@ class RunDir:
 
         All that it recorded stays; it will go on from its latest checkpoint.
         """
+        self._put_aside(self.cancel_file, self.exit_file)
+
+    def begin_anew(self) -> None:
+        """Puts aside all that an attempt left, so that the run waits in the queue as if it had
+        never begun."""
+        self._put_aside(
+            self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file
+        )
+
+    def _put_aside(self, *files: Path) -> None:
         self.check_plain()
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         aside = self.attempts / str(self.attempt)
         aside.mkdir(parents=True)
         # The claim last: without it the run is queued.
-        for file in (self.cancel_file, self.exit_file, self.claim_file):
+        for file in (*files, self.claim_file):
             if os.path.lexists(file):
                 os.replace(file, aside / file.name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.errors import RunnerError
 from runner.folders.events import read_complete_lines
-from runner.folders.inside import size_inside
+from runner.folders.inside import stat_inside
 from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import RunDir, run_dirs
 from runner.folders.states import RunState
@@ -42,6 +42,8 @@ class Progress:
     exit_stamp: int | None = None
     """When exit.json was written, in nanoseconds; None while there is none."""
     journal_offset: int = 0
+    journal_inode: int | None = None
+    """Which file was read: a run that began anew has another one of the same name."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Look:
     slices: dict[str, bytes] = field(default_factory=dict)
     """Run id to the whole lines that its journal gained."""
     restarted: list[str] = field(default_factory=list)
-    """Runs whose journal got shorter than what was read of it, so all of it is read again."""
+    """Runs whose journal is another one than was read, or got shorter, so all of it is read."""
     num_bytes: int = 0
     is_full: bool = False
     """Whether bytes were left for the next look."""
@@ -155,8 +157,9 @@ def _written(file: Path) -> int | None:
 
 def _read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     """Takes the journal's new whole lines, unless the look is full; returns the new offset."""
-    size = size_inside(run_dir.path, run_dir.events_file.name)
-    if size < run.journal_offset:
+    found = stat_inside(run_dir.path, run_dir.events_file.name)
+    size, inode = (found.st_size, found.st_ino) if found else (0, None)
+    if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0)
     if size == run.journal_offset:
@@ -173,4 +176,4 @@ def _read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     if lines:
         seen.slices[run.run_id] = lines
         seen.num_bytes += len(lines)
-    return replace(run, journal_offset=end)
+    return replace(run, journal_offset=end, journal_inode=inode)

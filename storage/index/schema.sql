@@ -29,6 +29,7 @@ CREATE TABLE progress (
     ended DOUBLE,
     exit_stamp BIGINT,                  -- when exit.json was written, if there is one, in ns
     journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
+    journal_inode UBIGINT,              -- which file of that name they are from
     revision BIGINT NOT NULL DEFAULT nextval('revisions')
 );
 

@@ -20,10 +20,12 @@ import runner.supervision.supervisor
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import Claim, DataDir, RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import CpuAllowance
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
+from runner.supervision.exit_records import ExitRecords
+from runner.supervision.orphans import close_orphans
 from runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 
@@ -320,6 +322,38 @@ def test_sigkill_of_the_supervisor_leaves_no_process_and_the_next_start_tells_th
         ended = run.read_exit()
         assert ended is not None and ended.state == RunState.LOST
         assert len(events(run, "step")) >= written[label]
+
+
+def test_an_experiment_whose_supervisor_died_before_every_run_had_a_turn_begins_anew_whole(
+    data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    experiment_id = submit(data_dir, experiment("late"))
+    runs = run_dirs(data_dir, experiment_id)
+    process = supervisor()
+    wait_until(lambda: len(events(runs["baseline"], "block")) == 1)
+    assert not events(runs["late"], "phase"), "still loading"
+    process.kill()
+    process.wait()
+    first = events(runs["baseline"], "step")
+    supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}
+    rounds = {
+        label: [block["round"] for block in events(run, "block")] for label, run in runs.items()
+    }
+    assert rounds == {"baseline": [0, 1, 2], "control": [0, 1, 2], "late": [0, 1, 2]}
+    aside, _ = read_events(runs["baseline"].attempts / "1" / "events.jsonl")
+    assert [event for event in aside if event["kind"] == "step"] == first, "nothing is lost"
+
+
+def test_a_run_whose_end_nobody_saw_begins_anew_five_times_at_most(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment(controls=0))
+    (run,) = run_dirs(data_dir, experiment_id).values()
+    gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
+    for attempt in range(1, 6):
+        assert (run.attempt, run.state) == (attempt, RunState.QUEUED)
+        run.write_claim(replace(Claim.by(gone), supervisor=gone))
+        close_orphans(data_dir, ExitRecords())
+    assert (run.attempt, run.state) == (5, RunState.LOST)
 
 
 def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(

@@ -159,6 +159,20 @@ def test_a_journal_that_got_shorter_is_read_from_scratch(data_dir: DataDir) -> N
         assert len(frame[frame["run_id"] == other.run_id]) == 10
 
 
+def test_a_journal_of_a_run_that_began_anew_is_read_from_scratch_however_long_it_is_by_then(
+    data_dir: DataDir,
+) -> None:
+    recording = Recording(data_dir.runs, "baseline").start()
+    recording.block([0.1] * 2, [1.0, 2.0])
+    with Store.open(data_dir) as store:
+        store.ingest()
+        recording.run.begin_anew()
+        again = Recording(data_dir.runs, "baseline").start()
+        again.block([0.1] * 20, [3.0] * 20)
+        store.ingest()
+        assert store.query("SELECT loss FROM steps")["loss"].tolist() == [3.0] * 20
+
+
 def test_a_tick_stops_at_its_cap_and_the_next_ones_read_the_rest(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
