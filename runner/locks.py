@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +25,15 @@ class FileLock:
             os.close(file)
             return False
         self._file = file
+        return True
+
+    def acquire(self, patience_seconds: float) -> bool:
+        """Waits for the lock, at most so long; returns whether it is now held here."""
+        deadline = time.monotonic() + patience_seconds
+        while not self.try_acquire():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
         return True
 
     def release(self) -> None:

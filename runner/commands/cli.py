@@ -20,6 +20,7 @@ from types import FrameType
 from runner.checks.experiment import check, check_user_code
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
 from runner.commands.suite import add_suite_options, read_cells
@@ -229,6 +230,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (stop, go_on):
         command.add_argument("experiment", help="its id, as `status` lists it")
         command.usage = f"{command.usage} EXPERIMENT"
+    add_library_commands(add)
     for command in (compare, work, go_on):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",

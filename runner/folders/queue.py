@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ def new_experiment_id() -> str:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Tells of a folder that cannot be written in a sentence."""
     try:
         yield
@@ -64,7 +64,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`."""
-    with _writing(data_dir.path):
+    with writing(data_dir.path):
         data_dir.runs.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(data_dir.runs).free
     if free < MIN_FREE_BYTES:
@@ -76,7 +76,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     specs = [RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
              for variant in spec.variants]  # fmt: skip
     runs = [data_dir.run_dir(one.run_id) for one in specs]
-    with _writing(data_dir.path), ExitStack() as undo:
+    with writing(data_dir.path), ExitStack() as undo:
         for run, one in zip(runs, specs, strict=True):
             undo.callback(shutil.rmtree, run.path, ignore_errors=True)
             run.write_spec(one)
@@ -89,17 +89,25 @@ def experiments(data_dir: DataDir) -> Iterator[Experiment]:
 
     What single folders hold may be anything: `damages` names what is wrong with them.
     """
-    for experiment_id, by_label in _run_dirs(data_dir).items():
-        spec = agreed_spec(by_label.values())
-        labels = [] if spec is None else [variant.label for variant in spec.variants]
-        if spec is not None and all(label in by_label for label in labels):
-            runs = tuple(by_label[label] for label in labels)
-            yield Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
+    for experiment_id, by_label in _run_dirs(data_dir.run_dirs()).items():
+        experiment = _experiment(experiment_id, by_label)
+        if experiment is not None:
+            yield experiment
+
+
+def _experiment(experiment_id: str, by_label: Mapping[str, RunDir]) -> Experiment | None:
+    """None unless there is a folder for every run."""
+    spec = agreed_spec(by_label.values())
+    labels = [] if spec is None else [variant.label for variant in spec.variants]
+    if spec is None or any(label not in by_label for label in labels):
+        return None
+    runs = tuple(by_label[label] for label in labels)
+    return Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
 
 
 def damages(data_dir: DataDir) -> Iterator[tuple[str, str]]:
     """Names of run folders that cannot be used, or that are missing, and what is wrong."""
-    for experiment_id, by_label in _run_dirs(data_dir).items():
+    for experiment_id, by_label in _run_dirs(data_dir.run_dirs()).items():
         spec = agreed_spec(by_label.values())
         for run in by_label.values():
             try:
@@ -140,10 +148,10 @@ def check_membership(run: RunSpec, experiment: ExperimentSpec | None) -> None:
         )
 
 
-def _run_dirs(data_dir: DataDir) -> dict[str, dict[str, RunDir]]:
+def _run_dirs(run_dirs: Iterable[RunDir]) -> dict[str, dict[str, RunDir]]:
     """Run folders by experiment and label."""
     folders: dict[str, dict[str, RunDir]] = {}
-    for run_dir in data_dir.run_dirs():
+    for run_dir in run_dirs:
         experiment_id, _, label = run_dir.run_id.partition(".")
         folders.setdefault(experiment_id, {})[label] = run_dir
     return folders
@@ -151,18 +159,25 @@ def _run_dirs(data_dir: DataDir) -> dict[str, dict[str, RunDir]]:
 
 def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
     """Raises `UnknownExperiment` if the data folder does not hold it."""
-    for experiment in experiments(data_dir):
-        if experiment.experiment_id == experiment_id:
-            return experiment
-    raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
-                            "`python -m runner status` lists those that are there")  # fmt: skip
+    by_label = _run_dirs(folders_of(data_dir, experiment_id)).get(experiment_id, {})
+    experiment = _experiment(experiment_id, by_label)
+    if experiment is None:
+        raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
+                                "`python -m runner list` has those that are there")  # fmt: skip
+    return experiment
+
+
+def folders_of(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
+    """The folders of an experiment, whatever they hold; its neighbours are not opened."""
+    return [run for run in data_dir.run_dirs()
+            if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
 
 
 def cancel(experiment: Experiment) -> None:
     """Asks every run of an experiment that is not over to stop; raises `NotWritable`."""
     for run in experiment.runs:
         if not run.state.is_final:
-            with _writing(run.path):
+            with writing(run.path):
                 run.request_cancel()
 
 
@@ -176,7 +191,7 @@ def resume(experiment: Experiment) -> list[str]:
         raise RunnerError(f"no run of experiment {experiment.experiment_id!r} can go on: "
                           f"{_why_none_can_resume(experiment)}")  # fmt: skip
     for run in runs:
-        with _writing(run.path):
+        with writing(run.path):
             run.reopen()
     return [run.read_spec().variant.label for run in runs]
 
@@ -210,7 +225,7 @@ def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
 
     Raises `NotWritable`.
     """
-    with _writing(data_dir.path):
+    with writing(data_dir.path):
         if is_locked(data_dir.supervisor_lock):
             return None
         data_dir.path.mkdir(parents=True, exist_ok=True)

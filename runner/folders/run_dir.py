@@ -7,6 +7,8 @@
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
     exit.json      how it ended              the supervisor, once
+    labels.json    name, tags, notes that    whoever holds the library lock; in the
+                   people added              folder of an experiment's first run
     artifacts/     optional files, such as   the run
                    checkpoints
     attempts/N/    claim, exit and cancel    whoever has the run go on
@@ -34,6 +36,7 @@ from typing import Any, BinaryIO
 
 from runner.errors import InvalidRunFolder, InvalidSpec
 from runner.folders.inside import open_inside, read_document, require_plain_tree
+from runner.folders.labels import Labels
 from runner.folders.process import ProcessIdentity
 from runner.folders.states import RunState
 from runner.specs.bounds import check_plain
@@ -109,6 +112,7 @@ class RunDir:
         self.output_file = path / "output.log"
         self.cancel_file = path / "cancel"
         self.exit_file = path / "exit.json"
+        self.labels_file = path / "labels.json"
         self.artifacts = path / "artifacts"
         self.checkpoints = path / "artifacts" / "checkpoints"
         self.attempts = path / "attempts"
@@ -169,6 +173,15 @@ class RunDir:
             shown = f"{printable(self.exit_file)} is not an exit record: {printable(error)}"
             raise InvalidRunFolder(shown) from None
 
+    def read_labels(self) -> Labels:
+        """What people added, if anything; raises `InvalidRunFolder`, naming the file."""
+        content = self._read_json(self.labels_file)
+        try:
+            return Labels() if content is None else Labels.from_dict(content)
+        except InvalidSpec as error:
+            shown = f"{printable(self.labels_file)} cannot be used: {printable(error)}"
+            raise InvalidRunFolder(shown) from None
+
     def open(self, name: str) -> BinaryIO:
         """Opens a plain file of the folder, by its path relative to it, for reading.
 
@@ -201,6 +214,12 @@ class RunDir:
 
     def write_exit(self, ended: Exit) -> None:
         write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
+
+    def write_labels(self, labels: Labels) -> None:
+        """The caller holds the library lock. Whoever watches the folder of all runs for a change
+        sees one."""
+        write_atomically(self.labels_file, labels.to_json())
+        os.utime(self.path.parent)
 
     def drop_leftovers(self) -> None:
         """Removes what nobody needs once the process has ended: its compile caches, and files that
@@ -366,6 +385,8 @@ class DataDir:
         self.supervisor_lock = self.path / "supervisor.lock"
         self.supervisor_log = self.path / "supervisor.log"
         self.capabilities_file = self.path / "capabilities.json"
+        self.library_lock = self.path / "library.lock"
+        self.trash = self.path / "trash"
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)

@@ -26,7 +26,7 @@ def supervise(data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND) -> boo
     Returns False, at once, if another supervisor holds the data folder.
     """
     lock = FileLock(data_dir.supervisor_lock)
-    if not _acquire(lock):
+    if not lock.acquire(LOCK_PATIENCE_SECONDS):
         return False
     work = _Work(data_dir, command)
     while True:
@@ -34,17 +34,8 @@ def supervise(data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND) -> boo
             close_orphans(data_dir, work.exits)
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
-        if work.next() is None or not _acquire(lock):
+        if work.next() is None or not lock.acquire(LOCK_PATIENCE_SECONDS):
             return True
-
-
-def _acquire(lock: FileLock) -> bool:
-    deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
-    while not lock.try_acquire():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class _Work:

@@ -25,6 +25,7 @@ from storage.index.journal_rows import (
     mend_slices,
     reader,
 )
+from storage.index.labels import ChangedLabels, changed_labels, known_labels
 from storage.index.resumption import take_back
 
 
@@ -36,23 +37,27 @@ def run_tick(cursor: Cursor, folders: Mapping[str, tuple[RunDir, str]]) -> tuple
     moved = [row.run_id for row in seen.progress.values() if _has_moved(row, known)]
     gone = [*(known.keys() - seen.progress.keys()), *moved]
     changed = [row for run_id, row in seen.progress.items() if row != known.get(run_id)]
-    if not gone and not changed and seen.unreadable == dict(known_unreadable):
+    labels = changed_labels(seen, folders, known_labels(cursor))
+    if not (gone or changed or labels) and seen.unreadable == dict(known_unreadable):
         return 0, seen.is_full
     drop_torn_lines(seen)
     try:
-        num_rows = _commit(cursor, seen, gone, changed)
+        num_rows = _commit(cursor, seen, gone, changed, labels)
     except duckdb.Error:
         # One line that the database gives up on must not keep all other journals out.
         if not mend_slices(cursor, seen):
             raise
-        num_rows = _commit(cursor, seen, gone, changed)
+        num_rows = _commit(cursor, seen, gone, changed, labels)
     return num_rows, seen.is_full
 
 
-def _commit(cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress]) -> int:
+def _commit(
+    cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress], labels: ChangedLabels
+) -> int:
     cursor.begin()
     try:
         num_rows = _write(cursor, seen, gone, changed)
+        _write_labels(cursor, labels)
         cursor.commit()
     except BaseException:
         with suppress(duckdb.Error):  # A commit that failed has rolled back already.
@@ -84,6 +89,13 @@ def _write(cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress])
     rows = [{"folder": folder, "message": why} for folder, why in seen.unreadable.items()]
     _insert(cursor, "unreadable", rows)
     return _insert_events(cursor, seen.slices) if seen.slices else 0
+
+
+def _write_labels(cursor: Cursor, labels: ChangedLabels) -> None:
+    _delete(cursor, "labels", list(labels))
+    rows = [{"run_id": run_id, "stamp": found[0], "content": found[1]}
+            for run_id, found in labels.items() if found is not None]  # fmt: skip
+    _insert(cursor, "labels", rows)
 
 
 def _delete(cursor: Cursor, table: str, run_ids: list[str]) -> None:

@@ -33,6 +33,14 @@ CREATE TABLE progress (
     revision BIGINT NOT NULL DEFAULT nextval('revisions')
 );
 
+-- What people added (labels.json), as JSON; that of an experiment's first run counts.
+CREATE TABLE labels (
+    run_id VARCHAR NOT NULL,
+    stamp BIGINT NOT NULL,              -- when the file was written, in ns
+    content VARCHAR NOT NULL,
+    revision BIGINT NOT NULL DEFAULT nextval('revisions')
+);
+
 CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields

@@ -10,13 +10,18 @@ from storage.queries.rows import MINE, prefix, timestamp
 def list_experiments(store: Store) -> pd.DataFrame:
     """All experiments, newest first.
 
-    `state` is an `ExperimentState`, which sums up the runs.
+    `state` is an `ExperimentState`, which sums up the runs; `name` and `archived` are as people
+    labelled it.
     """
     frame = store.query("""
         WITH known AS (
             SELECT run_id, arg_max(device_name, seq) AS device_name,
                 arg_max(versions->>'torch', seq) AS torch_version
             FROM environments GROUP BY run_id),
+        labelled AS (
+            SELECT experiment_id, content->>'name' AS name,
+                (content->>'archived')::BOOLEAN AS archived
+            FROM runs JOIN labels USING (run_id) WHERE position = 0),
         summed AS (
             SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
                 array_agg(state) AS state, count(*) AS num_runs, 0 AS num_ended,
@@ -24,11 +29,12 @@ def list_experiments(store: Store) -> pd.DataFrame:
                 max(device_name) AS device_name, max(torch_version) AS torch_version
             FROM runs JOIN progress USING (run_id) LEFT JOIN known USING (run_id)
             GROUP BY experiment_id)
-        SELECT experiment_id, spec->>'name' AS name, origin, submitted,
+        SELECT experiment_id, coalesce(labelled.name, spec->>'name') AS name,
+            coalesce(archived, false) AS archived, origin, submitted,
             spec->>'$.devices[0]' AS device, device_name, spec->>'schedule' AS schedule,
             spec->>'fallback_of' AS fallback_of, state, num_runs, num_ended,
             spec->>'$.model.source' AS model, spec->>'$.data.source' AS data, torch_version
-        FROM summed""")
+        FROM summed LEFT JOIN labelled USING (experiment_id)""")
     states = [[RunState(state) for state in group] for group in frame["state"]]
     frame["state"] = [ExperimentState.of(group).value for group in states]
     frame["num_ended"] = [sum(state.is_final for state in group) for group in states]

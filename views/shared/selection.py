@@ -38,7 +38,10 @@ def choose_experiment(
     """
     if experiments.empty:
         return None
-    rows = experiments.set_index("experiment_id", drop=False)
+    # What was put away is shown to whoever asks for it by its address.
+    asked = experiments["experiment_id"] == st.query_params.get("experiment")
+    shown = ~experiments["archived"] | asked
+    rows = experiments[shown if shown.any() else slice(None)].set_index("experiment_id", drop=False)
     titles = _titles(rows)
     chosen = _choose(page, "experiment", list(titles), titles.__getitem__, before, otherwise)
     return rows.loc[chosen]

@@ -1,0 +1,202 @@
+"""What people do to experiments that are there: label, put away, delete, restore, free disk space.
+
+One writer at a time: everything here holds the data folder's library lock while it changes
+anything. What is deleted goes to the trash of the data folder first.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import RunnerError, UnknownExperiment
+from runner.folders.labels import Change, Labels
+from runner.folders.queue import PROJECT_ROOT, find_experiment, folders_of, writing
+from runner.folders.run_dir import DataDir, RunDir, run_dirs
+from runner.locks import FileLock
+
+LOCK_PATIENCE_SECONDS = 10.0
+TRASH_DAYS = 30
+"""After so many days what was deleted is removed for good, when the next one is deleted."""
+DAY_SECONDS = 86_400.0
+EXAMPLES = PROJECT_ROOT / "examples"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deleted:
+    """An experiment in the trash."""
+
+    experiment_id: str
+    folder: Path
+    deleted: float
+    """Seconds since the epoch."""
+
+    @property
+    def name(self) -> str:
+        """What it was called, as far as its folders still say."""
+        for run in run_dirs(self.folder):
+            with suppress(RunnerError):
+                return run.read_labels().name or run.read_spec().experiment.name
+        return self.experiment_id
+
+
+def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labels:
+    """Changes the labels of an experiment and returns the new ones.
+
+    Raises `UnknownExperiment`, `InvalidSpec` for labels that cannot be, and `NotWritable`. A file
+    of labels that cannot be read is told, not written over.
+    """
+    _refuse_examples(data_dir, experiment_id)
+    with _locked(data_dir):
+        first = find_experiment(data_dir, experiment_id).runs[0]
+        before = first.read_labels()
+        after = change(before)
+        if after != before:
+            with writing(first.path):
+                first.write_labels(after)
+    return after
+
+
+def delete(data_dir: DataDir, experiment_id: str) -> None:
+    """Moves all folders of an experiment to the trash.
+
+    Raises `UnknownExperiment`, `NotWritable`, and `RunnerError` while one of its runs waits or
+    goes on.
+    """
+    _refuse_examples(data_dir, experiment_id)
+    with _locked(data_dir):
+        runs = folders_of(data_dir, experiment_id)
+        if not runs:
+            raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
+        _require_ended(experiment_id, runs)
+        with writing(data_dir.path):
+            _remove_old(data_dir)
+            folder = _new_folder(data_dir, experiment_id, runs)
+            for run in runs:
+                os.rename(run.path, folder / run.run_id)
+
+
+def restore(data_dir: DataDir, experiment_id: str) -> None:
+    """Moves the experiment that was deleted last under this id back; raises `UnknownExperiment` if
+    the trash has none, `RunnerError` if it is there again, and `NotWritable`."""
+    with _locked(data_dir):
+        found = [one for one in trash(data_dir) if one.experiment_id == experiment_id]
+        if not found:
+            raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.trash}")
+        folder = found[0].folder
+        with writing(data_dir.path):
+            data_dir.runs.mkdir(parents=True, exist_ok=True)
+            for run in run_dirs(folder):
+                target = data_dir.runs / run.run_id
+                if os.path.lexists(target):
+                    raise RunnerError(f"{target} is there already; nothing is written over it")
+                os.rename(run.path, target)
+            shutil.rmtree(folder)
+
+
+def trash(data_dir: DataDir) -> list[Deleted]:
+    """What was deleted and is not yet gone, the latest first."""
+    found = []
+    with suppress(OSError), os.scandir(data_dir.trash) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                experiment_id = entry.name.partition(".")[0]
+                deleted = entry.stat(follow_symlinks=False).st_mtime
+                found.append(Deleted(experiment_id=experiment_id, folder=Path(entry.path),
+                                     deleted=deleted))  # fmt: skip
+    return sorted(found, key=lambda one: one.deleted, reverse=True)
+
+
+def empty_trash(data_dir: DataDir) -> int:
+    """Removes for good what was deleted; returns how many experiments. Raises `NotWritable`."""
+    with _locked(data_dir), writing(data_dir.path):
+        return _remove_old(data_dir, days=0)
+
+
+def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> int:
+    """Removes the checkpoints of an experiment, or all artifacts; returns how many bytes they had.
+
+    Its results stay; a run that ended early can no longer go on. Raises what `delete` does.
+    """
+    _refuse_examples(data_dir, experiment_id)
+    with _locked(data_dir):
+        runs = folders_of(data_dir, experiment_id)
+        if not runs:
+            raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
+        _require_ended(experiment_id, runs)
+        freed = 0
+        for run in runs:
+            folder = run.artifacts if artifacts else run.checkpoints
+            if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
+                freed += size_of(folder)
+                with writing(run.path):
+                    shutil.rmtree(folder)
+        with writing(data_dir.path):
+            os.utime(data_dir.runs)
+    return freed
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all plain files below a folder; links are not followed."""
+    total = 0
+    for parent, _folders, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                total += os.lstat(Path(parent, name)).st_size
+    return total
+
+
+def _require_ended(experiment_id: str, runs: list[RunDir]) -> None:
+    active = [run.run_id.partition(".")[2] for run in runs if run.state.is_active]
+    if active:
+        raise RunnerError(
+            f"experiment {experiment_id!r} is not over: {', '.join(active)} waits or runs. Stop it "
+            f"first (`python -m runner cancel {experiment_id}`)"
+        )
+
+
+def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
+    own = any(folders_of(data_dir, experiment_id))
+    groups = [] if own else list(run_dirs(EXAMPLES))
+    shipped = {run.run_id.partition(".")[0] for group in groups for run in run_dirs(group.path)}
+    if experiment_id in shipped:
+        raise UnknownExperiment(
+            f"experiment {experiment_id!r} is an example that comes with Breakeven: it cannot be "
+            f"labelled, put away or deleted. Copy its folders to {data_dir.runs} to have it as "
+            "your own"
+        )
+
+
+def _new_folder(data_dir: DataDir, experiment_id: str, runs: list[RunDir]) -> Path:
+    """Where in the trash the folders go: to what is there of the same deletion, which may have been
+    interrupted, unless an earlier copy of the same run lies there."""
+    number = 1
+    while True:
+        name = experiment_id if number == 1 else f"{experiment_id}.{number}"
+        folder = data_dir.trash / name
+        if not any(os.path.lexists(folder / run.run_id) for run in runs):
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+        number += 1
+
+
+def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
+    limit = time.time() - days * DAY_SECONDS
+    old = [one for one in trash(data_dir) if one.deleted <= limit]
+    for one in old:
+        shutil.rmtree(one.folder)
+    return len(old)
+
+
+@contextmanager
+def _locked(data_dir: DataDir) -> Iterator[None]:
+    lock = FileLock(data_dir.library_lock)
+    with writing(data_dir.path):
+        acquired = lock.acquire(LOCK_PATIENCE_SECONDS)
+    if not acquired:
+        raise RunnerError(f"{data_dir.path} is being changed by somebody else; try again")
+    with lock:
+        yield

@@ -1,0 +1,215 @@
+"""Labels, trash and freed disk space: what people do to experiments that are there."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.commands import cli
+from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, UnknownExperiment
+from runner.folders import library
+from runner.folders.labels import Labels
+from runner.folders.queue import find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+
+OTHER = "20261121-093016-123456-7f3b"
+
+
+@pytest.fixture
+def recorded(data_dir: DataDir) -> DataDir:
+    record_experiment(data_dir.runs)
+    return data_dir
+
+
+def command(data_dir: DataDir, *arguments: str) -> int:
+    return cli.main([*arguments, f"--data-folder={data_dir.path}"])
+
+
+def test_labels_lie_in_the_folder_of_the_first_run_and_travel_with_it(
+    recorded: DataDir, tmp_path: Path
+) -> None:
+    library.change_labels(recorded, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
+    library.change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged(["paper", "b"]))
+    copy = DataDir(tmp_path / "copy")
+    copy.path.mkdir()
+    recorded.runs.rename(copy.runs)
+    first = copy.run_dir(f"{EXPERIMENT_ID}.baseline")
+    assert first.read_labels() == Labels(name="Nightly", tags=("paper", "b"))
+    assert [run.labels_file.exists() for run in find_experiment(copy, EXPERIMENT_ID).runs] == [
+        True, False, False,
+    ]  # fmt: skip
+
+
+def test_no_label_of_several_writers_is_lost(recorded: DataDir) -> None:
+    def tag(number: int) -> None:
+        library.change_labels(recorded, EXPERIMENT_ID, lambda old: old.tagged([f"t{number}"]))
+
+    writers = [threading.Thread(target=tag, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    labels = find_experiment(recorded, EXPERIMENT_ID).runs[0].read_labels()
+    assert set(labels.tags) == {f"t{number}" for number in range(8)}
+
+
+def test_whoever_cannot_have_the_lock_is_told(
+    recorded: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "LOCK_PATIENCE_SECONDS", 0.0)
+    lock = FileLock(recorded.library_lock)
+    assert lock.try_acquire()
+    with lock, pytest.raises(RunnerError, match="being changed by somebody else"):
+        library.delete(recorded, EXPERIMENT_ID)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"name": 7}', "name = 7"),
+        ('{"tags": ["a,b"]}', "comma"),
+        ('{"tags": ["' + "x" * 41 + '"]}', "1 to 40"),
+        ('{"notes": "' + "x" * 4097 + '"}', "4,096"),
+        ('{"name": "two\\nlines"}', "printable"),
+        ('{"owner": "me"}', "is not a field"),
+        ("[1]", "an object was expected"),
+    ],
+)
+def test_labels_of_strangers_that_cannot_be_are_refused_by_name(
+    recorded: DataDir, content: str, why: str
+) -> None:
+    first = find_experiment(recorded, EXPERIMENT_ID).runs[0]
+    first.labels_file.write_text(content)
+    with pytest.raises(InvalidRunFolder, match=f"(?s)labels.json.*{why}"):
+        first.read_labels()
+    with pytest.raises(RunnerError):
+        library.change_labels(recorded, EXPERIMENT_ID, lambda old: old)
+    assert first.labels_file.read_text() == content
+
+
+def test_a_label_that_cannot_be_is_refused_before_anything_is_written(recorded: DataDir) -> None:
+    with pytest.raises(InvalidSpec, match="at most 20"):
+        library.change_labels(
+            recorded, EXPERIMENT_ID, lambda old: old.tagged([str(n) for n in range(21)])
+        )
+    assert not find_experiment(recorded, EXPERIMENT_ID).runs[0].labels_file.exists()
+
+
+def test_what_was_deleted_comes_back_whole(recorded: DataDir) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(file.relative_to(recorded.runs)): file.read_bytes()
+                for file in recorded.runs.rglob("*.*") if file.is_file()}  # fmt: skip
+
+    before = content()
+    assert len(before) > 9
+    library.delete(recorded, EXPERIMENT_ID)
+    assert content() == {}
+    (found,) = library.trash(recorded)
+    assert (found.experiment_id, found.name) == (EXPERIMENT_ID, "test")
+    library.restore(recorded, EXPERIMENT_ID)
+    assert content() == before
+    assert library.trash(recorded) == []
+
+
+def test_a_deletion_that_was_cut_short_is_finished_by_the_next_and_undone_as_one(
+    recorded: DataDir,
+) -> None:
+    half = recorded.trash / EXPERIMENT_ID
+    half.mkdir(parents=True)
+    first = recorded.run_dir(f"{EXPERIMENT_ID}.baseline")
+    os.rename(first.path, half / first.run_id)
+    library.delete(recorded, EXPERIMENT_ID)
+    library.restore(recorded, EXPERIMENT_ID)
+    assert len(find_experiment(recorded, EXPERIMENT_ID).runs) == 3
+
+
+def test_a_second_copy_of_a_deleted_experiment_goes_to_the_trash_beside_the_first(
+    recorded: DataDir,
+) -> None:
+    library.delete(recorded, EXPERIMENT_ID)
+    record_experiment(recorded.runs)
+    library.delete(recorded, EXPERIMENT_ID)
+    assert len(library.trash(recorded)) == 2
+    library.restore(recorded, EXPERIMENT_ID)
+    with pytest.raises(RunnerError, match="nothing is written over it"):
+        library.restore(recorded, EXPERIMENT_ID)
+
+
+def test_what_waits_or_runs_is_not_deleted(data_dir: DataDir) -> None:
+    queued = submit(data_dir, experiment_spec())
+    with pytest.raises(RunnerError, match="Stop it first"):
+        library.delete(data_dir, queued)
+    with pytest.raises(RunnerError, match="Stop it first"):
+        library.free(data_dir, queued)
+    assert find_experiment(data_dir, queued)
+
+
+def test_an_example_is_refused_with_words_and_may_be_copied(data_dir: DataDir) -> None:
+    group = next(library.EXAMPLES.iterdir())
+    shipped = next(group.iterdir()).name.partition(".")[0]
+    for act in (library.delete, library.free):
+        with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
+            act(data_dir, shipped)
+    with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
+        library.change_labels(data_dir, shipped, lambda old: old)
+
+
+def test_the_trash_keeps_for_thirty_days_and_is_emptied_on_request(recorded: DataDir) -> None:
+    record_experiment(recorded.runs, experiment_id=OTHER)
+    library.delete(recorded, EXPERIMENT_ID)
+    folder = library.trash(recorded)[0].folder
+    age = folder.stat().st_mtime - 29 * 86_400
+    os.utime(folder, (age, age))
+    record_experiment(recorded.runs, experiment_id="another")
+    library.delete(recorded, "another")
+    assert {one.experiment_id for one in library.trash(recorded)} == {EXPERIMENT_ID, "another"}
+    os.utime(folder, (age - 2 * 86_400, age - 2 * 86_400))
+    library.delete(recorded, OTHER)
+    assert {one.experiment_id for one in library.trash(recorded)} == {OTHER, "another"}
+    assert library.empty_trash(recorded) == 2
+    assert library.trash(recorded) == []
+
+
+def test_freeing_space_takes_checkpoints_and_no_results_and_follows_no_link(
+    recorded: DataDir, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept.pt").write_bytes(b"x" * 50)
+    first, second, _ = find_experiment(recorded, EXPERIMENT_ID).runs
+    first.checkpoints.mkdir(parents=True)
+    (first.checkpoints / "step-10.pt").write_bytes(b"x" * 1000)
+    (first.artifacts / "predictions.npz").write_bytes(b"x" * 100)
+    second.artifacts.mkdir(parents=True, exist_ok=True)
+    second.checkpoints.symlink_to(outside)
+    assert library.free(recorded, EXPERIMENT_ID) == 1000
+    assert (first.artifacts / "predictions.npz").exists()
+    assert first.events_file.exists() and (outside / "kept.pt").exists()
+    assert library.free(recorded, EXPERIMENT_ID, artifacts=True) == 100
+
+
+def test_every_experiment_that_is_named_is_acted_on_and_a_refusal_shows_in_the_status(
+    recorded: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_experiment(recorded.runs, experiment_id=OTHER)
+    assert command(recorded, "label", EXPERIMENT_ID, OTHER, "--tag=a", "--tag=b", "--name=N") == 0
+    assert command(recorded, "label", EXPERIMENT_ID, "--untag=a", "--notes=**why**", "--name=") == 0
+    first = find_experiment(recorded, EXPERIMENT_ID).runs[0].read_labels()
+    assert first == Labels(tags=("b",), notes="**why**")
+    assert find_experiment(recorded, OTHER).runs[0].read_labels().name == "N"
+    assert command(recorded, "archive", OTHER) == 0
+    assert find_experiment(recorded, OTHER).runs[0].read_labels().archived
+    assert command(recorded, "archive", OTHER, "--undo") == 0
+    assert not find_experiment(recorded, OTHER).runs[0].read_labels().archived
+    assert command(recorded, "delete", "nonsense", OTHER) == 2
+    assert "nonsense" in capsys.readouterr().err
+    assert command(recorded, "restore") == 0
+    assert f"{OTHER}  deleted" in capsys.readouterr().out
+    assert command(recorded, "restore", OTHER) == 0
+    assert command(recorded, "free", OTHER) == 0
+    assert command(recorded, "empty-trash") == 0
+    assert find_experiment(recorded, OTHER)
