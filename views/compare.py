@@ -20,8 +20,9 @@ from views.comparison import charts as compare_charts
 from views.parts import exchange
 from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
-from views.parts.downloads import csv_button
-from views.parts.exports import experiment_origin, files_of
+from views.parts.downloads import table_downloads
+from views.parts.exports import experiment_origin, files_of, origin
+from views.report import menu as report_menu
 from views.shared.links import sentence
 from views.shared.resources import get_store
 from views.shared.selection import choose_experiment
@@ -50,16 +51,16 @@ def show_experiment(store: Store, experiment: pd.Series) -> None:
 
 def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     compare_accuracy.show(store, comparison.experiment_id, comparison.spec)
-    st.caption(verdicts.provenance(experiment))
+    show_origin(store, experiment)
 
 
 def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     compare_cache.show(store, comparison)
-    st.caption(verdicts.provenance(experiment))
+    show_origin(store, experiment)
 
 
 def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    show_answer(experiment, comparison)
+    show_answer(store, experiment, comparison)
     show_leaderboard(comparison)
     exchange.show_imported(store, comparison.experiment_id)
     compare_charts.show(store, comparison)
@@ -85,7 +86,7 @@ def show_start(experiments: pd.DataFrame) -> None:
         quick_race()
 
 
-def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
+def show_answer(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The answer in a sentence, and where the numbers come from."""
     if ExperimentState(experiment["state"]).is_active:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -94,7 +95,15 @@ def show_answer(experiment: pd.Series, comparison: Comparison) -> None:
             st.page_link("views/live.py", label="Watch it live", icon=":material/monitor_heart:",
                          query_params={"experiment": experiment["experiment_id"]})  # fmt: skip
     st.markdown(f"### {answers.headline(comparison)}")
-    st.caption(verdicts.provenance(experiment))
+    show_origin(store, experiment)
+
+
+def show_origin(store: Store, experiment: pd.Series) -> None:
+    """Where the numbers come from, and where they can go."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(verdicts.provenance(experiment), width="stretch")
+        with st.container(width="content"):
+            report_menu.show(store, experiment["experiment_id"], origin())
 
 
 def show_leaderboard(comparison: Comparison) -> None:
@@ -105,7 +114,7 @@ def show_leaderboard(comparison: Comparison) -> None:
             notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
             known = [verdicts.noise_text(comparison), notes]
             st.caption("  \n".join(known), width="stretch")
-            csv_button("CSV", comparison.table(), "comparison")
+            table_downloads(comparison.table(), "comparison")
             exchange.buttons(get_store(), comparison.experiment_id)
         behind_verdicts.show(comparison)
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]

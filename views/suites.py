@@ -16,7 +16,7 @@ from storage.terminal.caution_words import doubt_words
 from storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from views.charts import suites as suite_charts
 from views.parts import exchange
-from views.parts.downloads import chart_card, csv_button
+from views.parts.downloads import chart_card, table_downloads
 from views.parts.exports import files_of, suite_origin
 from views.parts.tables import show_table
 from views.shared import words
@@ -153,7 +153,7 @@ def show_cells(found: Sequence[Outcome]) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("**Every cell**", width="stretch")
-            csv_button("CSV", suite_table.frame(found), "suite-cells")
+            table_downloads(suite_table.frame(found), "suite-cells")
         st.html(suite_table.html(found))
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from storage.comparison.results import Result
-from storage.exchange.csv_files import to_csv
+from storage.exchange.table_files import to_csv
 from storage.numbers.metrics import DASH
-from storage.statistics.parity import Parity, unknown
+from storage.numbers.sentences import Sentence
+from storage.statistics.parity import Parity, parity_text, unknown
 from storage.statistics.speedups import BreakEven, Ratio, ratio_text
-from storage.terminal.parity_words import parity_text
 from tests.helpers.comparisons import comparison, result, series
 from tests.helpers.pages import without_links
 from views.charts import bars, break_even
@@ -25,7 +25,8 @@ from views.charts.palette import KNOWN
 from views.comparison import behind_verdicts, leaderboard
 from views.comparison.answers import headline
 from views.comparison.verdicts import doubts
-from views.parts.exports import Origin, to_html, to_png
+from views.parts.exports import Origin, to_html
+from views.parts.pictures import to_image
 from views.shared import links
 
 
@@ -408,7 +409,7 @@ def test_html_export_needs_no_network_and_says_what_it_shows():
 
 @pytest.mark.browser
 def test_png_export_draws_a_picture():
-    picture = to_png(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
+    picture = to_image(charts.losses(series("loss", baseline=[1.0, 2.0])), "Losses", ABOUT)
     assert picture.startswith(b"\x89PNG")
 
 
@@ -434,7 +435,7 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
 def judged(label: str, median: float, speed: str, verdict: str) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     parity = Parity(verdict=verdict, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, findings=())  # fmt: skip
+                    steps_compared=60, reason=Sentence(("so it is",)))  # fmt: skip
     return result(label, speedup=ratio, speed_verdict=speed, parity=parity)
 
 
@@ -481,7 +482,7 @@ def test_parity_says_how_far_losses_could_tell(
     verdict: str, outside: int | None, in_band: int | None, said: str
 ):
     parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
-                    steps_compared=2000, findings=(),
+                    steps_compared=2000, reason=Sentence(("so it is",)),
                     last_step_in_band=in_band)  # fmt: skip
     assert parity_text(parity) == said
 
@@ -507,10 +508,7 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 def test_a_doubt_that_several_runs_share_is_said_once():
     found = doubts([result("eager", parity=unknown("no control")),
                     result("inductor", parity=unknown("no control"))])  # fmt: skip
-    assert found == [
-        "**eager, inductor**, [parity](definitions#parity): without a control "
-        "nobody knows how far rounding alone drives losses apart"
-    ]
+    assert found == ["**eager, inductor**, [parity](definitions#parity): no control"]
 
 
 def test_phases_of_compiling_are_stacked_cold_and_warm():

@@ -12,8 +12,8 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from runner.specs.cache import CacheSpec
-from storage.exchange.csv_files import to_csv
 from storage.exchange.harness import write_csv
+from storage.exchange.table_files import to_csv
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -147,7 +147,7 @@ def test_no_page_offers_a_file_or_writes_a_table_but_here():
     buttons = {path for path in sources if "download_button" in path.read_text()}
     written = {path for path in sources if ".to_csv(" in path.read_text()}
     assert buttons == {ROOT / "views/parts/downloads.py"}
-    assert written == {ROOT / "storage/exchange/csv_files.py"}
+    assert written == {ROOT / "storage/exchange/table_files.py"}
 
 
 UNIT = re.compile(r"^[\d.,]+( (ms|s|min \d+ s|%|[KMG]iB|steps?)|x)\b.*$|^\N{EN DASH}$")

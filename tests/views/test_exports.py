@@ -15,7 +15,8 @@ from tests.helpers.pages import opened
 from views.charts import bars
 from views.charts import layers as charts
 from views.parts import downloads
-from views.parts.exports import Origin, picture, slug, to_html
+from views.parts.exports import Origin, slug, to_html
+from views.parts.pictures import picture
 from views.shared.inert import inert_figure
 
 ABOUT = Origin(

@@ -19,7 +19,8 @@ from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import BreakEven, Ratio, ratio_text
 from views.charts import cache as cache_charts
-from views.parts.downloads import chart_card
+from views.parts.cards import Card
+from views.parts.downloads import show_card
 from views.parts.tables import show_table
 from views.shared import words
 from views.shared.inert import Markdown, inert
@@ -30,7 +31,7 @@ _seconds = METRICS["compile_seconds"].format
 
 def show(store: Store, comparison: Comparison) -> None:
     """The answer in a sentence, a table, every process as a bar, the phases, the caches' counts."""
-    experiment_id, spec = comparison.experiment_id, comparison.spec
+    experiment_id = comparison.experiment_id
     found, silent = cold_and_warm(store, experiment_id), without_latency(store, experiment_id)
     is_over = all(RunState(result.state).is_final for result in comparison.results)
     st.markdown(f"### {headline(found, is_over)}")
@@ -42,22 +43,32 @@ def show(store: Store, comparison: Comparison) -> None:
         st.warning(f"Did not finish: {inert(listed)}.", icon=":material/info:")
     if not found:
         return
-    title = f"Compile latency of {inert(spec.cache.part)} with empty and with filled caches"
+    title = (
+        f"Compile latency of {inert(comparison.spec.cache.part)} with empty and with filled caches"
+    )
     show_table(title, table(found), "cold-warm", "", download=numbers(found))
     show_table("When compiling has paid for itself", break_evens(found), "cold-warm-break-even", "",
                download=numbers(found))  # fmt: skip
     st.caption(certainty(found))
-    data = processes(found)
-    chart_card("Compile latency of every process", partial(cache_charts.latencies, data), data,
-               name="cold-warm-processes", numbers=["compile_seconds"])  # fmt: skip
-    times = phases(spec, phases_by_run(store, experiment_id))
-    if not times.empty:
-        chart_card("Where compiling spends its time", partial(cache_charts.phases, times), times,
-                   name="compile-phases", numbers=["compile_phases"],
-                   help="Median over the repeats, as torch reports it.")  # fmt: skip
+    for card in cards(store, comparison, found):
+        show_card(card)
     counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
     show_table("Hits and misses by layer of the cache", counts.rename(columns={"label": "run"}),
                "compile-caches", "None recorded yet.")  # fmt: skip
+
+
+def cards(store: Store, comparison: Comparison, found: Sequence[ColdWarm]) -> list[Card]:
+    """Every process, and what the phases of compiling took where torch says so."""
+    data = processes(found)
+    draw = partial(cache_charts.latencies, data)
+    latencies = Card("Compile latency of every process", draw, data, "cold-warm-processes",
+                     ["compile_seconds"])  # fmt: skip
+    times = phases(comparison.spec, phases_by_run(store, comparison.experiment_id))
+    if times.empty:
+        return [latencies]
+    return [latencies, Card("Where compiling spends its time", partial(cache_charts.phases, times),
+                            times, "compile-phases", ["compile_phases"],
+                            "Median over the repeats, as torch reports it.")]  # fmt: skip
 
 
 def headline(found: Sequence[ColdWarm], is_over: bool) -> Markdown:

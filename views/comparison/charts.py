@@ -1,6 +1,7 @@
 """The charts of a comparison, each with its data and its way out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
@@ -20,7 +21,8 @@ from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumpt
 from views.comparison import device_panel
 from views.comparison import predictions as compare_predictions
 from views.comparison.leaderboard import task_scores, throughput_metric
-from views.parts.downloads import Draw, chart_card
+from views.parts.cards import Card, Draw
+from views.parts.downloads import show_card
 from views.shared.inert import inert
 from views.shared.selection import OTHER_RUNS, remembered
 
@@ -34,12 +36,69 @@ THROUGHPUT = {
 """What is counted per second, and how a choice calls it."""
 
 
+@dataclass(frozen=True)
+class Charts:
+    """What there is to chart of some runs, by where it stands: over the whole width, side by side,
+    and at the end."""
+
+    above: Sequence[Card] = ()
+    left: Sequence[Card] = ()
+    right: Sequence[Card] = ()
+    below: Sequence[Card] = ()
+
+    @property
+    def all(self) -> list[Card]:
+        """In the order of the page."""
+        return [*self.above, *self.left, *self.right, *self.below]
+
+
 def show(store: Store, comparison: Comparison) -> None:
     """All charts, of the runs that the reader picks."""
     steps = queries.step_times(store, comparison.experiment_id)
     if steps.empty:
         st.caption("No step was recorded, so there is nothing to chart.")
         return
+    results = _pick(comparison)
+    if not results:
+        st.caption("Pick at least one run above to see its charts.")
+        return
+    charts = cards(store, comparison, results, steps)
+    for card in charts.above:
+        show_card(card)
+    for column, mine in zip(st.columns(2), (charts.left, charts.right), strict=True):
+        with column:
+            for card in mine:
+                show_card(card)
+    for card in charts.below:
+        show_card(card)
+    if comparison.spec.kind.trains_fully:
+        compare_predictions.show(store, comparison, results)
+
+
+def cards(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> Charts:
+    """Every chart of some runs; `steps`: what `storage.queries.step_times` says of all of them."""
+    experiment_id, spec = comparison.experiment_id, comparison.spec
+    steps = _of(steps, results)
+    if steps.empty:
+        return Charts()
+    events = _of(queries.compiler_events(store, experiment_id), results)
+    above = [_break_even(store, experiment_id, results)]
+    if spec.kind.ends_by_width:
+        above = [*_speedups(store, comparison, results), *above]
+    if not spec.is_inference:
+        above.append(_losses(store, comparison, results, steps))
+    left = [_step_times(steps, events), _metric(results, "compile_seconds")]
+    right = [*_throughput(results), _memory(results)]
+    if spec.kind.trains_fully:
+        left.append(_scores(store, comparison, results, task_scores(results)))
+        right.append(_scores(store, comparison, results, ["loss"]))
+    device = device_panel.card(_of(queries.device_samples(store, experiment_id), results), "device")
+    return Charts(above, left, right, [device] if device else [])
+
+
+def _pick(comparison: Comparison) -> list[Result]:
     labels = [result.label for result in comparison.results]
     default, remember = remembered("runs", labels, comparison.experiment_id)
     if st.session_state.pop(OTHER_RUNS, False):
@@ -48,40 +107,14 @@ def show(store: Store, comparison: Comparison) -> None:
         "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
         format_func=inert, label_visibility="collapsed", on_change=remember,
     )  # fmt: skip
-    results = [result for result in comparison.results if result.label in shown]
-    if not results:
-        st.caption("Pick at least one run above to see its charts.")
-        return
-    steps = _of(steps, results)
-    spec = comparison.spec
-    if spec.kind.ends_by_width:
-        _speedups(store, comparison, results)
-    _break_even(store, comparison.experiment_id, results)
-    if not spec.is_inference:
-        _losses(store, comparison, results, steps)
-    left, right = st.columns(2)
-    with left:
-        _step_times(steps, _of(queries.compiler_events(store, comparison.experiment_id), results))
-        _metric(results, "compile_seconds")
-    with right:
-        _throughput(results)
-        _memory(results)
-    if spec.kind.trains_fully:
-        with left:
-            _scores(store, comparison, results, task_scores(results))
-        with right:
-            _scores(store, comparison, results, ["loss"])
-    samples = queries.device_samples(store, comparison.experiment_id)
-    device_panel.show_chart(_of(samples, results), name="device")
-    if spec.kind.trains_fully:
-        compare_predictions.show(store, comparison, results)
+    return [result for result in comparison.results if result.label in shown]
 
 
-def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> None:
+def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
     ratios = round_speedups(store, comparison.experiment_id)
     ratios = ratios[ratios["label"].isin([result.label for result in results])]
     if ratios.empty:
-        return
+        return []
     draw: dict[str, Draw] = {
         "Interval": partial(speed_charts.speedups, results, ratios, comparison.noise_floor),
         "Round by round": partial(speed_charts.round_by_round, ratios),
@@ -90,11 +123,10 @@ def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -
     if comparison.spec.speed.repeats > 1:
         help += " Rings: the processes, each of which is one observation; all other charts over "
         help += "steps show one process of each run."
-    chart_card("Speedup", draw, ratios, name="speedup", numbers=["speedup", "noise_floor"],
-               help=help)  # fmt: skip
+    return [Card("Speedup", draw, ratios, "speedup", ["speedup", "noise_floor"], help)]
 
 
-def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> None:
+def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> Card:
     times = _of(queries.cumulative_times(store, experiment_id), results)
 
     def every_step() -> pd.DataFrame:
@@ -105,12 +137,12 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
         "Time saved": partial(break_even.saved, times, results),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
-    chart_card("Break-even", draw, every_step, name="break-even", numbers=numbers)
+    return Card("Break-even", draw, every_step, "break-even", numbers)
 
 
 def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
-) -> None:
+) -> Card:
     losses = _of(queries.losses(store, comparison.experiment_id), results)
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
@@ -128,12 +160,12 @@ def _losses(
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
     told = [] if events.empty else EVENT_NUMBERS
-    chart_card("Training loss", draw, every_step, name="loss",
-               numbers=["parity", "loss_difference", *told],
-               help=smoothed if window > 1 else "")  # fmt: skip
+    numbers = ["parity", "loss_difference", *told]
+    help = smoothed if window > 1 else ""
+    return Card("Training loss", draw, every_step, "loss", numbers, help)
 
 
-def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> None:
+def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
     steady = steps[steps["steady"].astype(bool)]
     draw: dict[str, Draw] = {
@@ -141,38 +173,36 @@ def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> None:
         "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
     }
     told = [] if events.empty else EVENT_NUMBERS
-    chart_card("Step time", draw, steps, name="step-times", numbers=["step_seconds", *told],
-               help=help)  # fmt: skip
+    return Card("Step time", draw, steps, "step-times", ["step_seconds", *told], help)
 
 
-def _throughput(results: Sequence[Result]) -> None:
+def _throughput(results: Sequence[Result]) -> list[Card]:
     """What the runs work through per second, and what the device computes for it."""
     usual = throughput_metric(results)
     told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
     names = [name for name in told if any(one.value(name) is not None for one in results)]
     draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
-    if draw:
-        chart_card("Throughput", draw, _table(results, names), name=usual, numbers=names)
+    return [Card("Throughput", draw, _table(results, names), usual, names)] if draw else []
 
 
-def _metric(results: Sequence[Result], name: str) -> None:
+def _metric(results: Sequence[Result], name: str) -> Card:
     metric, table = METRICS[name], _table(results, [name])
     draw = partial(bars.metric, results, name)
-    chart_card(metric.title, draw, table, name=name, numbers=[name])
+    return Card(metric.title, draw, table, name, [name])
 
 
-def _memory(results: Sequence[Result]) -> None:
+def _memory(results: Sequence[Result]) -> Card:
     names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
     draw = partial(bars.peak_memory, results)
     metric = METRICS["peak_memory_bytes"]
     marks = (f"{sign} {METRICS[name].title}" for name, (sign, _) in bars.MEMORY_MARKS.items())
-    chart_card(metric.title, draw, _table(results, names), name="peak-memory", numbers=names,
-               help=f"The marks: {', '.join(marks)}.")  # fmt: skip
+    help = f"The marks: {', '.join(marks)}."
+    return Card(metric.title, draw, _table(results, names), "peak-memory", names, help)
 
 
 def _scores(
     store: Store, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
-) -> None:
+) -> Card:
     """Numbers of the evaluations: bars for a single one, lines for several."""
     experiment_id = comparison.experiment_id
     split = comparison.spec.evaluation.primary_split
@@ -193,8 +223,9 @@ def _scores(
     data = scores[scores["name"].isin(names)]
     name = "eval_loss" if names[0] == "loss" else names[0]
     numbers = ["eval_loss"] if names[0] == "loss" else names
-    chart_card("Scores" if others else title, draw if others else draw[title], data,
-               name="scores" if others else name, numbers=numbers)  # fmt: skip
+    if others:
+        return Card("Scores", draw, data, "scores", numbers)
+    return Card(title, draw[title], data, name, numbers)
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:

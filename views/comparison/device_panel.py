@@ -15,7 +15,8 @@ from storage.numbers.recorded import NUMBERS
 from storage.queries import RunRecord
 from storage.terminal.caution_words import doubt_words
 from views.charts.device import device_series
-from views.parts.downloads import chart_card
+from views.parts.cards import Card
+from views.parts.downloads import show_card
 from views.parts.tables import of_run, show_table
 from views.shared.inert import inert
 from views.shared.links import sentence
@@ -58,13 +59,19 @@ def threads(environment: dict[str, Any]) -> list[str]:
 
 
 def show_chart(samples: pd.DataFrame, name: str) -> None:
-    """One figure for each number that was measured; nothing where none was."""
+    """Nothing where nothing was measured."""
+    if found := card(samples, name):
+        show_card(found)
+
+
+def card(samples: pd.DataFrame, name: str) -> Card | None:
+    """One figure for each number that was measured; None where none was."""
     data = charted(samples)
     told = [column for column in CHARTED if _is_telling(data, column)]
     if not told:
-        return
+        return None
     draw = {NUMBERS[column].title: partial(device_series, data, column) for column in told}
-    chart_card("Device", draw, data, name=name, numbers=[*told, "held_back"])
+    return Card("Device", draw, data, name, [*told, "held_back"])
 
 
 def charted(samples: pd.DataFrame) -> pd.DataFrame:

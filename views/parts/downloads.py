@@ -1,40 +1,39 @@
-"""A chart with its title and its way out: CSV of the data, PNG and offline HTML of the figure."""
+"""A chart with its title and its way out, as a picture, as a page of its own and as its data.
 
-import shutil
+CSV, PNG and HTML are a click away; behind "More" are all other formats of `storage.exchange` for
+tables and of `views.parts.pictures` for pictures, in the size and the colours of where they go.
+"""
+
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from html import unescape
-from typing import TypeAlias
 
-import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from storage.exchange.csv_files import to_csv
+from storage.exchange.table_files import TABLE_FORMATS, to_csv
 from views.charts.moving import moving_chart
-from views.parts.exports import origin, to_html, to_png
+from views.parts.cards import Card, Data, Draw
+from views.parts.drawing import browser, find_browser
+from views.parts.exports import Origin, files_of, origin, to_html
+from views.parts.pictures import FORMATS, SIZES, THEMES, Style, to_image
 from views.shared.inert import Markdown, inert, inert_figure
-from views.shared.links import explained
 from views.shared.selection import remembered
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 NO_BROWSER = (
-    "PNG needs Chromium or Chrome on the machine that serves this page, and there is none. "
+    "Pictures need Chromium or Chrome on the machine that serves this page, and there is none. "
     "Use the camera in the chart's own toolbar: it works in every browser."
 )
 CHART_CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
 }
-
-THINNED = (
-    "Of a run with more than 1,000 steps a line is drawn through the lowest and the highest point "
-    "of each stretch of them; the CSV has every step."
+STYLE = "picture_style"
+"""In the session's state: the size and the colours that were chosen last, for any chart."""
+STYLE_HELP = (
+    "A slide is 1280 x 720 with large letters. A paper column is 3.3 inches wide; its title and "
+    "facts are left to the caption."
 )
-
-Draw = Callable[[], go.Figure]
-Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
-"""What a file holds, or what reads it when somebody asks: more than what is drawn takes a while."""
 
 
 def chart_card(
@@ -47,32 +46,34 @@ def chart_card(
     help: Markdown = "",
     moves: bool = False,
 ) -> None:
-    """Shows a chart of `data` under its title, with the downloads on the right.
+    """Shows a chart as `Card` describes it. `moves`: data arrive while somebody looks at it."""
+    show_card(Card(title, draw, data, name, numbers, help), moves=moves)
+
+
+def show_card(card: Card, *, moves: bool = False) -> None:
+    """The chart under its title, with the downloads on the right.
 
     Several figures of the same data are offered as a choice, which the address keeps; only the
-    chosen one is drawn. `data` is all that was measured, however little of it is drawn. `name` is
-    unique on the page; downloaded files are named after it. `numbers`: what is charted, as
-    `storage.numbers.recorded` names it; the help explains it, before what `help` adds. `moves`:
-    data arrive while somebody looks at it.
+    chosen one is drawn.
     """
-    note = THINNED if callable(data) else ""
-    help = "\n\n".join(filter(None, [explained(numbers), help, note]))
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.markdown(f"**{title}**", help=help, width="stretch")
-            chosen = "" if callable(draw) else _choice(list(draw), name)
-            figure = draw() if callable(draw) else draw[chosen]()
+            st.markdown(f"**{card.title}**", help=card.explanation, width="stretch")
+            figures = card.figures
+            chosen = "" if "" in figures else _choice(list(figures), card.name)
+            figure = figures[chosen]()
             with st.container(horizontal=True, width="content", gap="xsmall"):
-                _chart_downloads(figure, data, title, name, numbers, note)
+                _chart_downloads(card, figure)
+        name = card.name
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
         if moves:
             # As long as it shows the same, new data leave zoom and hidden lines as they are.
             figure.update_layout(uirevision=f"{origin().name} {name}")
-            moving_chart(figure, key=f"chart-{name}", config=config, alt=unescape(title))
+            moving_chart(figure, key=f"chart-{name}", config=config, alt=unescape(card.title))
         else:
             st.plotly_chart(
-                inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(title)
+                inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(card.title)
             )
 
 
@@ -81,15 +82,47 @@ def csv_button(label: Markdown, data: Data, name: str) -> None:
     download(label, lambda: to_csv(data() if callable(data) else data), f"{name}.csv", "text/csv")
 
 
-@cache
-def find_browser() -> str | None:
-    """A browser that can draw a picture of a figure, or None."""
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+def table_downloads(data: Data, name: str) -> None:
+    """All ways out of a table: CSV at once, the others once somebody opens them."""
+    csv_button("CSV", data, name)
+    with st.container(width="content"):
+        _more_of_table(data, name, origin())
+
+
+@st.fragment
+def _more_of_table(data: Data, name: str, about: Origin) -> None:
+    menu = st.popover("More", type="tertiary", key=f"more-{name}", on_change="rerun")
+    if menu.open:
+        with menu, files_of(about), st.container(horizontal=True):
+            _table_buttons(data, name)
+
+
+def _table_buttons(data: Data, name: str) -> None:
+    """Downloads a table in the formats that `csv_button` has not."""
+    for suffix, format in TABLE_FORMATS.items():
+        if suffix != "csv":
+            download(inert(format.title), partial(_table_file, data, suffix), f"{name}.{suffix}",
+                     format.mime)  # fmt: skip
 
 
 def named(file_name: str) -> str:
     """The name of a file that leaves: it begins with what the file is about."""
     return "-".join(filter(None, [origin().name, file_name]))
+
+
+def choose_style(key: str) -> Style:
+    """Asks for the size and the colours of pictures; what was chosen last stands there first."""
+    size, theme = st.session_state.get(STYLE, ("screen", "light"))
+    size = st.segmented_control(
+        "Size", list(SIZES), default=size, required=True, key=f"size-{key}", help=STYLE_HELP,
+        format_func=lambda one: inert(SIZES[one].title),
+    )  # fmt: skip
+    theme = st.segmented_control(
+        "Colours", list(THEMES), default=theme, required=True, key=f"theme-{key}",
+        format_func=lambda one: inert(THEMES[one].title),
+    )  # fmt: skip
+    st.session_state[STYLE] = (size, theme)
+    return Style(SIZES[size], THEMES[theme])
 
 
 def _choice(options: list[str], name: str) -> str:
@@ -102,22 +135,45 @@ def _choice(options: list[str], name: str) -> str:
     return chosen if chosen in options else options[0]
 
 
-def _chart_downloads(
-    figure: go.Figure,
-    data: Data,
-    title: Markdown,
-    name: str,
-    numbers: Sequence[str],
-    note: str,
-) -> None:
-    title, about = unescape(title), origin()
-    csv_button("CSV", data, name)
-    if find_browser() is None:
-        download("PNG", b"", f"{name}.png", "image/png", unavailable=NO_BROWSER)
-    else:
-        download("PNG", partial(to_png, figure, title, about), f"{name}.png", "image/png")
-    page = partial(to_html, figure, title, numbers, about, note)
-    download("HTML", page, f"{name}.html", "text/html")
+def _chart_downloads(card: Card, figure: go.Figure) -> None:
+    title, about = unescape(card.title), origin()
+    csv_button("CSV", card.data, card.name)
+    lacking = None if find_browser() else NO_BROWSER
+    draw = partial(to_image, figure, title, about)
+    download("PNG", draw, f"{card.name}.png", FORMATS["png"], unavailable=lacking)
+    page = partial(to_html, figure, title, card.numbers, about, card.caveat)
+    download("HTML", page, f"{card.name}.html", "text/html")
+    with st.container(width="content"):
+        _more(card, figure, about)
+
+
+@st.fragment
+def _more(card: Card, figure: go.Figure, about: Origin) -> None:
+    """All other ways out; they are made once somebody opens them, without the rest of the page."""
+    menu = st.popover("More", type="tertiary", key=f"more-{card.name}", on_change="rerun")
+    if not menu.open:
+        return
+    browser.warm_up()
+    with menu, files_of(about):
+        style = choose_style(card.name)
+        lacking = None if find_browser() else NO_BROWSER
+        with st.container(horizontal=True):
+            for format, mime in FORMATS.items():
+                draw = partial(to_image, figure, unescape(card.title), about, format, style)
+                file = f"{card.name}-{_key(style)}.{format}"
+                download(inert(format.upper()), draw, file, mime, unavailable=lacking)
+        st.caption("The data")
+        with st.container(horizontal=True):
+            _table_buttons(card.data, card.name)
+
+
+def _key(style: Style) -> str:
+    """`slide-dark`."""
+    return f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")
+
+
+def _table_file(data: Data, suffix: str) -> bytes:
+    return TABLE_FORMATS[suffix].to_bytes(data() if callable(data) else data)
 
 
 def download(

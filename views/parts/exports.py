@@ -1,7 +1,9 @@
-"""Figures that leave: a picture, or a page of its own, that says what it shows wherever it goes."""
+"""Figures that leave say what they show wherever they go: whose they are, and pages of their own.
+
+`views/parts/pictures.py` has them as pictures.
+"""
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,14 +19,6 @@ from views.shared import words
 from views.shared.inert import Html, inert, inert_figure
 from views.shared.links import anchors_in, without_link
 
-PNG_WIDTH, PNG_MIN_HEIGHT = 1000, 460
-SIDES = 100
-"""Of a picture's width, what is left and right of the chart."""
-TITLE_LINE, FACT_LINE, LEGEND_LINE = 30, 17, 22
-FACTS_WIDTH = 140
-"""Characters of a line of facts that fit into a picture."""
-LEGEND_MARK, CHARACTER = 48, 7.2
-"""Pixels of an entry of a legend beside its text, and of a character of it; rather too many."""
 MAX_SLUG = 40
 
 
@@ -113,7 +107,7 @@ def to_html(
     """
     anchors = [NUMBERS[name].anchor for name in numbers]
     anchors += [anchor for axis in _axis_titles(figure) for anchor in anchors_in(axis)]
-    page: str = inert_figure(_for_export(figure)).to_html(
+    page: str = inert_figure(for_export(figure)).to_html(
         include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
     )
     facts = "<br>".join(inert(fact) for fact in (*about.facts, note) if fact)
@@ -126,43 +120,7 @@ def to_html(
     return f"{before}{end}{after}".encode()
 
 
-def to_png(figure: go.Figure, title: str, about: Origin) -> bytes:
-    """A picture at twice the resolution of the screen; takes seconds, a browser draws it."""
-    copy = picture(figure, title, about)
-    drawn: bytes = inert_figure(copy).to_image(
-        format="png", width=PNG_WIDTH, height=copy.layout.height, scale=2
-    )
-    return drawn
-
-
-def picture(figure: go.Figure, title: str, about: Origin) -> go.Figure:
-    """The figure with title and facts on top, as high as it takes to have the legend below them."""
-    facts = [line for fact in about.facts for line in textwrap.wrap(fact, FACTS_WIDTH)]
-    above = TITLE_LINE + FACT_LINE * len(facts) + 24
-    legend = LEGEND_LINE * _legend_rows(figure)
-    height = max(PNG_MIN_HEIGHT, figure.layout.height or 0) + above + legend
-    return _for_export(figure).update_layout(
-        height=height,
-        margin={"l": 70, "r": 30, "t": above + legend, "b": 60, "autoexpand": True},
-        title={
-            "text": title, "x": 0.01, "y": 1 - 12 / height, "yref": "container", "yanchor": "top",
-            "subtitle": {"text": "<br>".join(facts), "font": {"size": 12, "color": "#5c636d"}},
-        },
-    )  # fmt: skip
-
-
-def _legend_rows(figure: go.Figure) -> int:
-    """Rows that Plotly needs for the legend: all in one, or in columns as wide as the widest."""
-    names = [trace.name or "" for trace in figure.data if trace.showlegend is not False]
-    if figure.layout.showlegend is False or len(names) < 2:
-        return 0
-    widths = [LEGEND_MARK + CHARACTER * len(name) for name in names]
-    room = PNG_WIDTH - SIDES
-    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
-    return -(-len(names) // columns)
-
-
-def _for_export(figure: go.Figure) -> go.Figure:
+def for_export(figure: go.Figure) -> go.Figure:
     """A copy with a template of its own: no theme reaches it. Its axes lead nowhere, since the
     dashboard is not where it goes.
     """

@@ -8,7 +8,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from storage.numbers.metrics import DASH
 from storage.numbers.recorded import NUMBERS
-from views.parts.downloads import csv_button
+from views.parts.downloads import table_downloads
 from views.shared.inert import Markdown
 from views.shared.links import explained
 
@@ -33,7 +33,7 @@ def show_table(
     """A table under its title, or what `empty` says; `name` is unique on the page.
 
     Columns are titled and explained as the numbers of their names (`storage.numbers.recorded`),
-    those in `numbers` as the number given there; others hold words. The CSV holds `download`, if
+    those in `numbers` as the number given there; others hold words. Files hold `download`, if
     given, and else the table itself.
     """
     shown = frame.drop(columns=ALWAYS_KNOWN, errors="ignore")
@@ -44,7 +44,7 @@ def show_table(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{title}**", help=help, width="stretch")
             if not frame.empty:
-                csv_button("CSV", frame if download is None else download, name)
+                table_downloads(frame if download is None else download, name)
         if frame.empty:
             st.caption(empty)
             return

@@ -12,7 +12,8 @@ from storage.queries import RunRecord
 from views.charts import layers as charts
 from views.charts import run as run_charts
 from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from views.parts.downloads import Draw, chart_card
+from views.parts.cards import Draw
+from views.parts.downloads import chart_card
 from views.parts.tables import of_run
 from views.shared.inert import inert
 from views.shared.links import axis

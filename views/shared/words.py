@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pandas as pd
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from runner import texts
 from runner.folders.states import ExperimentState, RunState
@@ -126,6 +127,8 @@ def plural(count: int, word: Markdown) -> Markdown:
 def _local(time: pd.Timestamp | None) -> pd.Timestamp:
     stamp = pd.Timestamp(time)
     stamp = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
+    if get_script_run_ctx(suppress_warning=True) is None:  # a report, which has many readers
+        return stamp.tz_convert("UTC")
     try:
         return stamp.tz_convert(ZoneInfo(st.context.timezone or "UTC"))
     except ZoneInfoNotFoundError:

@@ -1,9 +1,10 @@
 """Reads the sources of the pages: whether all that reaches Markdown or HTML is known to be inert.
 
 Known is what is written there: literals, constants, numbers, what `inert` and `code` give, what a
-function promises by its type (`Markdown`, `Html`: then its own results are looked at), what
-a parameter asks for by that type (then its callers are looked at), and what is put together from
-these. Everything else is reported, however harmless it may be: the remedy is to say `inert(...)`.
+function promises by its type (`Markdown`, `Html`: then its own results are looked at), what a
+parameter or a field of a class asks for by that type (then its callers are looked at), and what is
+put together from these. Everything else is reported, however harmless it may be: the remedy is to
+say `inert(...)`.
 """
 
 import ast
@@ -61,6 +62,7 @@ class Source:
     path: Path
     tree: ast.Module
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     around: dict[str, ast.FunctionDef] = field(default_factory=dict)
     """Functions within functions: the outer one by the name of the inner."""
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -72,6 +74,16 @@ class Sources:
 
     def __init__(self, files: list[Path]) -> None:
         self.modules = {_module_name(file): _read(file) for file in files}
+        classes = [one for module in self.modules.values() for one in module.classes.values()]
+        fields = [item for one in classes for item in _fields(one)]
+        others = {item.target.id for item in fields if not _promises(item.annotation)}  # type: ignore[attr-defined]
+        self.promised = {item.target.id for item in fields} - others  # type: ignore[attr-defined]
+        """Names of fields, and of properties, that hold what is inert wherever they are."""
+        self.promised |= {
+            item.name for one in classes for item in one.body
+            if isinstance(item, ast.FunctionDef) and _promises(item.returns)
+            and any(ast.unparse(mark) == "property" for mark in item.decorator_list)
+        } - others  # fmt: skip
 
     def faults(self) -> Iterator[str]:
         for module in self.modules.values():
@@ -121,6 +133,7 @@ class Scope:
         if target is not None:
             yield from _promised_arguments(target, node)
             return
+        yield from self._fields_given(node)
         name = _name(node)
         if name not in SINKS or not isinstance(node.func, ast.Attribute):
             return
@@ -137,6 +150,19 @@ class Scope:
         written = {one.arg: ast.unparse(one.value) for one in node.keywords}.get("format_func")
         if options is not None and written != "inert":
             yield options
+
+    def _fields_given(self, node: ast.Call) -> Iterator[ast.expr]:
+        """The arguments that become fields of a class of ours which have to be inert."""
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        home = self.sources.modules.get(self.module.imports.get(name, ("", ""))[0], self.module)
+        if name not in home.classes:
+            return
+        fields = _fields(home.classes[name])
+        asked = {item.target.id for item in fields if _promises(item.annotation)}  # type: ignore[attr-defined]
+        for item, argument in zip(fields, node.args, strict=False):
+            if item.target.id in asked:  # type: ignore[attr-defined]
+                yield argument
+        yield from (one.value for one in node.keywords if one.arg in asked or one.arg is None)
 
     def _spread(self, value: ast.expr) -> Iterator[ast.expr | None]:
         """What `**shared` brings to a call, if it is a dictionary written in this function."""
@@ -195,7 +221,8 @@ class Scope:
             case ast.Subscript():
                 return self.known(node.value)
             case ast.Attribute():
-                return node.attr in OF_OURS or node.attr.isupper() or self.known(node.value)
+                ours = node.attr in OF_OURS or node.attr in self.sources.promised
+                return ours or node.attr.isupper() or self.known(node.value)
             case ast.Name():
                 return self._known_name(node.id)
             case ast.Call():
@@ -343,6 +370,7 @@ def _module_name(file: Path) -> str:
 def _read(file: Path) -> Source:
     source = Source(file, ast.parse(file.read_text()))
     source.functions = {function.name: function for function in _functions(source.tree)}
+    source.classes = {one.name: one for one in source.tree.body if isinstance(one, ast.ClassDef)}
     for outer in source.functions.values():
         source.around |= {inner.name: outer for inner in _functions(outer) if inner is not outer}
     for node in ast.walk(source.tree):
@@ -357,6 +385,11 @@ def _read(file: Path) -> Source:
             source.imports |= {one.asname: (one.name, "") for one in node.names if one.asname
                                and one.name.startswith("views")}  # fmt: skip
     return source
+
+
+def _fields(of: ast.ClassDef) -> list[ast.AnnAssign]:
+    return [one for one in of.body if isinstance(one, ast.AnnAssign)
+            and isinstance(one.target, ast.Name)]  # fmt: skip
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef]:

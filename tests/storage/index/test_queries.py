@@ -11,7 +11,7 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState, RunState
 from storage import queries
 from storage.comparison.evidence import load_evidence
-from storage.exchange.csv_files import to_csv
+from storage.exchange.table_files import to_csv
 from storage.index.store import Store
 from tests.helpers.journals import (
     EXPERIMENT_ID,

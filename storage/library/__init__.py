@@ -1,1 +1,0 @@
-"""What is known of every experiment at a glance: kept summaries, the catalog, filters."""

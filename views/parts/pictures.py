@@ -1,0 +1,145 @@
+"""Figures as pictures, in the size and the colours of where they go: a slide, a paper, a screen."""
+
+import textwrap
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from views.parts.drawing import browser
+from views.parts.exports import Origin, for_export
+from views.shared.inert import inert_figure
+
+FORMATS = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
+"""How a picture's file ends, and what browsers call it."""
+USUAL_FONT = 12
+TITLE_LINE, FACT_LINE, LEGEND_LINE = 30, 17, 22
+"""Pixels of lines, and below of characters, where the font has its usual size."""
+LEGEND_MARK, CHARACTER = 48, 7.2
+"""Pixels of an entry of a legend beside its text, and of a character of it; rather too many."""
+FACT_CHARACTER = 6.2
+
+
+@dataclass(frozen=True)
+class Size:
+    """A picture's size; lengths in pixels, of which 96 are an inch."""
+
+    title: str
+    width: int
+    min_height: int
+    font: int
+    facts_font: int
+    scale: float
+    """Points of a PNG for each pixel."""
+    is_whole: bool = True
+    """Whether title and facts stand in the picture; a paper has them in its caption."""
+    is_fixed: bool = False
+    """Whether it is never higher than that, however long its legend is."""
+
+
+SIZES = {
+    "screen": Size("Screen", 1000, 460, 12, 12, 2),
+    "slide": Size("Slide", 1280, 720, 19, 13, 1.5, is_fixed=True),
+    # 3.3 inches, as in two columns of a letter page; 300 dots an inch.
+    "column": Size("Paper column", 317, 240, 8, 8, 3.125, is_whole=False),
+}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a picture; runs have theirs, which can be told apart on both."""
+
+    title: str
+    template: str
+    paper: str
+    text: str
+    quiet: str
+    grid: str
+
+
+THEMES = {
+    "light": Theme("Light", "plotly_white", "#ffffff", "#22262c", "#5c636d", "#e3e6ea"),
+    "dark": Theme("Dark", "plotly_dark", "#14171b", "#e6e8eb", "#a4abb5", "#2f353d"),
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How pictures are to look."""
+
+    size: Size = SIZES["screen"]
+    theme: Theme = THEMES["light"]
+
+
+USUAL = Style()
+
+
+def to_image(
+    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
+) -> bytes:
+    """A picture, drawn by a browser; raises `NotDrawn`."""
+    copy = picture(figure, title, about, style)
+    options = {"format": format, "width": style.size.width, "height": copy.layout.height,
+               "scale": style.size.scale if format == "png" else 1}  # fmt: skip
+    return browser.picture(inert_figure(copy).to_plotly_json(), options)
+
+
+def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) -> go.Figure:
+    """The figure with title and facts on top, as high as it takes to have the legend below them."""
+    size, theme = style.size, style.theme
+    zoom, small = size.font / USUAL_FONT, size.facts_font / USUAL_FONT
+    facts = _facts(about, size)
+    above = (TITLE_LINE + 24) * zoom + FACT_LINE * small * len(facts) if size.is_whole else 0
+    legend = LEGEND_LINE * zoom * _legend_rows(figure, size)
+    height = size.min_height
+    if not size.is_fixed:
+        height = max(height, int((figure.layout.height or 0) * zoom)) + int(above + legend)
+    copy = for_export(figure).update_layout(
+        template=theme.template,
+        paper_bgcolor=theme.paper,
+        plot_bgcolor=theme.paper,
+        font={"size": size.font, "color": theme.text},
+        height=height,
+        margin={"l": 70 * zoom, "r": 30 * zoom, "t": max(above + legend, 8), "b": 60 * zoom,
+                "autoexpand": True},
+    )  # fmt: skip
+    _magnify(copy, zoom)
+    copy.update_xaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
+    copy.update_yaxes(gridcolor=theme.grid, zerolinecolor=theme.grid)
+    if not size.is_whole:
+        return copy
+    said = {"text": "<br>".join(facts), "font": {"size": 12 * small, "color": theme.quiet}}
+    place = {"x": 0.01, "y": 1 - 12 * zoom / height, "yref": "container", "yanchor": "top"}
+    return copy.update_layout(
+        title={"text": title, "font": {"size": 17 * zoom}, "subtitle": said, **place}
+    )
+
+
+def _facts(about: Origin, size: Size) -> list[str]:
+    """Lines that fit into the picture."""
+    width = int((size.width - 30) / (FACT_CHARACTER * size.facts_font / USUAL_FONT))
+    return [line for fact in about.facts for line in textwrap.wrap(fact, width)]
+
+
+def _legend_rows(figure: go.Figure, size: Size) -> int:
+    """Rows that Plotly needs for the legend: all in one, or in columns as wide as the widest."""
+    names = [trace.name or "" for trace in figure.data if trace.showlegend is not False]
+    if figure.layout.showlegend is False or len(names) < 2:
+        return 0
+    zoom = size.font / USUAL_FONT
+    widths = [zoom * (LEGEND_MARK + CHARACTER * len(name)) for name in names]
+    room = size.width - 100 * zoom
+    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
+    return -(-len(names) // columns)
+
+
+def _magnify(figure: go.Figure, zoom: float) -> None:
+    """Lines and marks that were made for a screen grow and shrink with the letters."""
+    if zoom == 1:
+        return
+    for trace in figure.data:
+        for part, what in (("line", "width"), ("marker", "size")):
+            now = (trace.to_plotly_json().get(part) or {}).get(what)
+            if isinstance(now, int | float):
+                trace.update({part: {what: now * zoom}})
+    for one in figure.layout.annotations:
+        one.font.size = (one.font.size or USUAL_FONT) * zoom

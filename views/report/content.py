@@ -1,0 +1,185 @@
+"""What is told of an experiment wherever it is told whole: sentences, tables, charts, settings."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.scenarios import Compared
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.comparison.correctness import checks
+from storage.comparison.correctness import table as checks_table
+from storage.comparison.latency import cold_and_warm
+from storage.comparison.results import Comparison
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.terminal.caution_words import caution_words
+from views.comparison import (
+    accuracy,
+    answers,
+    behind_verdicts,
+    cache,
+    charts,
+    leaderboard,
+    verdicts,
+)
+from views.parts.cards import Card
+from views.parts.exports import Origin, experiment_origin
+from views.shared import reproduce
+from views.shared.inert import Html, Markdown, inert
+from views.shared.links import sentence
+
+LOST_IN_FACTS = ("run_id", "label", "role")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table as it is read, and the numbers behind it."""
+
+    title: Markdown
+    name: str
+    shown: pd.DataFrame
+    numbers: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What the page of a comparison says."""
+
+    headline: Markdown
+    leaderboard: Html = ""
+    captions: Sequence[Markdown] = ()
+    doubts: Sequence[Markdown] = ()
+    tables: Sequence[Table] = ()
+    cards: Sequence[Card] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """All that is told of one experiment."""
+
+    experiment_id: str
+    comparison: Comparison
+    about: Origin
+    provenance: Markdown
+    told: Told
+    facts: Sequence[tuple[str, str]]
+    """What the runs say of machine, software, model and data, by name."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.comparison.spec
+
+    @property
+    def command(self) -> str:
+        """Runs it again, without the browser."""
+        return reproduce.command(self.spec)
+
+
+def content(store: Store, experiment_id: str) -> Content:
+    """Raises `NotInStore` if there is no such experiment."""
+    experiments = queries.list_experiments(store).set_index("experiment_id", drop=False)
+    if experiment_id not in experiments.index:
+        raise NotInStore(f"no experiment {experiment_id!r} in {store.data_dir.runs}")
+    experiment = experiments.loc[experiment_id]
+    comparison = compare(store, experiment_id)
+    return Content(
+        experiment_id=experiment_id,
+        comparison=comparison,
+        about=experiment_origin(store, experiment),
+        provenance=verdicts.provenance(experiment),
+        told=TOLD[comparison.spec.kind.compares](store, comparison),
+        facts=[*_facts(store, experiment_id)],
+    )
+
+
+def _of_runs(store: Store, comparison: Comparison) -> Told:
+    steps = queries.step_times(store, comparison.experiment_id)
+    notes = [sentence(caution_words(note)) for note in comparison.notes]
+    warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
+    behind = behind_verdicts.table(comparison)
+    numbers = behind_verdicts.numbers(comparison).reset_index()
+    sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
+                 numbers=numbers)  # fmt: skip
+    return Told(
+        headline=answers.headline(comparison),
+        leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
+        captions=[verdicts.noise_text(comparison), *notes],
+        doubts=[*warnings, *verdicts.doubts(comparison.results)],
+        tables=[] if behind.empty else [sure],
+        cards=charts.cards(store, comparison, comparison.results, steps).all,
+    )
+
+
+def _of_tensors(store: Store, comparison: Comparison) -> Told:
+    experiment_id = comparison.experiment_id
+    found = checks(store, experiment_id, comparison.spec)
+    made = checks_table(found)
+    tensors = queries.accuracy_tensors(store, experiment_id).drop(columns=["run_id", "role"])
+    failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
+    notes = {note: None for check in found for note in check.notes}
+    return Told(
+        headline=accuracy.headline(found),
+        captions=[accuracy.HELP, *(inert(note) for note in notes)],
+        tables=[
+            Table(title="Checks", name="checks", shown=made, numbers=made),
+            Table(title="Tensors that failed", name="tensors", shown=failed, numbers=tensors),
+        ],
+    )
+
+
+def _of_caches(store: Store, comparison: Comparison) -> Told:
+    found = cold_and_warm(store, comparison.experiment_id)
+    headline = cache.headline(found, is_over=True)
+    if not found:
+        return Told(headline=headline)
+    numbers = cache.numbers(found)
+    return Told(
+        headline=headline,
+        captions=[cache.certainty(found)],
+        tables=[
+            Table(title="Compile latency with empty and with filled caches", name="cold-warm",
+                  shown=cache.table(found), numbers=numbers),
+            Table(title="When compiling has paid for itself", name="cold-warm-break-even",
+                  shown=cache.break_evens(found), numbers=numbers),
+        ],
+        cards=cache.cards(store, comparison, found),
+    )  # fmt: skip
+
+
+TOLD: dict[Compared, Callable[[Store, Comparison], Told]] = {
+    "runs": _of_runs,
+    "tensors": _of_tensors,
+    "caches": _of_caches,
+}
+"""By what an experiment compares."""
+
+
+def _facts(store: Store, experiment_id: str) -> Iterator[tuple[str, str]]:
+    """What all runs say alike, once; what they say differently, by run."""
+    for read in (queries.environments, queries.workloads):
+        frame = read(store, experiment_id)
+        labels = list(frame["label"]) if "label" in frame else []
+        for name in frame.columns.difference(LOST_IN_FACTS, sort=False):
+            values = [_written(value) for value in frame[name]]
+            if len(set(values)) == 1:
+                yield from [(name, values[0])] if values[0] else []
+            else:
+                by_run = zip(labels, values, strict=True)
+                yield from [(f"{name} of {label}", value) for label, value in by_run if value]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_written(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_written, value))
+    if value is None or value is pd.NaT or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    if isinstance(value, float) and value == int(value):
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, default=str)
