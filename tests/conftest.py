@@ -4,7 +4,6 @@ With `--fast` no test trains with torch, starts a process, drives a browser, ope
 sleeps: files that say so are not even imported, and a test that does it all the same fails.
 """
 
-import gc
 import os
 import re
 import shutil
@@ -101,16 +100,7 @@ def browser() -> Iterator["Browser"]:
 @pytest.fixture
 def fresh_torch() -> Iterator[None]:
     """One thread, and a compiler that knows nothing: a run has its process to itself."""
-    import torch  # takes seconds, and most tests do without
-    from torch._dynamo.callback import callback_handler
-    from torch._dynamo.utils import clear_compilation_metrics
+    from tests.helpers.loop import torch_afresh  # takes seconds, and most tests do without
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch._dynamo.reset()
-    callback_handler.clear()
-    clear_compilation_metrics()
-    # What torch has loaded takes 0.4 s to look through, before each of a training's first blocks.
-    gc.freeze()
-    yield
-    torch.set_num_threads(before)
+    with torch_afresh():
+        yield

@@ -65,7 +65,7 @@ class Walk:
         self.page.goto(f"{self.address}/{path}?{asked}")
         ended = "[data-testid=stApp][data-test-script-state=notRunning]"
         self.page.locator(ended).wait_for()
-        self.page.wait_for_timeout(1000)  # a page may run again by itself, and charts take a moment
+        self.page.wait_for_timeout(400)  # a page may run again by itself, and charts take a moment
         self.page.locator(ended).wait_for()
         self.page.evaluate(UNFOLD)
         self.page.wait_for_timeout(200)

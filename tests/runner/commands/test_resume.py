@@ -93,7 +93,7 @@ def curve(run: RunDir) -> dict[int, tuple[float, float]]:
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
     data_dir: DataDir, tmp_path: Path, kills: int
 ) -> None:

@@ -1,6 +1,5 @@
 """What is compiled: the iteration, the forward, forward and backward, or the repeated blocks."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,42 +9,56 @@ from torch import nn
 from runner.errors import WorkloadError
 from runner.specs.variants import parse_backend
 from runner.worker.compiler.compiling import compile_arguments, compile_blocks, make_compiler
-from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.loop import experiment, of_kind, run, torch_afresh
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
 
-def run_scope(scope: str, journal: Path) -> list[dict[str, Any]]:
-    backend = f"eager:scope={scope}"
-    return run(experiment(backends=(backend,)), journal, parse_backend(backend).label)
+Recorded = dict[str, list[dict[str, Any]]]
+"""Events by scope."""
+SCOPES = ("iteration", "forward", "forward_backward", "blocks")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The events of a training under each scope, and of one without a compiler."""
+    folder = tmp_path_factory.mktemp("scopes")
+    found = {"none": run(experiment(), folder / "none")}
+    for scope in SCOPES:
+        backend = f"eager:scope={scope}"
+        spec = experiment(backends=(backend,))
+        with torch_afresh():
+            found[scope] = run(spec, folder / scope, parse_backend(backend).label)
+    return found
 
 
 def functions(events: list[dict[str, Any]]) -> set[str]:
     return {str(event["function"]) for event in of_kind(events, "compile_metrics")}
 
 
-def test_every_scope_trains_the_same(tmp_path: Path) -> None:
-    baseline = [step["loss"] for step in of_kind(run(experiment(), tmp_path / "baseline"), "step")]
-    for scope in ("iteration", "forward", "forward_backward", "blocks"):
-        torch._dynamo.reset()
-        losses = [step["loss"] for step in of_kind(run_scope(scope, tmp_path / scope), "step")]
-        assert losses == pytest.approx(baseline, abs=1e-4), scope
+def losses(events: list[dict[str, Any]]) -> list[float]:
+    return [step["loss"] for step in of_kind(events, "step")]
 
 
-def test_the_forward_alone_is_compiled_without_the_optimizer(tmp_path: Path) -> None:
-    found = functions(run_scope("forward", tmp_path / "e.jsonl"))
+def test_every_scope_trains_the_same(recorded: Recorded) -> None:
+    for scope in SCOPES:
+        assert losses(recorded[scope]) == pytest.approx(losses(recorded["none"]), abs=1e-4), scope
+
+
+def test_the_forward_alone_is_compiled_without_the_optimizer(recorded: Recorded) -> None:
+    found = functions(recorded["forward"])
     assert found and not found & {"iterate", "backward", "update", "step"}
 
 
-def test_forward_and_backward_are_compiled_apart_from_the_optimizer(tmp_path: Path) -> None:
-    found = functions(run_scope("forward_backward", tmp_path / "e.jsonl"))
+def test_forward_and_backward_are_compiled_apart_from_the_optimizer(recorded: Recorded) -> None:
+    found = functions(recorded["forward_backward"])
     assert {"backward", "update"} <= found and "iterate" not in found
 
 
-def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
-    events = run_scope("blocks", tmp_path / "e.jsonl")
+def test_equal_blocks_are_compiled_once_for_all(recorded: Recorded) -> None:
     # The tiny BERT has two layers of one class; inference, without dropout, is code of its own.
-    assert [e["phase"] for e in of_kind(events, "compile_metrics")] == ["training", "evaluating"]
+    compiled = of_kind(recorded["blocks"], "compile_metrics")
+    assert [event["phase"] for event in compiled] == ["training", "evaluating"]
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:

@@ -29,7 +29,7 @@ FORWARD_PASSES = experiment(
 @pytest.fixture
 def timeline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What clocks were told and which collections ran, in their order. Left to itself, the
-    collector would run several times a step."""
+    collector would run in every step."""
     told: list[str] = []
 
     class Watched(WallClock):
@@ -55,7 +55,7 @@ def timeline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(CpuDevice, "clock", lambda self: Watched())
     thresholds = gc.get_threshold()
-    gc.set_threshold(20, 10_000, 10_000)
+    gc.set_threshold(100, 10_000, 10_000)
     gc.callbacks.append(on_collection)
     yield told
     gc.callbacks.remove(on_collection)
