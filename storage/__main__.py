@@ -1,6 +1,7 @@
 """What the data folder holds, on the terminal and as files:
 
     python -m storage compare EXPERIMENT
+    python -m storage list [WORD...]
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
     python -m storage import FILE...
@@ -28,6 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.filters import add_list_options, read_filter
 from runner.commands.terminal import ends_quietly
 from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
 from runner.folders.queue import PROJECT_ROOT
@@ -46,7 +48,7 @@ from storage.index.store import Store
 from storage.suite.cells import outcomes
 from storage.suite.regressions import against
 from storage.terminal import correctness as correctness_report
-from storage.terminal import gate
+from storage.terminal import gate, library
 from storage.terminal import suite as suite_report
 from storage.terminal.report import imported_table, report
 
@@ -82,6 +84,13 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
+
+
+def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with _open(data_dir) as store:
+        found = library.listed(store, read_filter(options))
+    print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
+    return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -162,6 +171,8 @@ def parser() -> argparse.ArgumentParser:
     add_fail_if(comparing)
     exporting.add_argument("--format", choices=list(FORMATS), required=True)
     exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
+    listing = add("list", _list, "list experiments and what they came to")
+    add_list_options(listing)
     summing = add("suite", _suite, "print the summary of a suite run, and what changed")
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
     summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")

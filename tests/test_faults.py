@@ -6,6 +6,7 @@ One seed; hundreds are in benchmarks/parity_trials.py and late_fault_trials.py.
 import pytest
 
 from storage.comparison.results import Result
+from storage.terminal.parity_words import parity_words
 from tests.faults.judging import judge_trial
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial
@@ -31,7 +32,7 @@ def test_a_planted_fault_is_broken_soon_after_it_begins_and_never_before(
 ) -> None:
     parity = results[fault].parity
     assert parity is not None
-    assert parity.verdict == "broken", str(parity.reason)
+    assert parity.verdict == "broken", str(parity_words(parity))
     assert parity.first_step_outside is not None
     begins = FIRST_EFFECTS[fault]
     assert begins <= parity.first_step_outside <= begins + SOON
@@ -43,7 +44,7 @@ def test_a_correct_backend_holds_beside_the_faults(
 ) -> None:
     parity = results[backend].parity
     assert parity is not None
-    assert parity.verdict == "holds", str(parity.reason)
+    assert parity.verdict == "holds", str(parity_words(parity))
 
 
 def test_a_loss_that_ends_lower_is_no_proof_of_parity(results: dict[str, Result]) -> None:
@@ -77,7 +78,7 @@ def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
 ) -> None:
     parity = late[fault].parity
     assert parity is not None
-    assert parity.verdict == "broken", str(parity.reason)
+    assert parity.verdict == "broken", str(parity_words(parity))
     assert parity.first_step_outside is not None
     assert BEGINS - WINDOW <= parity.first_step_outside <= NUM_STEPS
 
@@ -86,6 +87,6 @@ def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
 def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result], backend: str) -> None:
     parity = late[backend].parity
     assert parity is not None
-    assert parity.verdict == "holds", str(parity.reason)
+    assert parity.verdict == "holds", str(parity_words(parity))
     assert parity.band_ended and parity.last_step_in_band is not None
     assert parity.last_step_in_band < BEGINS, "the first instrument was blind"

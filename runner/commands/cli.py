@@ -8,6 +8,7 @@ finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be 
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from types import FrameType
 from runner.checks.experiment import check, check_user_code
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.filters import add_list_options, list_arguments
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
@@ -90,17 +92,26 @@ def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -
 
     That belongs to storage/, which the runner may not import: a process of its own.
     """
+    gate = [f"--fail-if={condition}" for condition in fail_if]
+    return _with_storage(data_dir, "compare", [experiment_id, *gate])
+
+
+def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
+    return _with_storage(data_dir, "list", list_arguments(options))
+
+
+def _with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> int:
+    """Runs a command of storage/, and returns its exit status."""
     if find_spec("duckdb") is None:
         _print(
             f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
             "here: install it, or copy them into `runs/` of a data folder on a machine that has "
-            f"it, and say `python -m storage compare {experiment_id} --data-folder FOLDER`."
+            f"it, and say `python -m storage {shlex.join([command, *arguments])} --data-folder "
+            "FOLDER`."
         )
         return BAD_INPUT
-    command = [sys.executable, "-m", "storage", "compare", experiment_id]
-    command += ["--data-folder", str(data_dir.path)]
-    command += [f"--fail-if={condition}" for condition in fail_if]
-    return subprocess.run(command, cwd=PROJECT_ROOT).returncode
+    whole = [sys.executable, "-m", "storage", command, f"--data-folder={data_dir.path}", *arguments]
+    return subprocess.run(whole, cwd=PROJECT_ROOT).returncode
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -224,11 +235,13 @@ def parser() -> argparse.ArgumentParser:
     suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
     suite.usage = "python -m runner suite NAME [options]"
     add_suite_options(suite)
+    listing = add("list", _list, "list experiments and what they came to: search, filter, sort")
+    add_list_options(listing)
     add("status", _status, "list experiments and the state of their runs")
     stop = add("cancel", _cancel, "stop an experiment")
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
     for command in (stop, go_on):
-        command.add_argument("experiment", help="its id, as `status` lists it")
+        command.add_argument("experiment", help="its id, as `list` has it")
         command.usage = f"{command.usage} EXPERIMENT"
     add_library_commands(add)
     for command in (compare, work, go_on):

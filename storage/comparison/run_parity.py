@@ -20,12 +20,13 @@ def judge_parity(
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
     if baseline is None:
-        return rules.unknown("there is no baseline to compare with")
+        return rules.unknown("no baseline")
     if not run.workload:
-        return rules.unknown("it has not begun to train")
-    for field, title in (("weights_sha256", "weights"), ("data_sha256", "samples")):
-        if run.workload.get(field) != baseline.workload.get(field):
-            return rules.unknown(f"its {title} are not those that the baseline began with")
+        return rules.unknown("not begun")
+    if run.workload.get("weights_sha256") != baseline.workload.get("weights_sha256"):
+        return rules.unknown("other weights")
+    if run.workload.get("data_sha256") != baseline.workload.get("data_sha256"):
+        return rules.unknown("other samples")
     begun = [control for control in controls if len(control.losses)]
     if not begun:
         return rules.judge_without_control(baseline.losses, run.losses)

@@ -76,6 +76,13 @@ def imported(data_dir: DataDir) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[field.name for field in fields(ImportedRow)])
 
 
+def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:
+    """Another one after every change of the imported files."""
+    files = sorted((data_dir.path / FOLDER).glob("*.csv"))
+    stats = [(file.name, file.stat()) for file in files]
+    return tuple((name, found.st_mtime_ns, found.st_size) for name, found in stats)
+
+
 def read_rows(file: Path) -> Iterator[ImportedRow]:
     """The rows of one file; raises `ImportUnusable`, naming the line."""
     try:

@@ -41,6 +41,13 @@ CREATE TABLE labels (
     revision BIGINT NOT NULL DEFAULT nextval('revisions')
 );
 
+-- What experiments that are over came to (storage/library/kept.py), by their revision and the
+-- version of the code that computed it.
+CREATE TABLE summaries (
+    experiment_id VARCHAR NOT NULL, revision BIGINT NOT NULL, num_runs BIGINT NOT NULL,
+    version VARCHAR NOT NULL, content VARCHAR NOT NULL
+);
+
 CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields

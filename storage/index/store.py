@@ -106,6 +106,16 @@ class Store:
         with self._connection.cursor() as cursor:
             return cursor.execute(sql, parameters).df()
 
+    def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Keeps something that was computed from the rows; raises `StoreUnusable`."""
+        try:
+            with self._ingesting, self._connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+        except duckdb.Error as error:
+            raise StoreUnusable(
+                f"{self.data_dir.database_file} cannot be written: {printable(error)}"
+            ) from error
+
     def close(self) -> None:
         """Closes the database and then gives up its ownership."""
         with self._ingesting:

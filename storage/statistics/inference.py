@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from runner.specs.training import Precision
-from storage.numbers.sentences import Figure, Sentence, joined, said
 from storage.statistics.means import sampling_margin
-from storage.statistics.parity import Parity
+from storage.statistics.parity import Finding, Parity
 
 LOSS_TOLERANCES: dict[Precision, float] = {
     # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
@@ -40,8 +39,8 @@ class Inference:
     gap: float | None
     """Largest relative difference in loss; infinite where one of two is not finite. None if they
     were never both evaluated, or never both finite."""
-    fault: Sentence | None
-    """What is wrong, as a sentence; None if nothing is."""
+    fault: Finding | None
+    """None if nothing is wrong."""
 
 
 def judge_inference(
@@ -89,29 +88,18 @@ def _accuracy_gaps(accuracies: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return (compiled - plain).abs(), pd.Series(allowed, index=accuracies.index, dtype=float)
 
 
-def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> Sentence | None:
+def _fault(pairs: pd.DataFrame, gaps: pd.Series, allowed: float | pd.Series) -> Finding | None:
     excess = gaps[gaps > allowed]
     if excess.empty:
         return None
-    worst = pairs.loc[excess.idxmax()]
-    both = f"{worst['value_compiled']:.6g} vs {worst['value']:.6g}"
-    return said(
-        "its compiled model answers differently from the same weights without a compiler "
-        "({name} {both} at {step}, {split} split): inference is wrong",
-        name=worst["name"],
-        both=Figure("inference_gap", both),
-        step=Figure("step", f"step {worst['step']}"),
-        split=worst["split"],
-    )
+    told = pairs.loc[excess.idxmax(), ["name", "value", "value_compiled", "step", "split"]]
+    return Finding(kind="inference wrong", figures=told.to_dict())
 
 
-def break_parity(parity: Parity, fault: Sentence | None) -> Parity:
+def break_parity(parity: Parity, fault: Finding | None) -> Parity:
     """Parity is broken if inference is wrong, whatever training says."""
     if fault is None:
         return parity
-    links = {"holds": ", but ", "broken": ", and "}
-    reason = fault
-    if parity.verdict in links:
-        reason = joined([parity.reason, fault], links[parity.verdict])
+    so_far = parity.findings if parity.verdict in ("holds", "broken") else ()
     # That is no matter of a step, so neither of where the band ended.
-    return replace(parity, verdict="broken", reason=reason, last_step_in_band=None)
+    return replace(parity, verdict="broken", findings=(*so_far, fault), last_step_in_band=None)

@@ -2,24 +2,49 @@
 
 Single losses are judged by the band of `storage.statistics.loss_band`; where rounding has driven
 equal trainings apart, `storage.statistics.outcomes` says what they come to. Both together make the
-verdict (docs/metrics.md).
+verdict (docs/metrics.md). `storage.terminal.parity_words` puts it into words.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from runner.specs.training import Precision
-from storage.numbers.formats import DASH
-from storage.numbers.sentences import Figure, Sentence, figure, said
 from storage.statistics.loss_band import LEAD_STEPS, loss_band, ratios_to_band
-from storage.statistics.outcomes import Quantity, Reading, lasting
+from storage.statistics.outcomes import Reading, lasting
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
+FindingKind = Literal[
+    "no baseline",
+    "not begun",
+    "other weights",
+    "other samples",
+    "no control",
+    "no common step",
+    "control too short",
+    "no band",
+    "inside band",
+    "outside band",
+    "not finite",
+    "outside later",
+    "too far apart",
+    "nothing learned",
+    "dropout",
+    "inference wrong",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that a verdict rests on; what of its figures has a name in NUMBERS is called by
+    it."""
+
+    kind: FindingKind
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +61,8 @@ class Parity:
     steps done before an evaluation."""
     max_ratio_to_band: float | None
     steps_compared: int
-    reason: Sentence
+    findings: tuple[Finding, ...]
+    """What the verdict rests on, in the order in which it was found."""
     last_step_in_band: int | None = None
     """None where no loss could be compared to a band."""
     readings: tuple[Reading, ...] = ()
@@ -90,37 +116,30 @@ def judge_losses(
     last = int(band["step"].max()) if len(band) else None
     if len(outside):
         first = int(outside.min())
-        times = Figure("max_ratio_to_band", f"{highest:.3g} x the band")
-        extreme = "is not finite" if math.isinf(highest) else said("is up to {x} off", x=times)
-        at = Figure("first_step_outside", f"step {first}")
+        at = {"first_step_outside": first, "max_ratio_to_band": highest}
         return Parity(
             verdict="broken",
             first_step_outside=first,
             max_ratio_to_band=highest,
             steps_compared=len(common),
-            reason=said("the loss leaves the band at {at} and {extreme}", at=at, extreme=extreme),
+            findings=(Finding(kind="outside band", figures=at),),
             last_step_in_band=last,
         )
+    told = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
     return Parity(
         verdict="holds",
         first_step_outside=None,
         max_ratio_to_band=highest,
         steps_compared=len(common),
-        reason=said(
-            "the loss stays within {times} over the first {steps}",
-            times=Figure("max_ratio_to_band", f"{highest:.2g} x the band"),
-            steps=Figure("num_steps", f"{len(band)} of {num_steps} steps"),
-        ),
+        findings=(Finding(kind="inside band", figures=told),),
         last_step_in_band=last,
     )
 
 
-def _why_unknown(common: pd.Index, equal: pd.Index) -> str:
+def _why_unknown(common: pd.Index, equal: pd.Index) -> FindingKind:
     if common.empty:
-        return "no step was done by baseline, control and backend alike"
-    if len(equal) <= LEAD_STEPS:
-        return f"losses can be judged once the control has done {LEAD_STEPS} steps more"
-    return "rounding alone moves the loss far from the first step on"
+        return "no common step"
+    return "control too short" if len(equal) <= LEAD_STEPS else "no band"
 
 
 def _finite(losses: pd.Series) -> pd.Index:
@@ -136,67 +155,28 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
         return parity
     outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
     if outside is not None:
-        step = outside.first_step if outside.quantity == "loss" else outside.last_step
-        late = said("{so_far}, but later ", so_far=parity.reason) if parity.band_ended else ""
+        # What was said of the band is worth repeating only if it ended before.
+        so_far = parity.findings if parity.band_ended else ()
         return replace(
             parity,
             verdict="broken",
-            first_step_outside=step,
-            outside=outside,
-            reason=said(
-                "{late}{found}, and rounding and chance explain a difference of {allowed} at most",
-                late=late,
-                found=_in_words(outside),
-                allowed=_size(outside, outside.allowed),
+            first_step_outside=(
+                outside.first_step if outside.quantity == "loss" else outside.last_step
             ),
+            outside=outside,
+            findings=(*so_far, Finding(kind="outside later", figures={"reading": outside})),
         )
     apart = next(iter(reversed(lasting(readings, lambda one: not one.is_same))), None)
     if parity.verdict != "holds" or apart is None:
         return parity
-    reason = said(
-        "{so_far}, but {found}: too much to be called the same, while the controls are too few, or "
-        "stray too far, to call it a fault (up to {allowed}); repeat it with more controls "
-        "(--controls 4)",
-        so_far=parity.reason,
-        found=_in_words(apart),
-        allowed=_size(apart, apart.allowed),
-    )
-    return replace(parity, verdict="unknown", reason=reason)
-
-
-READ: dict[Quantity, str] = {
-    "loss": "loss",
-    "evaluation loss": "eval_loss",
-    "accuracy": "accuracy",
-}
-"""Names of the quantities in METRICS."""
-
-
-def _in_words(reading: Reading) -> Sentence:
-    where = Figure("num_steps", f"after {reading.last_step} steps")
-    found = said("{where} the {quantity}", where=where, quantity=reading.quantity)
-    if reading.quantity == "loss":
-        steps = Figure("step", f"steps {reading.first_step} to {reading.last_step}")
-        found = said("the mean loss of {steps}", steps=steps)
-    return said("{found} is {value}, that of equal trainings {expected}", found=found,
-                value=_size(reading, reading.value),
-                expected=_size(reading, reading.expected))  # fmt: skip
-
-
-def _size(reading: Reading, value: float) -> Figure:
-    return figure(READ[reading.quantity], value)
+    return _also(parity, "too far apart", "unknown", reading=apart)
 
 
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:
     """Agreement with a baseline that learned nothing proves nothing."""
     if parity.verdict != "holds" or has_learned:
         return parity
-    reason = "the baseline learned nothing that a broken backend could have missed; train longer"
-    return replace(
-        parity,
-        verdict="nothing learned",
-        reason=said("{so_far}, but {why}", so_far=parity.reason, why=reason),
-    )
+    return _also(parity, "nothing learned", "nothing learned")
 
 
 def doubt_dropout(parity: Parity) -> Parity:
@@ -205,11 +185,12 @@ def doubt_dropout(parity: Parity) -> Parity:
     single losses agreed, it is not they."""
     if not parity.found_in_band or math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
-    doubt = (
-        "the compiler may only have drawn other random numbers for dropout: repeat it with "
-        "model.dropout = off to tell that from a fault"
-    )
-    return replace(parity, reason=said("{so_far}; {doubt}", so_far=parity.reason, doubt=doubt))
+    return _also(parity, "dropout", parity.verdict)
+
+
+def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:
+    found = (*parity.findings, Finding(kind=kind, figures=figures))
+    return replace(parity, verdict=verdict, findings=found)
 
 
 def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
@@ -217,32 +198,14 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
     common = baseline.index[np.isfinite(baseline)].intersection(backend.index)
     wrong = common[~np.isfinite(backend.loc[common])]
     if wrong.empty:
-        return unknown("without a control nobody knows how far rounding alone drives losses apart")
+        return unknown("no control")
     first = int(wrong.min())
-    at = Figure("first_step_outside", f"step {first}")
-    reason = said("the loss is not finite at {at}, where the baseline's is", at=at)
+    found = Finding(kind="not finite", figures={"first_step_outside": first})
     return Parity(verdict="broken", first_step_outside=first, max_ratio_to_band=math.inf,
-                  steps_compared=len(common), reason=reason)  # fmt: skip
+                  steps_compared=len(common), findings=(found,))  # fmt: skip
 
 
-def parity_text(parity: Parity | None) -> str:
-    """The verdict as a table has room for it, with where it broke and how far single losses could
-    tell: `broken at step 12` by a loss, `broken from step 150` by a window of them, `broken after
-    200 steps` by an evaluation; `holds (losses to step 240)` where the band ended there.
-    """
-    if parity is None:
-        return DASH
-    if parity.outside is not None and parity.outside.quantity != "loss":
-        return f"broken after {parity.first_step_outside:,} steps"
-    if parity.first_step_outside is not None:
-        return (
-            f"broken {'at' if parity.found_in_band else 'from'} step {parity.first_step_outside:,}"
-        )
-    if parity.verdict == "holds" and parity.band_ended:
-        return f"holds (losses to step {parity.last_step_in_band:,})"
-    return parity.verdict
-
-
-def unknown(reason: str) -> Parity:
+def unknown(kind: FindingKind) -> Parity:
+    """Nothing can be said, and why."""
     return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
-                  steps_compared=0, reason=said("{why}", why=reason))  # fmt: skip
+                  steps_compared=0, findings=(Finding(kind=kind),))  # fmt: skip

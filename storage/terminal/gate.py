@@ -14,6 +14,7 @@ from storage.numbers.formats import DASH
 from storage.numbers.metrics import METRICS
 from storage.statistics.means import sampling_margin
 from storage.statistics.outcomes import Quantity, Reading
+from storage.terminal.parity_words import parity_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""
@@ -65,7 +66,9 @@ def _parity(comparison: Comparison, backend: Result, condition: Condition) -> st
         "interval": METRICS["max_ratio_to_interval"].format(parity.max_ratio_to_interval),
     }
     ratios = " and ".join(f"the {name} {ratio}" for name, ratio in found.items() if ratio != DASH)
-    return f"it {said}: {parity.reason}" + (f" (ratio to {ratios}, limit 1)" if ratios else "")
+    return f"it {said}: {parity_words(parity)}" + (
+        f" (ratio to {ratios}, limit 1)" if ratios else ""
+    )
 
 
 def _accuracy(comparison: Comparison, backend: Result, condition: Condition) -> str | None:

@@ -6,9 +6,9 @@ from storage.comparison.results import Comparison, Result
 from storage.exchange.imports import ImportedRow
 from storage.numbers.formats import DASH, aligned_table, format_share
 from storage.numbers.metrics import METRICS
-from storage.statistics.parity import parity_text
 from storage.statistics.speedups import BreakEven, Ratio, ratio_text, speed_doubt
 from storage.terminal.caution_words import caution_words
+from storage.terminal.parity_words import parity_text, parity_words
 
 Cell = Callable[[Result], str]
 
@@ -33,7 +33,7 @@ def report(comparison: Comparison) -> str:
         if result.break_even is not None
     ]
     lines += [
-        f"parity of {result.label}: {parity_text(result.parity)}; {result.parity.reason}"
+        f"parity of {result.label}: {parity_text(result.parity)}; {parity_words(result.parity)}"
         for result in comparison.results
         if result.parity is not None
     ]

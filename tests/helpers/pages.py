@@ -14,8 +14,16 @@ from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import write_options
+from views.shared.resources import process_wide
 
 ROOT = Path(__file__).parents[2]
+
+
+def close_store(folder: DataDir) -> None:
+    """Has this process forget the store of a data folder, as its end would."""
+    store = process_wide().stores.pop(folder.path, None)
+    if store is not None:
+        store.close()
 
 
 def opened(page: str = "compare", **query: str) -> AppTest:

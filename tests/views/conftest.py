@@ -8,6 +8,7 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.pages import close_store
 from views.parts import actions, downloads
 from views.shared import resources
 
@@ -24,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
     monkeypatch.setattr(actions, "ensure_supervisor", lambda data_dir: None)
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     yield data_dir
-    resources.close_store(data_dir)
+    close_store(data_dir)
 
 
 @pytest.fixture

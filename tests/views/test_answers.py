@@ -10,8 +10,7 @@ from runner.folders.states import RunState
 from storage.comparison.correctness import Check
 from storage.comparison.latency import ColdWarm
 from storage.comparison.results import Result
-from storage.numbers.sentences import Sentence
-from storage.statistics.parity import Parity
+from storage.statistics.parity import Finding, Parity
 from storage.statistics.speedups import BreakEven, Ratio
 from storage.suite.groups import Cell, Group, Outcome, groups
 from storage.suite.regressions import against
@@ -28,7 +27,7 @@ NOT_FASTER = ("same", "unsure", "slower")
 def rated(label: str, median: float, verdict: str, parity: str = "holds", **more: Any) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     judged = Parity(verdict=parity, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, reason=Sentence(("so it is",)))  # fmt: skip
+                    steps_compared=60, findings=(Finding(kind="not begun"),))  # fmt: skip
     fields = {"speedup": ratio, "speed_verdict": verdict, "parity": judged, **more}
     return result(label, **fields)
 
@@ -137,7 +136,7 @@ def test_a_run_that_was_stopped_does_not_unmake_those_that_finished() -> None:
 def test_the_fastest_is_told_with_what_parity_says_and_no_more() -> None:
     assert "It learns the same thing." in said(rated("a", 2.0, "faster"))
     unknown = said(rated("a", 2.0, "faster", "unknown"))
-    assert "Whether it learns the same thing is not known: so it is." in unknown
+    assert "Whether it learns the same thing is not known: it has not begun to train." in unknown
     nothing = said(rated("a", 2.0, "faster", "nothing learned"))
     assert "is not shown: nothing was learned." in nothing
 

@@ -14,6 +14,7 @@ from storage.index.journal_rows import EVENT_TABLES, event_columns
 from storage.index.store import Store
 from tests.helpers.breakages import HOSTILE_NAMES, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.pages import close_store
 from views.parts import actions
 from views.shared import resources
 
@@ -41,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     monkeypatch.setattr(resources, "look_at_machine", lambda data_dir: None)
     yield data_dir
-    resources.close_store(data_dir)
+    close_store(data_dir)
 
 
 def opened(page: str, **query: str) -> str:

@@ -10,9 +10,9 @@ import pytest
 from storage.comparison.results import Result
 from storage.exchange.table_files import to_csv
 from storage.numbers.metrics import DASH
-from storage.numbers.sentences import Sentence
-from storage.statistics.parity import Parity, parity_text, unknown
+from storage.statistics.parity import Parity, unknown
 from storage.statistics.speedups import BreakEven, Ratio, ratio_text
+from storage.terminal.parity_words import parity_text
 from tests.helpers.comparisons import comparison, result, series
 from tests.helpers.pages import without_links
 from views.charts import bars, break_even
@@ -435,7 +435,7 @@ def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_ste
 def judged(label: str, median: float, speed: str, verdict: str) -> Result:
     ratio = Ratio(median=median, low=median - 0.1, high=median + 0.1, p_value=0.01, n=9)
     parity = Parity(verdict=verdict, first_step_outside=None, max_ratio_to_band=None,
-                    steps_compared=60, reason=Sentence(("so it is",)))  # fmt: skip
+                    steps_compared=60, findings=())  # fmt: skip
     return result(label, speedup=ratio, speed_verdict=speed, parity=parity)
 
 
@@ -482,7 +482,7 @@ def test_parity_says_how_far_losses_could_tell(
     verdict: str, outside: int | None, in_band: int | None, said: str
 ):
     parity = Parity(verdict=verdict, first_step_outside=outside, max_ratio_to_band=None,
-                    steps_compared=2000, reason=Sentence(("so it is",)),
+                    steps_compared=2000, findings=(),
                     last_step_in_band=in_band)  # fmt: skip
     assert parity_text(parity) == said
 
@@ -508,7 +508,10 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
 def test_a_doubt_that_several_runs_share_is_said_once():
     found = doubts([result("eager", parity=unknown("no control")),
                     result("inductor", parity=unknown("no control"))])  # fmt: skip
-    assert found == ["**eager, inductor**, [parity](definitions#parity): no control"]
+    assert found == [
+        "**eager, inductor**, [parity](definitions#parity): without a control "
+        "nobody knows how far rounding alone drives losses apart"
+    ]
 
 
 def test_phases_of_compiling_are_stacked_cold_and_warm():

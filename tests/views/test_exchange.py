@@ -11,7 +11,7 @@ from runner.folders.run_dir import DataDir
 from storage.index.store import Store
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
-from tests.helpers.pages import ROOT
+from tests.helpers.pages import ROOT, close_store
 from views.parts import exchange
 from views.shared import resources
 
@@ -32,7 +32,7 @@ def page(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest
     monkeypatch.setattr(resources, "EXAMPLES", data_dir.path / "examples")
     monkeypatch.setattr(resources, "ensure_supervisor", lambda data_dir: None)
     yield AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    resources.close_store(data_dir)
+    close_store(data_dir)
 
 
 def imported_rows(app: AppTest) -> list[pd.DataFrame]:

@@ -13,6 +13,7 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.standing import Standings, standings
 from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
+from storage.terminal.parity_words import parity_words
 from views.comparison.verdicts import break_even_text
 from views.shared import words
 from views.shared.inert import Markdown, inert
@@ -146,7 +147,7 @@ def _parity_of(best: Result) -> Markdown:
         return "It learns the same thing."
     if parity.verdict == "nothing learned":
         return "Whether it learns the same thing is not shown: nothing was learned."
-    return f"Whether it learns the same thing is not known: {inert(str(parity.reason))}."
+    return f"Whether it learns the same thing is not known: {inert(str(parity_words(parity)))}."
 
 
 def _breach(result: Result) -> Markdown:

@@ -12,9 +12,9 @@ from runner.specs.scenarios import SCENARIOS, Scenario
 from storage.comparison.caution import Caution
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.parity import parity_text
 from storage.statistics.speedups import ratio_text
 from storage.terminal.caution_words import doubt_words
+from storage.terminal.parity_words import parity_text, parity_words
 from views.charts.palette import Look, run_looks
 from views.comparison.verdicts import (
     VERDICT_CLASSES,
@@ -144,7 +144,8 @@ def verdict_word(text: str, kind: Html, reason: str = "") -> Html:
 def _parity(result: Result) -> Html:
     if result.parity is None:
         return DASH
-    return _verdict(result.parity.verdict, parity_text(result.parity), str(result.parity.reason))
+    why = str(parity_words(result.parity))
+    return _verdict(result.parity.verdict, parity_text(result.parity), why)
 
 
 def _break_even(result: Result) -> Html:

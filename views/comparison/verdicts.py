@@ -8,6 +8,7 @@ from storage.comparison.results import Comparison, Result
 from storage.numbers.metrics import DASH, METRICS
 from storage.numbers.sentences import Sentence
 from storage.statistics.speedups import BreakEven, ratio_text
+from storage.terminal.parity_words import parity_words
 from storage.terminal.report import doubt_of_saving
 from views.shared import words
 from views.shared.inert import Markdown, inert
@@ -56,7 +57,7 @@ def doubts(results: Sequence[Result]) -> list[Markdown]:
     labels: dict[Sentence, list[str]] = {}
     for result in results:
         if result.parity is not None and result.parity.verdict != "holds":
-            labels.setdefault(result.parity.reason, []).append(result.label)
+            labels.setdefault(parity_words(result.parity), []).append(result.label)
     parity = linked("parity", "parity")
     return [f"**{inert(', '.join(runs))}**, {parity}: {sentence(reason)}"
             for reason, runs in labels.items()]  # fmt: skip

@@ -56,15 +56,15 @@ def while_running(samples: pd.DataFrame) -> Markdown:
         parts.append(f"{linked('held_back', 'held back')}: {inert(', '.join(held_back))}")
     # On CUDA not every block has a look at other processes.
     looks = blocks[blocks["processes"].notna()].tail(LATEST)
-    if others := _others(looks, on_cuda=bool(told)):
+    if others := _others(looks):
         parts.append(others)
     return "; ".join(parts)
 
 
-def _others(looks: pd.DataFrame, *, on_cuda: bool) -> Markdown:
+def _others(looks: pd.DataFrame) -> Markdown:
     seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
     names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in seen.items())
-    if on_cuda:
+    if looks["wall_seconds"].isna().all():  # asked of a device that has memory of its own
         return f"other processes on the device: {names}" if names else ""
     capacity = (looks["wall_seconds"] * looks["cpus"]).sum()
     taken = (looks["busy_cpu_seconds"] - looks["own_cpu_seconds"]).sum(min_count=1)

@@ -42,7 +42,8 @@ class ProcessWide(ModuleType):
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
 
-def _shared() -> ProcessWide:
+def process_wide() -> ProcessWide:
+    """The one there is, made when it is first asked for."""
     shared: ProcessWide = sys.modules.setdefault(PROCESS_WIDE, ProcessWide())  # type: ignore[assignment]
     return shared
 
@@ -59,7 +60,7 @@ def get_store() -> Store:
     what this machine offers, so that the answer is there when somebody wants to launch.
     """
     folder = data_dir()
-    shared = _shared()
+    shared = process_wide()
     with shared.lock:
         store = shared.stores.get(folder.path)
         if store is None:
@@ -81,14 +82,6 @@ def take_in(ingest: Callable[[], int]) -> None:
         st.warning(inert(error), icon=":material/database_off:")
 
 
-def close_store(folder: DataDir) -> None:
-    """Closes and forgets the store of a data folder, so that another process may open it."""
-    with _shared().lock:
-        store = _shared().stores.pop(folder.path, None)
-        if store is not None:
-            store.close()
-
-
 def has_open_work(folder: DataDir) -> bool:
     """Whether a run is queued, or claimed on this machine and not closed."""
     return any(
@@ -100,7 +93,7 @@ def has_open_work(folder: DataDir) -> bool:
 
 def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilities]:
     """What this machine offers, as soon as the probe has answered; at once if that was kept."""
-    shared = _shared()
+    shared = process_wide()
     with shared.lock:
         known = None if again else read_capabilities(folder)
         future = shared.probes.get(folder.path)

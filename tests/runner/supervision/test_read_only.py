@@ -14,6 +14,7 @@ from runner.folders.queue import PROJECT_ROOT, submit
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from tests.helpers.pages import close_store
 from views.shared import resources
 
 pytestmark = pytest.mark.heavy
@@ -78,7 +79,7 @@ def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceba
     freeze(disk)  # while the page is open
     next(button for button in app.button if button.label == "Stop it").click().run()
     assert not app.exception and "Read-only file system" in app.error[0].value
-    resources.close_store(data_dir)
+    close_store(data_dir)
     monkeypatch.setenv("BREAKEVEN_DATA", str(disk.path))
     app.run()
     assert not app.exception and "The data folder cannot be used" in app.error[0].value

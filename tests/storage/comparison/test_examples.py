@@ -8,6 +8,7 @@ from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store
+from storage.terminal.parity_words import parity_words
 from tests.helpers.told import notes_of, warnings_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -34,7 +35,7 @@ def test_correct_backends_hold_parity_by_a_wide_margin(store: Store) -> None:
         verdicts = [one.parity for one in compare(store, experiment_id).results if one.parity]
         assert verdicts
         for parity in verdicts:
-            assert parity.verdict == "holds", str(parity.reason)
+            assert parity.verdict == "holds", str(parity_words(parity))
             assert parity.max_ratio_to_band is not None
             assert parity.max_ratio_to_band < 0.5
 

@@ -22,6 +22,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
 from storage.numbers.sentences import Sentence
+from storage.terminal.parity_words import parity_words
 from storage.terminal.report import report
 from tests.helpers.told import doubts_of, notes_of, warnings_of
 
@@ -53,6 +54,9 @@ def said(example: str) -> dict[str, Any]:
 def result_facts(result: Result) -> dict[str, Any]:
     """What a run says alone beside what is judged of it."""
     found = facts(result)
+    if result.parity is not None:
+        del found["parity"]["findings"]
+        found["parity"]["reason"] = str(parity_words(result.parity))
     return {**found.pop("measured"), **found, "device_doubts": list(doubts_of(result))}
 
 

@@ -12,6 +12,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
 from storage.statistics.inference import judge_inference
+from storage.terminal.parity_words import parity_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 SPEC = experiment_spec(num_steps=80)
@@ -65,10 +66,10 @@ def test_a_compiled_model_that_answers_differently_breaks_parity(data_dir: DataD
     assert comparison.table()["inference_gap"].tolist() == [None, None, found.inference_gap]
     assert found.parity is not None
     assert found.parity.verdict == "broken"
-    assert str(found.parity.reason).startswith(
+    assert str(parity_words(found.parity)).startswith(
         "the loss stays within 0 x the band over the first 70"
     )
-    assert str(found.parity.reason).endswith(
+    assert str(parity_words(found.parity)).endswith(
         ", but its compiled model answers differently from the same weights without a compiler "
         "(loss 1.3 vs 1.25 at step 80, validation split): inference is wrong"
     )
@@ -130,7 +131,7 @@ def test_right_losses_with_wrong_answers_break_parity(data_dir: DataDir) -> None
     assert found.inference_gap == 0.0
     assert found.parity is not None
     assert found.parity.verdict == "broken"
-    assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(found.parity.reason)
+    assert "(accuracy 0.7 vs 0.8 at step 80, validation split)" in str(parity_words(found.parity))
     # Mean share 0.76: 0.0854 is more than 0.08.
     other = DataDir(data_dir.path / "other")
     record_pair(other, 1.0, 1.0, accuracies=(0.8, 0.72))
@@ -153,7 +154,7 @@ def test_each_split_and_step_is_compared_to_itself_and_the_worst_is_named(
     found = inductor(data_dir)
     assert found.inference_gap == pytest.approx(0.05)
     assert found.parity is not None
-    assert "(loss 2.1 vs 2 at step 80, validation split)" in str(found.parity.reason)
+    assert "(loss 2.1 vs 2 at step 80, validation split)" in str(parity_words(found.parity))
 
 
 def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
@@ -166,7 +167,7 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     parity = inductor(data_dir).parity
     assert parity is not None
     assert parity.verdict == "broken"
-    assert str(parity.reason).startswith("its compiled model answers differently")
+    assert str(parity_words(parity)).startswith("its compiled model answers differently")
 
     other = DataDir(data_dir.path / "other")
     for label in ("baseline", "control"):
@@ -175,8 +176,8 @@ def test_wrong_inference_is_told_beside_wrong_training_and_without_a_control(
     run.evaluation(None, 1.0, compiled=False).evaluation(None, 2.0, compiled=True).end()
     parity = inductor(other).parity
     assert parity is not None
-    assert "the loss leaves the band at step 0" in str(parity.reason)
-    assert ", and its compiled model answers differently" in str(parity.reason)
+    assert "the loss leaves the band at step 0" in str(parity_words(parity))
+    assert ", and its compiled model answers differently" in str(parity_words(parity))
 
 
 def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_samples: int,

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.numbers.sentences import said
 from storage.statistics.learning import learned_by_accuracy, learned_by_loss
 from storage.statistics.outcomes import (
     Reading,
@@ -15,13 +14,15 @@ from storage.statistics.outcomes import (
     prediction_half_widths,
     readings,
 )
-from storage.statistics.parity import Parity, doubt_dropout, judge_outcomes, parity_text
+from storage.statistics.parity import Finding, Parity, doubt_dropout, judge_outcomes
+from storage.terminal.parity_words import parity_text, parity_words
 
 HOLDS = Parity(
     verdict="holds", first_step_outside=None, max_ratio_to_band=0.1, steps_compared=100,
-    reason=said("it held"), last_step_in_band=19,
+    findings=(), last_step_in_band=19,
 )  # fmt: skip
 STEPS = 100
+SO = Finding(kind="outside band", figures={})
 
 
 def losses(offset: float = 0.0, wave: float = 0.1, phase: int = 0) -> pd.Series:
@@ -115,7 +116,7 @@ def test_losses_that_go_another_way_on_either_side_are_broken_from_their_window(
     # A window of which the fault has 6 of 8 steps, or 4, is off by more than 0.22 as well.
     assert parity.first_step_outside == window
     assert parity_text(parity) == f"broken from step {window}"
-    assert "that of equal trainings 1.000" in str(parity.reason)
+    assert "that of equal trainings 1.000" in str(parity_words(parity))
 
 
 def test_one_window_that_spikes_is_no_fault_and_two_are() -> None:
@@ -133,7 +134,7 @@ def test_an_accuracy_that_falls_while_losses_agree_is_broken() -> None:
     assert parity.verdict == "broken"
     assert parity_text(parity) == "broken after 100 steps"
     assert "after 100 steps the accuracy is 50.0 %, that of equal trainings 80.0 %" in str(
-        parity.reason
+        parity_words(parity)
     )
     assert judged(losses(), evaluations(0.5, 0.8)).verdict == "holds", "it passed"
 
@@ -174,7 +175,7 @@ def reading(value: float, **changes: float | None) -> Reading:
 def test_no_interval_excuses_the_loss_of_all_that_was_learned(value: float, verdict: str) -> None:
     parity = judge_outcomes(HOLDS, [reading(value)])
     assert parity.verdict == verdict
-    assert ("--controls 4" in str(parity.reason)) is (verdict == "unknown")
+    assert ("--controls 4" in str(parity_words(parity))) is (verdict == "unknown")
 
 
 def test_where_little_was_learned_chance_is_no_fault() -> None:
@@ -191,10 +192,10 @@ def test_a_parity_that_a_step_broke_stays_broken_there() -> None:
         first_step_outside=3,
         max_ratio_to_band=9.0,
         steps_compared=9,
-        reason=said("so"),
+        findings=(SO,),
     )
     found = judge_outcomes(broken, [reading(0.0)])
-    assert (found.verdict, found.first_step_outside, str(found.reason)) == ("broken", 3, "so")
+    assert (found.verdict, found.first_step_outside, found.findings) == ("broken", 3, (SO,))
     assert parity_text(found) == "broken at step 3"
 
 
@@ -243,6 +244,6 @@ def test_other_random_numbers_are_no_excuse_where_single_losses_agreed() -> None
         first_step_outside=3,
         max_ratio_to_band=9.0,
         steps_compared=9,
-        reason=said("so"),
+        findings=(),
     )
-    assert "other random numbers" in str(doubt_dropout(early).reason)
+    assert "other random numbers" in str(parity_words(doubt_dropout(early)))

@@ -9,6 +9,7 @@ import pytest
 from storage.statistics.learning import has_learned
 from storage.statistics.loss_band import loss_band
 from storage.statistics.parity import Parity, judge_learning, judge_losses, judge_without_control
+from storage.terminal.parity_words import parity_words
 
 BASELINE = pd.Series([2.0, *[1.0] * 23])
 CONTROL = BASELINE.copy()
@@ -65,7 +66,7 @@ def test_losses_inside_the_band_hold() -> None:
     assert found.first_step_outside is None
     assert found.max_ratio_to_band == pytest.approx(0.8)  # 0.012 / 0.015
     assert found.steps_compared == 24
-    assert "the first 14 of 24 steps" in str(found.reason)
+    assert "the first 14 of 24 steps" in str(parity_words(found))
 
 
 def test_a_loss_outside_on_either_side_is_broken() -> None:
@@ -100,7 +101,7 @@ def test_a_loss_that_is_not_finite_is_broken_where_the_baselines_is(loss: float)
         found = judged({step: loss})
         assert (found.verdict, found.first_step_outside) == ("broken", step)
         assert found.max_ratio_to_band == math.inf
-        assert "not finite" in str(found.reason)
+        assert "not finite" in str(parity_words(found))
 
 
 def test_steps_at_which_the_baseline_itself_diverged_are_not_compared() -> None:
@@ -123,9 +124,9 @@ def test_without_a_common_step_nothing_is_known() -> None:
 
 def test_a_run_waits_until_the_control_is_ten_steps_on() -> None:
     found = judge_losses(BASELINE[:10], [CONTROL[:10]], BASELINE[:10], "float32", num_steps=24)
-    assert found.verdict == "unknown" and "10 steps more" in str(found.reason)
+    assert found.verdict == "unknown" and "10 steps more" in str(parity_words(found))
     found = judge_losses(BASELINE[:11], [CONTROL[:11]], BASELINE[:11], "float32", num_steps=24)
-    assert found.verdict == "holds" and "the first 1 of 24 steps" in str(found.reason)
+    assert found.verdict == "holds" and "the first 1 of 24 steps" in str(parity_words(found))
 
 
 def straying_control() -> pd.Series:
@@ -145,7 +146,7 @@ def test_losses_after_the_end_of_the_band_are_not_judged_one_by_one() -> None:
     far_off[5:] = 9.0
     found = judge_losses(BASELINE, [straying_control()], far_off, "float32", num_steps=24)
     assert found.verdict == "holds"
-    assert "the first 5 of 24 steps" in str(found.reason)
+    assert "the first 5 of 24 steps" in str(parity_words(found))
     assert found.band_ended and found.last_step_in_band == 4
 
 
@@ -162,7 +163,7 @@ def test_the_band_is_that_of_the_control_that_strays_farthest() -> None:
 def test_a_control_that_strays_at_once_leaves_parity_unknown() -> None:
     found = judge_losses(BASELINE, [BASELINE + 0.1], BASELINE, "float32", num_steps=24)
     assert found.verdict == "unknown"
-    assert "from the first step on" in str(found.reason)
+    assert "from the first step on" in str(parity_words(found))
 
 
 def test_losses_of_zero_agree_with_themselves() -> None:

@@ -1,0 +1,108 @@
+"""Applies filters to the catalog: `runner.commands.filters` says what they are."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from runner.commands.filters import FACETS, Comparison, Filter
+
+Mask = NDArray[np.bool_]
+COLUMN_OF = {"backend": "backends", "tag": "tags"}
+"""Facets whose column holds several values; the others' has their own name, and one."""
+NUMBER_OF = {
+    "speedup": ("speedup", 1.0),
+    "compile": ("compile_seconds", 1.0),
+    "steps": ("break_even_steps", 1.0),
+    "duration": ("duration", 1.0),
+    "doubts": ("doubts", 1.0),
+    "mb": ("total_bytes", 1e-6),
+}
+"""Column of each number that a text can compare, and what to multiply it by."""
+SEARCHED = (
+    "experiment_id", "name", "state", "model", "data", "task", "scenario", "device", "host",
+    "torch", "transformers", "precision", "backends", "tags", "notes", "origin", "suite_run",
+    "verdict", "parity", "problem",
+)  # fmt: skip
+"""Columns that words are looked for in."""
+
+
+def chosen(frame: pd.DataFrame, asked: Filter) -> pd.DataFrame:
+    """The rows of a catalog that a filter lets through, in its order, those without a value of it
+    last; raises ValueError for a text that makes no sense."""
+    kept = frame[_mask(frame, asked) & _all(frame, _facet_masks(frame, asked).values())]
+    values = list(kept[_sort_column(asked.sort)])
+    missing = [pd.isna(value) for value in values]
+    present = [row for row, is_missing in enumerate(missing) if not is_missing]
+    present.sort(key=lambda row: _key(values[row]), reverse=asked.sort.startswith("-"))
+    return kept.iloc[[*present, *(row for row, is_missing in enumerate(missing) if is_missing)]]
+
+
+def facet_counts(frame: pd.DataFrame, asked: Filter) -> dict[str, Counter[str]]:
+    """How many rows have each value of each facet, where the other facets and the text hold."""
+    base, masks = _mask(frame, asked), _facet_masks(frame, asked)
+    counts = {}
+    for name in FACETS:
+        others = _all(frame, (mask for facet, mask in masks.items() if facet != name))
+        cells = frame.loc[base & others, COLUMN_OF.get(name, name)]
+        counts[name] = Counter(value for cell in cells for value in _values(cell))
+    return counts
+
+
+def searchable(row: Mapping[str, Any]) -> str:
+    """All texts of a row that words are looked for in, in small letters."""
+    return "\n".join(" ".join(_values(row.get(name))) for name in SEARCHED).casefold()
+
+
+def _mask(frame: pd.DataFrame, asked: Filter) -> Mask:
+    """Which rows the text and the question of what was put away let through."""
+    archived = np.array(frame["archived"], dtype=bool)
+    mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
+    masks = [mask[asked.archived]]
+    masks += [_compared(frame, compared) for compared in asked.terms.comparisons]
+    masks += [_having(frame, word) for word in asked.terms.wanted]
+    masks += [~_having(frame, word) for word in asked.terms.unwanted]
+    return _all(frame, masks)
+
+
+def _having(frame: pd.DataFrame, word: str) -> Mask:
+    return np.array([word in text for text in frame["text"]], dtype=bool)
+
+
+def _facet_masks(frame: pd.DataFrame, asked: Filter) -> dict[str, Mask]:
+    return {
+        name: np.array([any(value in wanted for value in _values(cell))
+                        for cell in frame[COLUMN_OF.get(name, name)]], dtype=bool)
+        for name, wanted in asked.facets.items() if wanted
+    }  # fmt: skip
+
+
+def _all(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
+    every: Mask = np.logical_and.reduce([np.ones(len(frame), dtype=bool), *masks])
+    return every
+
+
+def _compared(frame: pd.DataFrame, asked: Comparison) -> Mask:
+    """What is not known is neither more nor less."""
+    column, factor = NUMBER_OF[asked.name]
+    numbers = np.array(frame[column], dtype=float) * factor
+    found: Mask = numbers > asked.number if asked.above else numbers < asked.number
+    return found
+
+
+def _values(cell: Any) -> tuple[str, ...]:
+    if isinstance(cell, tuple | list):
+        return tuple(map(str, cell))
+    return () if cell is None or cell != cell else (str(cell),)
+
+
+def _sort_column(sort: str) -> str:
+    name = sort.removeprefix("-")
+    return "submitted" if name == "when" else NUMBER_OF.get(name, (name, 1.0))[0]
+
+
+def _key(cell: Any) -> Any:
+    return cell.casefold() if isinstance(cell, str) else cell

@@ -1,0 +1,76 @@
+"""How much disk experiments take. Walking their folders takes a while, so it is done in small steps
+and kept for some minutes."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from runner.folders.library import size_of
+from runner.folders.run_dir import RunDir
+from storage.index.store import Store
+
+KEPT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Bytes on disk. Checkpoints are no part of the artifacts here."""
+
+    total: int = 0
+    checkpoints: int = 0
+    artifacts: int = 0
+
+
+_kept: WeakKeyDictionary[Store, dict[str, tuple[float, Sizes]]] = WeakKeyDictionary()
+_versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+
+
+def known_sizes(store: Store) -> dict[str, Sizes]:
+    """What was measured, by experiment, however long ago."""
+    return {experiment_id: sizes for experiment_id, (_when, sizes) in _of(store).items()}
+
+
+def version(store: Store) -> int:
+    """Another one after every change of what is known."""
+    return _versions.get(store, 0)
+
+
+def forget(store: Store, experiment_ids: Iterable[str]) -> None:
+    """After something was removed, or added."""
+    for experiment_id in experiment_ids:
+        _of(store).pop(experiment_id, None)
+    _versions[store] = version(store) + 1
+
+
+def measure(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
+    """Measures experiments, given with their folders, that nobody has measured lately, for about
+    so long; returns how many were never measured and still are not."""
+    kept, now = _of(store), time.monotonic()
+    due = [one for one in wanted if one[0] not in kept]
+    due += [one for one in wanted if one[0] in kept and now - kept[one[0]][0] > KEPT_SECONDS]
+    for experiment_id, folders in due:
+        before = kept.get(experiment_id)
+        kept[experiment_id] = time.monotonic(), _measured(folders)
+        if before is None or before[1] != kept[experiment_id][1]:
+            _versions[store] = version(store) + 1
+        if time.monotonic() - now > seconds:
+            break
+    return sum(experiment_id not in kept for experiment_id, _ in wanted)
+
+
+def _measured(folders: Iterable[str]) -> Sizes:
+    total = checkpoints = artifacts = 0
+    for folder in folders:
+        run = RunDir(Path(folder))
+        total += size_of(run.path)
+        if not run.artifacts.is_symlink():
+            saved = 0 if run.checkpoints.is_symlink() else size_of(run.checkpoints)
+            checkpoints += saved
+            artifacts += size_of(run.artifacts) - saved
+    return Sizes(total=total, checkpoints=checkpoints, artifacts=artifacts)
+
+
+def _of(store: Store) -> dict[str, tuple[float, Sizes]]:
+    return _kept.setdefault(store, {})

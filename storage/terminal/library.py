@@ -1,0 +1,82 @@
+"""The catalog of experiments as a table, or as JSON, for the terminal."""
+
+import json
+import math
+import sys
+from typing import Any
+
+import pandas as pd
+
+from runner.commands.filters import Filter
+from runner.texts import printable
+from storage.index.store import Store
+from storage.library.catalog import catalog, compute
+from storage.library.filters import chosen
+from storage.numbers.formats import DASH, aligned_table
+from storage.numbers.metrics import METRICS
+from storage.statistics.speedups import Ratio, ratio_text
+
+STEP_SECONDS = 5.0
+"""After which progress is told while summaries are computed."""
+LONGEST_NAME = 40
+HEADER = ("experiment", "name", "state", "when (UTC)", "model", "device", "torch", "best",
+          "speedup (95 %)", "speed", "parity", "compile", "break-even", "tags")  # fmt: skip
+LEFT_OUT = ("text", "known")
+
+
+def listed(store: Store, asked: Filter) -> pd.DataFrame:
+    """The rows that a filter lets through, all of them computed, which may take a while once."""
+    candidates = chosen(catalog(store), asked.before_comparing)["experiment_id"].dropna()
+    while left := compute(store, STEP_SECONDS, only=list(candidates)):
+        sys.stderr.write(f"comparing; {left} experiments to go\n")
+    return chosen(catalog(store), asked)
+
+
+def as_json(frame: pd.DataFrame) -> str:
+    """A list of objects, a line each; what is undefined is null, never is "never"."""
+    rows = frame.drop(columns=list(LEFT_OUT)).to_dict("records")
+    lines = [json.dumps({name: _plain(value) for name, value in row.items()}) for row in rows]
+    return "[" + ",\n ".join(lines) + "]"
+
+
+def as_table(frame: pd.DataFrame) -> str:
+    """One line per experiment."""
+    if frame.empty:
+        return "no experiment fits"
+    cells = [_cells(row) for row in frame.to_dict("records")]
+    return "\n".join(aligned_table([list(HEADER), *cells], len(HEADER)))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    speedup = None
+    if row["speedup"] is not None:
+        low, high = row["speedup_low"], row["speedup_high"]
+        speedup = Ratio(median=row["speedup"], low=low, high=high, p_value=None, n=0)
+    when = row["submitted"]
+    never = row["break_even_verdict"] == "never"
+    words = (
+        row["experiment_id"] or "(imported)",
+        printable(row["name"], LONGEST_NAME),
+        row["state"].replace("_", " "),
+        DASH if pd.isna(when) else when.strftime("%Y-%m-%d %H:%M"),
+        row["model"],
+        row["device"],
+        row["torch"],
+        row["best"],
+        ratio_text(speedup),
+        row["verdict"],
+        row["parity"],
+        METRICS["compile_seconds"].format(row["compile_seconds"]),
+        "never" if never else METRICS["break_even_steps"].format(row["break_even_steps"]),
+        " ".join(f"#{tag}" for tag in row["tags"]),
+    )
+    return [DASH if word is None else printable(word) for word in words]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
+    if isinstance(value, float) and math.isinf(value):
+        return "never"
+    missing = not isinstance(value, list | tuple) and pd.isna(value)
+    return None if missing else value

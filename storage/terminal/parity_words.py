@@ -1,0 +1,161 @@
+"""Parity in words: what a verdict rests on, one sentence for each kind of finding.
+
+The terminal prints them; pages show the same with every number leading to its definition.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from storage.numbers.formats import DASH
+from storage.numbers.sentences import Figure, Sentence, Words, figure, said
+from storage.statistics.loss_band import LEAD_STEPS
+from storage.statistics.outcomes import Quantity, Reading
+from storage.statistics.parity import Finding, FindingKind, Parity
+
+READ: dict[Quantity, str] = {
+    "loss": "loss",
+    "evaluation loss": "eval_loss",
+    "accuracy": "accuracy",
+}
+"""Names of the quantities in METRICS."""
+BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later")
+"""Findings that break parity by themselves, so that what comes after them agrees."""
+
+
+def parity_text(parity: Parity | None) -> str:
+    """The verdict as a table has room for it, with where it broke and how far single losses could
+    tell: `broken at step 12` by a loss, `broken from step 150` by a window of them, `broken after
+    200 steps` by an evaluation; `holds (losses to step 240)` where the band ended there.
+    """
+    if parity is None:
+        return DASH
+    if parity.outside is not None and parity.outside.quantity != "loss":
+        return f"broken after {parity.first_step_outside:,} steps"
+    if parity.first_step_outside is not None:
+        return (
+            f"broken {'at' if parity.found_in_band else 'from'} step {parity.first_step_outside:,}"
+        )
+    if parity.verdict == "holds" and parity.band_ended:
+        return f"holds (losses to step {parity.last_step_in_band:,})"
+    return parity.verdict
+
+
+def parity_words(parity: Parity) -> Sentence:
+    """What the verdict rests on, in one sentence."""
+    so_far = Sentence()
+    broken = False
+    for finding in parity.findings:
+        words = WORDS[finding.kind](finding.figures)
+        link = _link(finding, broken) if so_far.parts else ""
+        so_far = said("{so_far}{link}{words}", so_far=so_far, link=link, words=words)
+        broken = broken or finding.kind in BREAKING
+    return so_far
+
+
+def _link(finding: Finding, broken: bool) -> str:
+    if finding.kind == "inference wrong" and broken:
+        return ", and "
+    return {"outside later": ", but later ", "dropout": "; "}.get(finding.kind, ", but ")
+
+
+def _plain(text: str) -> Callable[[Mapping[str, Any]], Words]:
+    return lambda _figures: text
+
+
+def _inside_band(figures: Mapping[str, Any]) -> Sentence:
+    return said(
+        "the loss stays within {times} over the first {steps}",
+        times=Figure("max_ratio_to_band", f"{figures['max_ratio_to_band']:.2g} x the band"),
+        steps=Figure("num_steps", f"{figures['band_steps']} of {figures['num_steps']} steps"),
+    )
+
+
+def _outside_band(figures: Mapping[str, Any]) -> Sentence:
+    highest = figures["max_ratio_to_band"]
+    times = Figure("max_ratio_to_band", f"{highest:.3g} x the band")
+    extreme = "is not finite" if math.isinf(highest) else said("is up to {x} off", x=times)
+    return said("the loss leaves the band at {at} and {extreme}", at=_at(figures), extreme=extreme)
+
+
+def _not_finite(figures: Mapping[str, Any]) -> Sentence:
+    return said("the loss is not finite at {at}, where the baseline's is", at=_at(figures))
+
+
+def _at(figures: Mapping[str, Any]) -> Figure:
+    return Figure("first_step_outside", f"step {figures['first_step_outside']}")
+
+
+def _outside_later(figures: Mapping[str, Any]) -> Sentence:
+    reading: Reading = figures["reading"]
+    return said(
+        "{found}, and rounding and chance explain a difference of {allowed} at most",
+        found=_reading(reading),
+        allowed=_size(reading, reading.allowed),
+    )
+
+
+def _too_far_apart(figures: Mapping[str, Any]) -> Sentence:
+    reading: Reading = figures["reading"]
+    return said(
+        "{found}: too much to be called the same, while the controls are too few, or stray too "
+        "far, to call it a fault (up to {allowed}); repeat it with more controls (--controls 4)",
+        found=_reading(reading),
+        allowed=_size(reading, reading.allowed),
+    )
+
+
+def _reading(reading: Reading) -> Sentence:
+    where = Figure("num_steps", f"after {reading.last_step} steps")
+    found = said("{where} the {quantity}", where=where, quantity=reading.quantity)
+    if reading.quantity == "loss":
+        steps = Figure("step", f"steps {reading.first_step} to {reading.last_step}")
+        found = said("the mean loss of {steps}", steps=steps)
+    return said("{found} is {value}, that of equal trainings {expected}", found=found,
+                value=_size(reading, reading.value),
+                expected=_size(reading, reading.expected))  # fmt: skip
+
+
+def _size(reading: Reading, value: float) -> Figure:
+    return figure(READ[reading.quantity], value)
+
+
+def _inference_wrong(figures: Mapping[str, Any]) -> Sentence:
+    both = f"{figures['value_compiled']:.6g} vs {figures['value']:.6g}"
+    return said(
+        "its compiled model answers differently from the same weights without a compiler "
+        "({name} {both} at {step}, {split} split): inference is wrong",
+        name=figures["name"],
+        both=Figure("inference_gap", both),
+        step=Figure("step", f"step {figures['step']}"),
+        split=figures["split"],
+    )
+
+
+WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
+    "no baseline": _plain("there is no baseline to compare with"),
+    "not begun": _plain("it has not begun to train"),
+    "other weights": _plain("its weights are not those that the baseline began with"),
+    "other samples": _plain("its samples are not those that the baseline began with"),
+    "no control": _plain(
+        "without a control nobody knows how far rounding alone drives losses apart"
+    ),
+    "no common step": _plain("no step was done by baseline, control and backend alike"),
+    "control too short": _plain(
+        f"losses can be judged once the control has done {LEAD_STEPS} steps more"
+    ),
+    "no band": _plain("rounding alone moves the loss far from the first step on"),
+    "inside band": _inside_band,
+    "outside band": _outside_band,
+    "not finite": _not_finite,
+    "outside later": _outside_later,
+    "too far apart": _too_far_apart,
+    "nothing learned": _plain(
+        "the baseline learned nothing that a broken backend could have missed; train longer"
+    ),
+    "dropout": _plain(
+        "the compiler may only have drawn other random numbers for dropout: repeat it with "
+        "model.dropout = off to tell that from a fault"
+    ),
+    "inference wrong": _inference_wrong,
+}

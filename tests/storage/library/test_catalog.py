@@ -1,0 +1,223 @@
+"""The catalog: a row for everything there is, numbers computed once and kept."""
+
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.folders import library
+from runner.folders.queue import find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from storage.library import kept
+from storage.library import sizes as disk
+from storage.library.catalog import catalog, compute
+from storage.library.code_version import hash_of
+from storage.library.summary import BackendSummary, Summary, summarize
+from tests.helpers.journals import (
+    EXPERIMENT_ID,
+    Recording,
+    experiment_spec,
+    falling_losses,
+    record_experiment,
+)
+
+OTHER = "20261121-093016-123456-7f3b"
+LONG = 100.0
+
+
+@pytest.fixture
+def recorded(data_dir: DataDir) -> DataDir:
+    record_experiment(data_dir.runs)
+    return data_dir
+
+
+def row(store: Store, experiment_id: str = EXPERIMENT_ID) -> dict[str, object]:
+    frame = catalog(store).set_index("experiment_id", drop=False)
+    return dict(frame.loc[experiment_id])
+
+
+def test_a_row_says_what_the_comparison_says(recorded: DataDir) -> None:
+    """Four rounds of 10 steps at 0.2 s and 0.1 s, 3 s of compiling: 30 steps until it pays."""
+    with Store.in_memory(recorded) as store:
+        assert compute(store, LONG) == 0
+        shown = row(store)
+        told = next(one for one in compare(store, EXPERIMENT_ID).results if one.role == "backend")
+    assert shown["speedup"] == told.value("speedup") == pytest.approx(2.0)
+    assert shown["compile_seconds"] == pytest.approx(3.0)
+    assert shown["break_even_steps"] == pytest.approx(30)
+    assert (shown["best"], shown["parity"]) == ("inductor", told.value("parity"))
+    assert (shown["name"], shown["model"], shown["data"]) == ("test", "bert-tiny", "reviews")
+    assert (shown["torch"], shown["device"], shown["batch"]) == ("2.13.0", "Test CPU", 8)
+    assert (shown["state"], shown["origin"], shown["known"]) == ("finished", "local", True)
+    # One mean per step: 40 steps from 2 down to 1.
+    assert shown["losses"] == pytest.approx(falling_losses(40))
+
+
+def test_what_is_not_computed_yet_says_so_and_the_newest_comes_first(recorded: DataDir) -> None:
+    record_experiment(recorded.runs, experiment_id=OTHER)
+    with Store.in_memory(recorded) as store:
+        assert list(catalog(store)["known"]) == [False, False]
+        assert compute(store, 0.0) == 1
+        assert list(catalog(store)["experiment_id"]) == [OTHER, EXPERIMENT_ID]
+        assert list(catalog(store)["known"]) == [True, False]
+        assert compute(store, 0.0, only=[EXPERIMENT_ID]) == 0
+        assert list(catalog(store)["known"]) == [True, True]
+
+
+def test_numbers_survive_in_the_database_and_are_not_computed_again(
+    recorded: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(recorded) as store:
+        store.ingest_all()
+        compute(store, LONG)
+        before = row(store)
+    monkeypatch.setattr(kept, "summarize", lambda *_: pytest.fail("computed again"))
+    with Store.open(recorded) as store:
+        store.ingest_all()
+        assert row(store)["speedup"] == before["speedup"]
+        # Labels are no result: they leave the numbers as they are, and show.
+        library.change_labels(recorded, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
+        store.ingest()
+        assert (row(store)["name"], row(store)["known"]) == ("Nightly", True)
+
+
+def test_other_code_computes_them_anew(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(recorded) as store:
+        store.ingest_all()
+        compute(store, LONG)
+    monkeypatch.setattr(kept, "code_version", lambda: "of tomorrow")
+    with Store.open(recorded) as store:
+        store.ingest_all()
+        assert not row(store)["known"]
+        assert compute(store, LONG) == 0
+        assert list(store.query("FROM summaries")["version"]) == ["of tomorrow"]
+
+
+def test_any_change_of_what_computes_changes_the_version(tmp_path: Path) -> None:
+    for file in ("storage/statistics/a.py", "storage/index/schema.sql", "runner/specs/b.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("1")
+    versions = [hash_of(tmp_path)]
+    for file in ("storage/statistics/a.py", "storage/index/schema.sql", "runner/specs/b.py"):
+        (tmp_path / file).write_text("2")
+        versions.append(hash_of(tmp_path))
+    (tmp_path / "storage/statistics/a.py").rename(tmp_path / "storage/statistics/c.py")
+    versions.append(hash_of(tmp_path))
+    assert len(set(versions)) == 5
+
+
+def test_an_experiment_that_goes_on_or_was_resumed_is_computed_when_it_is_over(
+    data_dir: DataDir,
+) -> None:
+    waiting = submit(data_dir, experiment_spec())
+    record_experiment(data_dir.runs)
+    with Store.in_memory(data_dir) as store:
+        assert compute(store, LONG) == 0
+        assert row(store, waiting)["speedup"] is None
+        assert row(store, waiting)["duration"] is None
+        assert row(store)["speedup"] is not None
+        first = find_experiment(data_dir, EXPERIMENT_ID).runs[0]
+        os.utime(first.exit_file, ns=(1, 1))
+        first.exit_file.write_text(first.exit_file.read_text().replace("all steps", "some steps"))
+        store.ingest()
+        assert not row(store)["known"]
+
+
+def test_an_experiment_that_cannot_be_compared_is_told_and_keeps_no_other_out(
+    recorded: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(recorded.runs, experiment_id=OTHER)
+
+    def fails(store: Store, experiment_id: str) -> Summary:
+        if experiment_id == OTHER:
+            raise ZeroDivisionError("a stranger's journal")
+        return summarize(store, experiment_id)
+
+    monkeypatch.setattr(kept, "summarize", fails)
+    with Store.in_memory(recorded) as store:
+        assert compute(store, LONG) == 0
+        assert row(store, OTHER)["problem"] == "ZeroDivisionError: a stranger's journal"
+        assert row(store)["speedup"] == pytest.approx(2.0)
+
+
+def test_a_broken_backend_is_not_the_best_however_fast() -> None:
+    slow = BackendSummary(label="slow", state="finished", speedup=1.1, parity="holds")
+    broken = BackendSummary(label="broken", state="finished", speedup=9.0, parity="broken")
+    untimed = BackendSummary(label="untimed", state="failed")
+    summary = Summary(backends=(untimed, broken, slow))
+    assert summary.best == slow and summary.parity == "broken"
+    assert Summary(backends=(broken,)).best == broken
+    assert Summary().best is None and Summary().parity is None
+
+
+def test_a_summary_is_read_back_as_it_was() -> None:
+    never = BackendSummary(label="a", state="finished", break_even_steps=math.inf)
+    whole = Summary(backends=(never,), losses=(1.0, 0.5), num_doubts=2)
+    assert Summary.from_json(whole.to_json()) == whole
+
+
+def test_sizes_tell_checkpoints_from_artifacts_and_are_measured_anew_once_forgotten(
+    recorded: DataDir,
+) -> None:
+    first = find_experiment(recorded, EXPERIMENT_ID).runs[0]
+    first.checkpoints.mkdir(parents=True)
+    (first.checkpoints / "step-1.pt").write_bytes(b"x" * 5000)
+    (first.artifacts / "predictions.npz").write_bytes(b"x" * 300)
+    whole = sum(file.stat().st_size for file in recorded.runs.rglob("*") if file.is_file())
+    with Store.in_memory(recorded) as store:
+        assert row(store)["total_bytes"] is None
+        compute(store, LONG)
+        names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
+        assert [row(store)[name] for name in names] == [whole, 5000, 300]
+        library.free(recorded, EXPERIMENT_ID)
+        disk.forget(store, [EXPERIMENT_ID])
+        compute(store, LONG)
+        assert [row(store)[name] for name in names] == [whole - 5000, 0, 300]
+
+
+def test_imported_results_have_rows_without_anything_that_they_do_not_say(
+    recorded: DataDir,
+) -> None:
+    imports = recorded.path / "imports"
+    imports.mkdir()
+    lines = ["dev,name,batch_size,speedup,abs_latency,compilation_latency",
+             "cuda,BertForMaskedLM,16,1.5,20.0,33.0", "cuda,GPT2,4,0.0,0.0,0.0"]  # fmt: skip
+    (imports / "nightly.csv").write_text("\n".join(lines) + "\n")
+    with Store.in_memory(recorded) as store:
+        assert len(catalog(store)) == 3
+        theirs = catalog(store).iloc[1:]
+    assert list(theirs["name"]) == ["BertForMaskedLM", "GPT2"]
+    assert list(theirs["state"]) == ["finished", "failed"]
+    assert list(theirs["speedup"]) == [1.5, None]
+    assert list(theirs["experiment_id"]) == [None, None]
+
+
+def test_the_catalog_is_made_anew_only_when_something_has_changed(recorded: DataDir) -> None:
+    with Store.in_memory(recorded) as store:
+        compute(store, LONG)
+        before = catalog(store)
+        store.ingest()
+        assert catalog(store) is before
+        for run in find_experiment(recorded, EXPERIMENT_ID).runs:
+            shutil.rmtree(run.path)
+        store.ingest()
+        assert catalog(store).empty
+
+
+def test_a_run_that_failed_shows_in_the_state_and_undefined_numbers_are_missing(
+    data_dir: DataDir,
+) -> None:
+    for label in ("baseline", "control", "inductor"):
+        Recording(data_dir.runs, label).claim().start().end(RunState.FAILED, "out of luck")
+    with Store.in_memory(data_dir) as store:
+        compute(store, LONG)
+        shown = row(store)
+    assert (shown["state"], shown["speedup"], shown["problem"]) == ("failed", None, None)
+    assert not pd.isna(shown["duration"])

@@ -1,0 +1,130 @@
+"""What the filters of a list let through, and how they are written."""
+
+import argparse
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner.commands.filters import (
+    Filter,
+    Terms,
+    add_list_options,
+    list_arguments,
+    parse_terms,
+    read_filter,
+)
+from storage.library.catalog import COLUMNS
+from storage.library.filters import chosen, facet_counts, searchable
+from storage.terminal.library import as_json, as_table
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "Nightly BERT", "model": "bert-base", "device": "NVIDIA H100", "speedup": 1.5,
+     "state": "finished", "tags": ("paper", "gpu"), "backends": ("inductor", "eager"),
+     "verdict": "faster", "batch": 32},
+    {"name": "A digits try", "model": "vit-small", "device": "Test CPU", "speedup": 0.9,
+     "state": "finished", "tags": ("cpu",), "backends": ("inductor",), "verdict": "slower",
+     "batch": 8},
+    {"name": "broken", "model": "bert-base", "device": "Test CPU", "speedup": None,
+     "state": "failed", "tags": (), "backends": ("cudagraphs",), "batch": 8},
+    {"name": "old", "model": "gpt2", "device": "Test CPU", "speedup": 3.0, "archived": True,
+     "state": "finished", "tags": ("paper",), "backends": ("inductor",), "batch": 8},
+]  # fmt: skip
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    days = pd.date_range("2026-11-20", periods=len(ROWS), tz="UTC")
+    plain = {"archived": False, "notes": "", "origin": "local", "known": True}
+    rows = [{**plain, **one, "submitted": day} for one, day in zip(ROWS, days, strict=True)]
+    whole = [{name: one.get(name) for name in COLUMNS} | {"text": searchable(one)} for one in rows]
+    return pd.DataFrame(whole, columns=COLUMNS, dtype=object)
+
+
+def names(frame: pd.DataFrame, **asked: Any) -> list[str]:
+    return list(chosen(frame, Filter(**asked))["name"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ["broken", "A digits try", "Nightly BERT"]),
+        ("bert", ["broken", "Nightly BERT"]),
+        ("BERT h100", ["Nightly BERT"]),
+        ('"nightly bert"', ["Nightly BERT"]),
+        ('"bert nightly"', []),
+        ("inductor -eager", ["A digits try"]),
+        ("speedup>1.2", ["Nightly BERT"]),
+        ("speedup<1.2", ["A digits try"]),
+        ("speedup>0 paper", ["Nightly BERT"]),
+        ("(", []),
+    ],
+)
+def test_words_phrases_and_comparisons(frame: pd.DataFrame, text: str, found: list[str]) -> None:
+    assert names(frame, text=text) == found
+
+
+def test_one_of_several_values_of_a_facet_and_every_facet(frame: pd.DataFrame) -> None:
+    assert names(frame, facets={"model": ("bert-base", "gpt2")}) == ["broken", "Nightly BERT"]
+    both = {"model": ("bert-base",), "state": ("failed",)}
+    assert names(frame, facets=both) == ["broken"]
+    assert names(frame, facets={"tag": ("gpu", "cpu")}) == ["A digits try", "Nightly BERT"]
+    assert names(frame, facets={"batch": ("32",)}) == ["Nightly BERT"]
+    assert names(frame, facets={"model": ()}) == names(frame)
+
+
+def test_what_was_put_away_is_listed_on_request(frame: pd.DataFrame) -> None:
+    assert "old" not in names(frame)
+    assert names(frame, archived="only") == ["old"]
+    assert len(names(frame, archived="yes")) == 4
+
+
+def test_any_order_has_what_is_missing_last(frame: pd.DataFrame) -> None:
+    assert names(frame, sort="-speedup") == ["Nightly BERT", "A digits try", "broken"]
+    assert names(frame, sort="speedup") == ["A digits try", "Nightly BERT", "broken"]
+    assert names(frame, sort="name") == ["A digits try", "broken", "Nightly BERT"]
+    assert names(frame, sort="when") == ["Nightly BERT", "A digits try", "broken"]
+
+
+def test_facets_count_what_choosing_them_would_show(frame: pd.DataFrame) -> None:
+    counts = facet_counts(frame, Filter(facets={"model": ("bert-base",)}))
+    assert counts["model"] == {"bert-base": 2, "vit-small": 1}  # as without its own choice
+    assert counts["state"] == {"finished": 1, "failed": 1}
+    assert counts["backend"] == {"inductor": 1, "eager": 1, "cudagraphs": 1}
+
+
+def test_an_empty_catalog_can_be_filtered_and_written(frame: pd.DataFrame) -> None:
+    nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
+    assert as_table(nothing) == "no experiment fits"
+    assert json.loads(as_json(nothing)) == []
+    assert facet_counts(frame.iloc[:0], Filter())["state"] == {}
+
+
+def test_a_comparison_that_makes_no_sense_is_refused_by_name() -> None:
+    for text, why in (("sped>1", "'sped' is no number"), ("speedup>x", "'x' after speedup>")):
+        with pytest.raises(ValueError, match=why):
+            parse_terms(text)
+    assert parse_terms("-speedup>1") == Terms(unwanted=("speedup>1",))
+
+
+def test_options_are_handed_on_as_they_were_given() -> None:
+    parser = argparse.ArgumentParser()
+    add_list_options(parser)
+    given = ["--model=bert-base,gpt2", "--tag=a", "--tag=b", "--sort=-speedup", "--json", "--",
+             "two words", "-not", "speedup>1"]  # fmt: skip
+    options = parser.parse_args(given)
+    asked = read_filter(options)
+    assert asked.facets == {"model": ("bert-base", "gpt2"), "tag": ("a", "b")}
+    assert asked.terms.wanted == ("two words",) and asked.terms.unwanted == ("not",)
+    again = parser.parse_args(list_arguments(options))
+    assert (read_filter(again), again.json) == (asked, True)
+
+
+def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
+    found = chosen(frame, Filter(text="h100"))
+    (line,) = as_table(found).splitlines()[2:]
+    assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line
+    (told,) = json.loads(as_json(found))
+    assert told["speedup"] == 1.5 and told["tags"] == ["paper", "gpu"]
+    assert told["submitted"] == "2026-11-20T00:00:00+00:00" and told["parity"] is None
