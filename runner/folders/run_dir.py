@@ -216,10 +216,15 @@ class RunDir:
         write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
 
     def write_labels(self, labels: Labels) -> None:
-        """The caller holds the library lock. Whoever watches the folder of all runs for a change
-        sees one."""
+        """The caller holds the library lock."""
         write_atomically(self.labels_file, labels.to_json())
-        os.utime(self.path.parent)
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        """Whoever watches the folder of all runs for a change sees one; a run that is over changes
+        so rarely that its own folder is hardly ever looked at."""
+        with suppress(OSError):
+            os.utime(self.path.parent)
 
     def drop_leftovers(self) -> None:
         """Removes what nobody needs once the process has ended: its compile caches, and files that
@@ -274,6 +279,7 @@ class RunDir:
         for file in (*files, self.claim_file):
             if os.path.lexists(file):
                 os.replace(file, aside / file.name)
+        self._tell_watchers()
 
     def request_cancel(self) -> None:
         with suppress(FileExistsError):
@@ -351,7 +357,7 @@ class RunDir:
         return content
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=2_000)
 def _spec_at(folder: Path, *version: int) -> RunSpec:
     """spec.json is written once, yet asked for whenever somebody looks at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))
@@ -398,13 +404,17 @@ class DataDir:
 
 def run_dirs(parent: Path) -> Iterator[RunDir]:
     """All folders in `parent` that may be run folders, by name, whatever they hold."""
+    for name in run_names(parent):
+        yield RunDir(parent / name)
+
+
+def run_names(parent: Path) -> list[str]:
+    """Names of all folders in `parent` that may be run folders, in order."""
     try:
         with os.scandir(parent) as entries:
-            names = sorted(entry.name for entry in entries if _may_be_run_folder(entry))
+            return sorted(entry.name for entry in entries if _may_be_run_folder(entry))
     except OSError:  # There is none yet, or none that can be read.
-        return
-    for name in names:
-        yield RunDir(parent / name)
+        return []
 
 
 def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:

@@ -5,10 +5,13 @@ An `ExperimentSpec` is what a person asks for: one workload (model, data, traini
 complete one, so that a folder copied from elsewhere explains itself.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from runner.specs import rules
@@ -193,7 +196,7 @@ class ExperimentSpec(Spec):
         # One is written at the end in any case.
         return min(every * (self.steps_per_epoch if unit == "epochs" else 1), self.num_steps)
 
-    @property
+    @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """Every run of the experiment, baseline first; repeat by repeat."""
         if self.kind.compares_caches:
@@ -255,6 +258,16 @@ class RunSpec(Spec):
     experiment: ExperimentSpec
     variant: Variant
 
+    @classmethod
+    def from_dict(cls, content: Any, path: str = "") -> Self:
+        """The runs of an experiment share one specification of it: reading it is most of the work,
+        and a data folder has thousands."""
+        if isinstance(content, Mapping) and isinstance(content.get("experiment"), Mapping):
+            with suppress(RecursionError):
+                written = json.dumps(content["experiment"])
+                content = {**content, "experiment": _experiment(written)}
+        return super().from_dict(content, path)
+
     def check_rules(self) -> None:
         rule = "must be letters, digits and '-'"
         valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
@@ -266,3 +279,8 @@ class RunSpec(Spec):
     def run_id(self) -> str:
         """Name of the run folder."""
         return f"{self.experiment_id}.{self.variant.label}"
+
+
+@lru_cache(maxsize=256)
+def _experiment(written: str) -> ExperimentSpec:
+    return ExperimentSpec.from_dict(json.loads(written), path="experiment.")

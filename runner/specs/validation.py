@@ -102,6 +102,8 @@ class Spec:
 
 def _from_plain(value: Any, hint: Any, name: str, path: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Spec):
+        if isinstance(value, hint):
+            return value
         return hint.from_dict(value, path=f"{name}.")
     if get_origin(hint) is tuple and isinstance(value, list):
         return tuple(value)

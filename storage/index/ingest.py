@@ -1,63 +1,77 @@
 """Brings run folders into the database: incrementally, and every event exactly once.
 
-A *tick* looks at every folder, takes what its journal gained since the last one, removes what a
-resumption takes back, and commits rows and new byte offsets in one transaction. A tick that is
-killed leaves no trace; the next one reads the same bytes again.
+A *tick* looks at the folders that may have changed, takes what their journals gained since the last
+one, removes what a resumption takes back, and commits rows and new byte offsets in one transaction.
+A tick that is killed leaves no trace; the next one reads the same bytes again.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
 
-from runner.folders.run_dir import RunDir
-from storage.index.folders import Look, Progress, look
+from storage.index import folders
+from storage.index.folders import Look, Progress
+from storage.index.journal_lines import FREQUENT, whole_lines, with_run, without
 from storage.index.journal_rows import (
     EVENT_TABLES,
     Columns,
     Cursor,
-    drop_torn_lines,
     event_columns,
     journal_files,
     mend_slices,
     reader,
 )
-from storage.index.labels import ChangedLabels, changed_labels, known_labels
+from storage.index.labels import known_labels
 from storage.index.resumption import take_back
+from storage.index.watch import Watch
+
+SMALL_BYTES = 500_000
+"""Of new lines, up to which reading all of them at once takes less than a statement per kind."""
 
 
-def run_tick(cursor: Cursor, folders: Mapping[str, tuple[RunDir, str]]) -> tuple[int, bool]:
-    """Runs one tick; returns the number of new event rows and whether more bytes wait."""
-    known = _known_progress(cursor)
-    known_unreadable = cursor.execute("SELECT folder, message FROM unreadable").fetchall()
-    seen = look(folders, known)
-    moved = [row.run_id for row in seen.progress.values() if _has_moved(row, known)]
-    gone = [*(known.keys() - seen.progress.keys()), *moved]
-    changed = [row for run_id, row in seen.progress.items() if row != known.get(run_id)]
-    labels = changed_labels(seen, folders, known_labels(cursor))
-    if not (gone or changed or labels) and seen.unreadable == dict(known_unreadable):
-        return 0, seen.is_full
-    drop_torn_lines(seen)
+def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
+    """Runs one tick, or as much as several; returns the number of new event rows and whether more
+    bytes wait."""
+    seen = watch.look(ticks * folders.MAX_TICK_BYTES)
+    changed = [row for run_id, row in seen.progress.items() if row != watch.known.get(run_id)]
+    num_rows = 0
+    if seen.gone or changed or seen.labels or seen.unreadable != watch.unreadable:
+        num_rows = _take_in(cursor, seen, changed)
+    watch.taken_in(seen)
+    return num_rows, bool(seen.behind)
+
+
+def start_watch(cursor: Cursor, runs: Path, examples: Path | None) -> Watch:
+    """A watch over run folders that knows what the database holds of them."""
+    names = [field.name for field in fields(Progress)]
+    rows = cursor.execute(f"SELECT {', '.join(names)} FROM progress").fetchall()
+    known = {row[0]: Progress(**dict(zip(names, row, strict=True))) for row in rows}
+    told = cursor.execute("SELECT folder, message FROM unreadable").fetchall()
+    unreadable = {Path(folder).name: (folder, why) for folder, why in told}
+    return Watch(runs, examples, known, unreadable, known_labels(cursor))
+
+
+def _take_in(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
+    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
     try:
-        num_rows = _commit(cursor, seen, gone, changed, labels)
+        return _commit(cursor, seen, changed)
     except duckdb.Error:
         # One line that the database gives up on must not keep all other journals out.
         if not mend_slices(cursor, seen):
             raise
-        num_rows = _commit(cursor, seen, gone, changed, labels)
-    return num_rows, seen.is_full
+        return _commit(cursor, seen, changed)
 
 
-def _commit(
-    cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress], labels: ChangedLabels
-) -> int:
+def _commit(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
     cursor.begin()
     try:
-        num_rows = _write(cursor, seen, gone, changed)
-        _write_labels(cursor, labels)
+        num_rows = _write(cursor, seen, changed)
+        _write_labels(cursor, seen)
         cursor.commit()
     except BaseException:
         with suppress(duckdb.Error):  # A commit that failed has rolled back already.
@@ -66,35 +80,24 @@ def _commit(
     return num_rows
 
 
-def _has_moved(row: Progress, known: Mapping[str, Progress]) -> bool:
-    """Whether another copy of the same run takes the place of the one that was read."""
-    return row.run_id in known and row.folder != known[row.run_id].folder
-
-
-def _known_progress(cursor: Cursor) -> dict[str, Progress]:
-    names = [field.name for field in fields(Progress)]
-    rows = cursor.execute(f"SELECT {', '.join(names)} FROM progress").fetchall()
-    return {row[0]: Progress(**dict(zip(names, row, strict=True))) for row in rows}
-
-
-def _write(cursor: Cursor, seen: Look, gone: list[str], changed: list[Progress]) -> int:
+def _write(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
     """Writes what a look found; returns the number of new event rows."""
     for table in EVENT_TABLES.values():
-        _delete(cursor, table, [*gone, *seen.restarted])
-    _delete(cursor, "runs", gone)
+        _delete(cursor, table, [*seen.gone, *seen.restarted])
+    _delete(cursor, "runs", seen.gone)
     _insert(cursor, "runs", seen.new_runs)
-    _delete(cursor, "progress", [*gone, *(row.run_id for row in changed)])
+    _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
     _insert(cursor, "progress", [asdict(row) for row in changed])
     cursor.execute("DELETE FROM unreadable")
-    rows = [{"folder": folder, "message": why} for folder, why in seen.unreadable.items()]
+    rows = [{"folder": folder, "message": why} for folder, why in seen.unreadable.values()]
     _insert(cursor, "unreadable", rows)
     return _insert_events(cursor, seen.slices) if seen.slices else 0
 
 
-def _write_labels(cursor: Cursor, labels: ChangedLabels) -> None:
-    _delete(cursor, "labels", list(labels))
+def _write_labels(cursor: Cursor, seen: Look) -> None:
+    _delete(cursor, "labels", [*seen.gone, *seen.labels])
     rows = [{"run_id": run_id, "stamp": found[0], "content": found[1]}
-            for run_id, found in labels.items() if found is not None]  # fmt: skip
+            for run_id, found in seen.labels.items() if found is not None]  # fmt: skip
     _insert(cursor, "labels", rows)
 
 
@@ -118,19 +121,46 @@ def _storable(value: Any) -> Any:
 
 
 def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
-    """Inserts journal lines of many runs in two passes over files that hold just them.
+    """Inserts journal lines of many runs.
 
-    Steps, by far the most rows, go with their few columns straight into their table. All other
-    kinds are read once, with all columns that any of them has, and then distributed.
+    The most frequent kinds go, each with its few columns, straight into their tables. All other
+    lines are read with all columns that any kind has, and then distributed.
     """
     tables = event_columns(cursor)
+    is_small = sum(map(len, slices.values())) < SMALL_BYTES
+    apart: list[str] = []
+    num_rows = 0
+    for kind in () if is_small else FREQUENT:
+        num_rows += _read_kind(cursor, kind, tables, slices)
+        apart.append(kind)
+        parts = {run_id: without(lines, kind) for run_id, lines in slices.items()}
+        slices = {run_id: lines for run_id, lines in parts.items() if lines}
+    return num_rows + _distribute(cursor, tables, slices, apart)
+
+
+def _read_kind(
+    cursor: Cursor, kind: str, tables: Mapping[str, Columns], slices: Mapping[str, bytes]
+) -> int:
+    columns = tables[EVENT_TABLES[kind]]
     with journal_files(slices) as names:
-        steps = reader(tables["steps"])
-        num_rows = _insert_kind(cursor, "step", tables["steps"], steps, names)
-        merged = {name: column for table in tables.values() for name, column in table.items()}
-        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged)} WHERE kind <> 'step'"
+        return _insert_kind(cursor, kind, columns, reader(columns), names)
+
+
+def _distribute(
+    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[str, bytes], apart: list[str]
+) -> int:
+    """Inserts lines into the tables of their kinds, but those kinds that were read apart."""
+    if not slices:
+        return 0
+    merged = {name: column for table in tables.values() for name, column in table.items()}
+    # In one file: with so many columns each takes as long as thousands of lines.
+    lines = b"".join(with_run(run_id, lines) for run_id, lines in slices.items())
+    with journal_files({"staged": lines}) as names:
+        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, 'run_id')}"
         cursor.execute(staging, [names])
-    for kind in EVENT_TABLES.keys() - {"step"}:
+    found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}
+    num_rows = 0
+    for kind in EVENT_TABLES.keys() & found - set(apart):
         num_rows += _insert_kind(cursor, kind, tables[EVENT_TABLES[kind]], "staged")
     resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
     take_back(cursor, [run_id for (run_id,) in resumed])

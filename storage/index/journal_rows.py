@@ -5,7 +5,6 @@ type than its column NULL, and so does a number that no run could have counted o
 calendar holds: further on, arithmetic on every row is safe.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import duckdb
 from runner.folders.run_dir import MAX_TIME
 from runner.texts import printable
 from storage.index.folders import Look
+from storage.index.journal_lines import objects
 
 EVENT_TABLES = {
     "phase": "phases",
@@ -46,6 +46,7 @@ EVENT_TABLES = {
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
                "ending": "OBJECT"}  # fmt: skip
 """Fields that are kept as JSON, and what they must be."""
+RUN_ID = {"run_id": "VARCHAR"}
 MAX_COUNT = 2**53
 """Largest whole number that is believed: sums and differences of such stay within 64 bits."""
 MAX_CHARACTERS = 100_000
@@ -57,7 +58,16 @@ Columns = dict[str, tuple[str, bool]]
 
 
 def event_columns(cursor: Cursor) -> dict[str, Columns]:
-    """The columns of each table of events."""
+    """The columns of each table of events, which is looked up once: there is one schema."""
+    if not _columns:
+        _columns.update(_event_columns(cursor))
+    return _columns
+
+
+_columns: dict[str, Columns] = {}
+
+
+def _event_columns(cursor: Cursor) -> dict[str, Columns]:
     tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
     query = (
         "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
@@ -68,16 +78,17 @@ def event_columns(cursor: Cursor) -> dict[str, Columns]:
     return tables
 
 
-def reader(columns: Columns) -> str:
+def reader(columns: Columns, run_id: str = "parse_filename(filename, true)") -> str:
     """SQL that reads journal files, given as its parameter, as a table with these columns.
 
-    The texts "NaN", "Infinity" and "-Infinity" become numbers in a number column.
+    The texts "NaN", "Infinity" and "-Infinity" become numbers in a number column. `run_id`: how SQL
+    knows the run of a line.
     """
     types = {"kind": "VARCHAR"} | {name: kind for name, (kind, _) in columns.items()}
-    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
+    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in (types | RUN_ID).items())
     fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, kind in types.items())
     return (
-        f"(SELECT {fields}, parse_filename(filename, true) AS run_id FROM "
+        f"(SELECT {fields}, {run_id} AS run_id FROM "
         f"read_ndjson(?, columns={{{listed}}}, ignore_errors=true, filename=true))"
     )
 
@@ -96,20 +107,12 @@ def _believed(name: str, kind: str) -> str:
 
 @contextmanager
 def journal_files(slices: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Files that hold just these lines, each named after its run."""
+    """Files that hold just these lines, each named after its run; of no lines there is none."""
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        files = [Path(folder, f"{run_id}.ndjson") for run_id in slices]
-        for file, lines in zip(files, slices.values(), strict=True):
+        files = [(Path(folder, f"{run_id}.ndjson"), text) for run_id, text in slices.items()]
+        for file, lines in files:
             file.write_bytes(lines)
-        yield [str(file) for file in files]
-
-
-def drop_torn_lines(seen: Look) -> None:
-    """Takes lines out of what was seen that do not end as events do. Such a one is no event, and
-    DuckDB may take the line that follows it for its rest."""
-    for run_id, lines in seen.slices.items():
-        if lines.count(b"}\n") != lines.count(b"\n"):
-            seen.slices[run_id] = _objects(lines)
+        yield [str(file) for file, _ in files]
 
 
 def mend_slices(cursor: Cursor, seen: Look) -> bool:
@@ -119,16 +122,12 @@ def mend_slices(cursor: Cursor, seen: Look) -> bool:
     """
     damaged = [run for run, lines in seen.slices.items() if not _is_read(cursor, run, lines)]
     for run_id in damaged:
-        seen.slices[run_id] = _objects(seen.slices[run_id])
+        seen.slices[run_id] = objects(seen.slices[run_id])
         if not _is_read(cursor, run_id, seen.slices[run_id]):
-            folder = seen.progress[run_id].folder
-            seen.unreadable[printable(folder)] = "the database cannot read its events.jsonl"
+            folder = printable(seen.progress[run_id].folder)
+            seen.unreadable[run_id] = (folder, "the database cannot read its events.jsonl")
             del seen.slices[run_id]
     return bool(damaged)
-
-
-def _objects(lines: bytes) -> bytes:
-    return b"".join(row for row in lines.splitlines(keepends=True) if _is_object(row))
 
 
 def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:
@@ -140,10 +139,3 @@ def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:
         except duckdb.Error:
             return False
     return True
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False

@@ -20,8 +20,9 @@ from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
-from storage.index.folders import run_folders
-from storage.index.ingest import run_tick
+from storage.index.folders import BULK_TICKS
+from storage.index.ingest import run_tick, start_watch
+from storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
@@ -47,6 +48,7 @@ class Store:
         self._examples = examples
         self._lock = lock
         self._ingesting = threading.Lock()
+        self._watch: Watch | None = None
 
     @classmethod
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -95,9 +97,9 @@ class Store:
 
     def ingest_all(self) -> int:
         """Ingests until nothing is left; returns the number of new event rows."""
-        num_rows, is_full = self._tick()
+        num_rows, is_full = self._tick(BULK_TICKS)
         while is_full:
-            new_rows, is_full = self._tick()
+            new_rows, is_full = self._tick(BULK_TICKS)
             num_rows += new_rows
         return num_rows
 
@@ -123,11 +125,12 @@ class Store:
             if self._lock is not None:
                 self._lock.release()
 
-    def _tick(self) -> tuple[int, bool]:
-        folders = run_folders(self.data_dir.runs, self._examples)
+    def _tick(self, ticks: int = 1) -> tuple[int, bool]:
         try:
             with self._ingesting, self._connection.cursor() as cursor:
-                return run_tick(cursor, folders)
+                if self._watch is None:
+                    self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
+                return run_tick(cursor, self._watch, ticks)
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot take in what the run folders gained, so "

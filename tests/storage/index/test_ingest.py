@@ -292,21 +292,6 @@ def test_examples_are_told_apart_and_a_local_copy_takes_their_place(
         assert num_rows(store) == 240
 
 
-def test_an_ingest_with_nothing_new_is_cheap(data_dir: DataDir) -> None:
-    spec = experiment_spec(num_steps=20, backends=("inductor", "eager", "aot_eager"))
-    for number in range(40):  # 40 experiments of 5 runs
-        record_experiment(data_dir.runs, spec, f"20261121-0930{number:02d}-123456-7f3a")
-    with Store.open(data_dir) as store:
-        store.ingest_all()
-        durations = []
-        for _ in range(10):
-            start = time.perf_counter()
-            assert store.ingest() == 0
-            durations.append(time.perf_counter() - start)
-    # About 5 ms on an idle machine; ten times as much would mean that files are read again.
-    assert min(durations) < 0.05
-
-
 INGEST_FOREVER = """
 import sys
 from runner.folders.run_dir import DataDir

@@ -1,0 +1,80 @@
+"""Which folders may be runs: listed again only where the time stamp of their parent changed."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.folders.run_dir import run_names
+
+GRANULARITY_NS = 2_000_000_000
+"""Coarsest time stamps of file systems: a younger one may hide a second change."""
+
+
+class Folder(NamedTuple):
+    """One that may be a run."""
+
+    path: str
+    origin: str
+    """`local` or `example`."""
+
+
+class Listing:
+    """Every folder that may be a run, by its name.
+
+    Folders of the same name are copies of the same run; then the local one counts.
+    """
+
+    def __init__(self, runs: Path, examples: Path | None) -> None:
+        self.folders: Mapping[str, Folder] = {}
+        self._runs, self._examples = str(runs), str(examples) if examples else None
+        self._parents: dict[str, tuple[tuple[int, int] | None, bool, list[str]]] = {}
+        """Time stamp of each folder that was listed, whether it can be relied on, and the names."""
+        self._listed: list[list[str]] = []
+        self.was_touched = False
+        """Whether the time stamp of a parent changed since the last but one look."""
+        self._experiments: dict[str, list[Path]] | None = None
+
+    def update(self) -> bool:
+        """Looks whether folders came or went; returns whether they did."""
+        self.was_touched = False
+        groups = self._names(self._examples) if self._examples else []
+        parents = [(f"{self._examples}/{group}", "example") for group in groups]
+        parents.append((self._runs, "local"))
+        found = [(parent, origin, self._names(parent)) for parent, origin in parents]
+        listed = [groups, *(names for _, _, names in found)]
+        if [*map(id, listed)] == [*map(id, self._listed)]:
+            return False
+        self._listed, self._experiments = listed, None
+        self.folders = {
+            name: Folder(f"{parent}/{name}", origin)
+            for parent, origin, names in found
+            for name in names
+        }
+        return True
+
+    def of_experiment(self, experiment_id: str) -> list[Path]:
+        """Folders that by their names belong to an experiment."""
+        if self._experiments is None:
+            self._experiments = {}
+            for name, folder in self.folders.items():
+                mine = self._experiments.setdefault(name.partition(".")[0], [])
+                mine.append(Path(folder.path))
+        return self._experiments.get(experiment_id, [])
+
+    def _names(self, parent: str) -> list[str]:
+        """Names of folders in `parent`; the same list as before where none came or went."""
+        known, is_old, names = self._parents.get(parent, (None, False, []))
+        try:
+            found = os.stat(parent)
+            stamp = (found.st_ino, found.st_mtime_ns)
+        except OSError:
+            stamp = None
+        if stamp is None or stamp != known or not is_old:
+            self.was_touched |= stamp != known
+            listed = run_names(Path(parent))
+            names = names if parent in self._parents and listed == names else listed
+            is_old = stamp is not None and stamp[1] < time.time_ns() - GRANULARITY_NS
+            self._parents[parent] = (stamp, is_old, names)
+        return names

@@ -1,0 +1,188 @@
+"""Which run folders there are, and which of them a tick looks at: those that may have changed.
+
+Every tick looks at the list of folders (again only if the time stamp of their parent changed), at
+runs that are not over, and at journals that were not read to their end. All others, which hardly
+ever change, have their turn at least every `ROUND_SECONDS`; in a small store that is every tick.
+Looking at one costs four file stamps: its folder's and those of `WATCHED`. Only if one of them is
+another than before is anything read.
+
+Whoever changes something in the folder of a run that is over touches the folder of all runs, whose
+new time stamp has the next tick look at every one of them.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+from pathlib import Path
+
+from runner.errors import RunnerError
+from runner.folders.run_dir import RunDir
+from runner.folders.states import RunState
+from runner.texts import printable
+from storage.index.folders import (
+    MAX_MESSAGE,
+    Agreed,
+    Look,
+    Progress,
+    describe,
+    read_journal,
+    standing,
+)
+from storage.index.labels import look_at_labels
+from storage.index.listing import GRANULARITY_NS, Listing
+
+ROUND_SECONDS = 30.0
+"""How long a change in the folder of a run that was over may go unnoticed while ticks go on."""
+MIN_SETTLED = 250
+"""Folders of runs that are over that every tick looks at, if there are as many; and the most of
+those without an exit record that are looked at out of turn, though nothing runs there."""
+MAX_DAMAGED = 25
+"""Folders that could not be read that a tick tries again: one takes as long as many others."""
+
+WATCHED = ("exit.json", "labels.json", "events.jsonl")
+"""What changes in a folder without anything coming or going there."""
+Stamp = tuple[int, ...]
+
+
+class Watch:
+    """What is known of all run folders, and what of it may be old. One thread at a time."""
+
+    def __init__(
+        self,
+        runs: Path,
+        examples: Path | None,
+        known: Mapping[str, Progress],
+        unreadable: Mapping[str, tuple[str, str]],
+        labels: Mapping[str, int],
+    ) -> None:
+        self.known = dict(known)
+        """How every run stood when it was last taken in."""
+        self.unreadable = dict(unreadable)
+        """As `Look` has it."""
+        self._labels = dict(labels)
+        """When the labels were written that were taken in."""
+        self._listing = Listing(runs, examples)
+        self._stamps: dict[str, Stamp] = {}
+        """Of folders in which nothing changes without changing it."""
+        self._open = {name for name, row in known.items() if row.exit_stamp is None}
+        self._due: set[str] = set()
+        """To be looked at out of turn, until what was found is taken in."""
+        self._gone: set[str] = set()
+        self._order: list[str] = []
+        self._place = 0
+        self._last_look = -math.inf
+
+    def look(self, max_bytes: int) -> Look:
+        """Reads what is new since the last look that was taken in, about so many bytes at most."""
+        if self._listing.update():
+            self._compare_lists()
+        if self._listing.was_touched:
+            self._last_look = -math.inf
+        seen = Look(unreadable=dict(self.unreadable), gone=sorted(self._gone),
+                    max_bytes=max_bytes)  # fmt: skip
+        for name in self._gone:
+            seen.unreadable.pop(name, None)
+        agreed = Agreed(self._listing)
+        for name in self._names_due():
+            if name in self._listing.folders:
+                self._look_at(name, seen, agreed)
+        return seen
+
+    def taken_in(self, seen: Look) -> None:
+        """What a look found is in the database, and need not be found again."""
+        for name in seen.gone:
+            self.known.pop(name, None)
+            self._stamps.pop(name, None)
+            self._labels.pop(name, None)
+        self.known |= seen.progress
+        for name, told in seen.labels.items():
+            self._labels.pop(name, None)
+            if told is not None:
+                self._labels[name] = told[0]
+        self.unreadable = seen.unreadable
+        self._open.difference_update(seen.gone, seen.progress)
+        self._open.update(name for name, row in seen.progress.items() if row.exit_stamp is None)
+        self._stamps |= seen.stamps
+        self._due = set(seen.behind)
+        self._gone = set()
+
+    def _compare_lists(self) -> None:
+        """Finds folders that came, vanished, or took the place of others of their name."""
+        folders = self._listing.folders
+        self._gone |= (self.known.keys() | self.unreadable.keys()) - folders.keys()
+        moved = {name for name, row in self.known.items()
+                 if name in folders and row.folder != folders[name].path}  # fmt: skip
+        self._gone = (self._gone - folders.keys()) | moved
+        self._due |= moved | (folders.keys() - self.known.keys() - self.unreadable.keys())
+        self._order = list(folders)
+
+    def _names_due(self) -> Iterable[str]:
+        """Names to look at, each once, those that go on first."""
+        running = [name for name in self._open if self.known[name].state == RunState.RUNNING]
+        others = nlargest(MIN_SETTLED, self._open)  # Names begin with their time.
+        return dict.fromkeys([*running, *others, *sorted(self._due), *self._next_settled()])
+
+    def _next_settled(self) -> list[str]:
+        """Those whose turn it is: so many that all have had theirs within a round."""
+        now = time.monotonic()
+        share = min(1.0, (now - self._last_look) / ROUND_SECONDS)
+        self._last_look = now
+        count = min(len(self._order), max(MIN_SETTLED, math.ceil(len(self._order) * share)))
+        end = self._place + count
+        turn = self._order[self._place : end] + self._order[: max(0, end - len(self._order))]
+        self._place = end % max(1, len(self._order))
+        return turn
+
+    def _look_at(self, name: str, seen: Look, agreed: Agreed) -> None:
+        path, origin = self._listing.folders[name]
+        before, stamp = self.known.get(name), _stamp(path)
+        seen.num_looked += 1
+        if stamp is not None and stamp == self._stamps.get(name):
+            return
+        if name in self.unreadable and before is None:
+            seen.num_damaged += 1
+            if seen.num_damaged > MAX_DAMAGED:
+                return
+        run_dir, description = RunDir(Path(path)), None
+        try:
+            if before is None or before.folder != path:
+                description = describe(run_dir, origin, agreed)
+                before = Progress(run_id=name, folder=path)
+            # The state first: once it is final, the journal read after it is complete.
+            now = standing(before, run_dir)
+            seen.progress[name] = read_journal(seen, now, run_dir)
+        # A foreign folder may hold anything, and must not keep the others from being read.
+        except (RunnerError, OSError) as error:
+            seen.unreadable[name] = (printable(path), printable(error, MAX_MESSAGE))
+            if name in self.known:
+                seen.gone.append(name)
+            return
+        seen.unreadable.pop(name, None)
+        look_at_labels(seen, run_dir, None if description else self._labels.get(name))
+        if description is not None:
+            seen.new_runs.append(description)
+        if stamp is not None and now.state != RunState.RUNNING and name not in seen.behind:
+            seen.stamps[name] = stamp
+
+
+def _stamp(folder: str) -> Stamp | None:
+    """Differs once anything changed that a look would find; None if it might not."""
+    try:
+        found = os.stat(folder)  # It may be a link; what is in it may not.
+    except OSError:
+        return None
+    ended, labels, journal = (_found(f"{folder}/{name}") for name in WATCHED)
+    if max(found.st_ctime_ns, ended[0], labels[0]) > time.time_ns() - GRANULARITY_NS:
+        return None
+    return found.st_ino, found.st_ctime_ns, ended[0], labels[0], journal[1]
+
+
+def _found(file: str) -> tuple[int, int]:
+    """When it was changed, in nanoseconds, and its size; zeros if there is none."""
+    try:
+        found = os.lstat(file)
+    except OSError:
+        return 0, 0
+    return found.st_ctime_ns, found.st_size

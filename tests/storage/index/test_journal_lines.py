@@ -1,0 +1,95 @@
+"""Journal lines taken apart: nothing is lost between the parts, and none counts twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.worker.event_log import EventLog
+from storage.index import ingest
+from storage.index.journal_lines import FREQUENT, whole_lines, with_run, without
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+
+
+def test_lines_of_frequent_kinds_are_known_as_the_runner_writes_them(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    for kind in FREQUENT:
+        log.append(kind, step=1)
+    log.close()
+    written = (tmp_path / "events.jsonl").read_bytes()
+    assert written.count(b"\n") == 3
+    assert without(written, *FREQUENT) == b""
+    assert without(written, "step") == b"".join(written.splitlines(keepends=True)[1:])
+
+
+STEP = b'{"v":1,"kind":"step","step":1}\n'
+OLD_STEP = b'{"v":1,"seq":7,"kind":"step","step":1}\n'
+OTHERS = (
+    b'{"v":1,"kind":"block"}\n',
+    b'{"v": 1, "kind": "step"}\n',
+    b"\n",
+    b'{"kind":"step"}\n',
+    b'{"v":1,"kind":"stepped","x":1}\n',
+    b'{"v":1,"kind":"error","m":"{\\"v\\":1,"}\n',
+)
+
+
+@pytest.mark.parametrize("first", [b"", STEP, OTHERS[0]])
+def test_lines_of_other_kinds_are_found_wherever_they_stand(first: bytes) -> None:
+    lines = first + b"".join(row + STEP + row + row + OLD_STEP for row in OTHERS)
+    expected = (b"" if first == STEP else first) + b"".join(row * 3 for row in OTHERS)
+    assert without(lines, "step") == expected
+
+
+def test_a_line_counts_for_the_run_whose_journal_holds_it() -> None:
+    named = with_run("a.b", b'{"run_id":"c.d","x":1}\n17\n[1]\n{"x":\n  {"y":2}  \n')
+    rows = [json.loads(line, object_pairs_hook=list) for line in named.splitlines()]
+    assert rows == [[("run_id", "a.b"), ("run_id", "c.d"), ("x", 1)], [("run_id", "a.b"), ("y", 2)]]
+
+
+@pytest.mark.parametrize("small_bytes", [0, 10**9])
+def test_no_row_passes_for_another_runs(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+) -> None:
+    monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
+    Recording(data_dir.runs, "baseline").log.close()
+    foreign = Recording(data_dir.runs, "control")
+    for kind in ("step", "block", "error"):
+        foreign.log.append(kind, run_id=f"{EXPERIMENT_ID}.baseline", filename="x", step=0, round=0,
+                           first_step=0, num_steps=1, seconds=1.0, error="e")  # fmt: skip
+    foreign.log.close()
+    with Store.in_memory(data_dir) as store:
+        for table in ("steps", "blocks", "errors"):
+            owners = store.query(f"SELECT run_id FROM {table}")["run_id"].tolist()
+            assert owners == [f"{EXPERIMENT_ID}.control"], table
+
+
+def test_lines_read_apart_and_together_come_to_the_same(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(data_dir.runs)
+    run = Recording(data_dir.runs, "baseline", experiment_id="20261122-000000-000000-aaaa").start()
+    run.block([0.1] * 10, [1.0] * 10).device(wall_seconds=1.0).resume(5).stop("enough")
+    for line in ('{"kind": "step", "seq": 90, "step": 90}', '{"kind": "block", "seq": 1}', "17"):
+        run.run.events_file.open("a").write(line + "\n")
+    found = []
+    for small_bytes in (0, 10**9):
+        monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
+        with Store.in_memory(data_dir) as store:
+            tables = [
+                t for t in store.query("SHOW TABLES")["name"] if t not in ("progress", "meta")
+            ]
+            found.append({t: sorted(map(str, store.query(f"FROM {t}").values.tolist()))
+                          for t in tables})  # fmt: skip
+    assert found[0] == found[1]
+    assert len(found[0]["steps"]) == 120 + 5 + 1
+
+
+def test_only_lines_that_end_like_objects_are_kept() -> None:
+    good = b'{"a":1}\n'
+    assert whole_lines(good * 3) == good * 3
+    for torn in (b'{"a":\n', b"\n", b"17\n"):
+        assert whole_lines(torn + good) == good
+        assert whole_lines(good + torn) == good
