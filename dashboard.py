@@ -10,6 +10,7 @@ st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", 
 st.logo(VIEWS / "shared/logo.svg", size="large")
 st.html(VIEWS / "shared/style.css")
 pages = [
+    st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:"),
     st.Page(VIEWS / "compare.py", title="Compare", icon=":material/leaderboard:", default=True),
     st.Page(VIEWS / "live.py", title="Live", icon=":material/monitor_heart:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),

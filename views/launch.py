@@ -13,6 +13,7 @@ from storage.estimates.remaining import expected_seconds
 from storage.index.store import Store
 from storage.numbers.formats import format_share
 from views.access import permissions, uploads
+from views.form import again as again_form
 from views.form.form import spec_form
 from views.form.presets import PRESETS, adjusted
 from views.parts import device_now
@@ -41,18 +42,18 @@ def main() -> None:
         )
         show_look_again()
         return
-    titles = {preset.title: key for key, preset in PRESETS.items()}
-    chosen = st.segmented_control(
-        "Start from", list(titles), default=next(iter(titles)), required=True, key="preset",
-        bind="query-params",
-    )  # fmt: skip
-    key = titles[chosen or next(iter(titles))]
-    st.caption(PRESETS[key].text)
+    again = again_form.asked(store)
+    if again is None:
+        key = ask_preset()
+        start = adjusted(PRESETS[key].spec, machine)
+    else:
+        again_form.show(again)
+        key, start = again.key, again.spec
     show_missing_compiler(machine)
     if permissions.files_are_limited():
         uploads.ask_upload()
     try:
-        spec = spec_form(key, adjusted(PRESETS[key].spec, machine), machine, check)
+        spec = spec_form(key, start, machine, check, again.blamed if again else None)
     except RunnerError as error:
         spec = None
         st.error(f"This cannot run here. {inert(error)}", icon=":material/error:")
@@ -71,6 +72,18 @@ def main() -> None:
             launch(spec, machine)
         except RunnerError as error:
             st.error(inert(error), icon=":material/error:")
+
+
+def ask_preset() -> str:
+    """The key of the preset to start from."""
+    titles = {preset.title: key for key, preset in PRESETS.items()}
+    chosen = st.segmented_control(
+        "Start from", list(titles), default=next(iter(titles)), required=True, key="preset",
+        bind="query-params",
+    )  # fmt: skip
+    key = titles[chosen or next(iter(titles))]
+    st.caption(PRESETS[key].text)
+    return key
 
 
 @st.fragment(run_every=0.5)

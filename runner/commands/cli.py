@@ -21,7 +21,7 @@ from types import FrameType
 from runner.checks.experiment import check, check_user_code
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from runner.commands.conditions import Condition, add_fail_if
-from runner.commands.filters import add_list_options, list_arguments
+from runner.commands.filters import add_list_options, filter_arguments, read_filter
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
@@ -97,7 +97,8 @@ def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -
 
 
 def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
-    return _with_storage(data_dir, "list", list_arguments(options))
+    written = ["--json"] if options.json else []
+    return _with_storage(data_dir, "list", [*written, *filter_arguments(read_filter(options))])
 
 
 def _with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from runner.specs.options import split_at_commas
-
 FACETS = {
     "state": "how it stands: queued, running, finished, failed, ...",
     "scenario": "train, speed, accuracy or cache",
@@ -120,8 +118,8 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
         f"has not; 'speedup>1.2' for numbers: {numbers}",
     )  # fmt: skip
     for name, text in FACETS.items():
-        parser.add_argument(f"--{name}", action="append", metavar="VALUE,...",
-                            help=f"{text}; one of several values")  # fmt: skip
+        parser.add_argument(f"--{name}", action="append", metavar="VALUE",
+                            help=f"{text}; can be given several times")  # fmt: skip
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
                         help="whether what was put away is listed, too (default: no)")  # fmt: skip
     parser.add_argument("--sort", type=_said(check_sort), default="-when", metavar="[-]NAME",
@@ -134,21 +132,21 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 
 def read_filter(options: argparse.Namespace) -> Filter:
     """The filter of parsed options."""
-    facets = {
-        name: tuple(value for text in given for value in split_at_commas(text))
-        for name in FACETS
-        if (given := getattr(options, name))
-    }
+    facets = {name: tuple(given) for name in FACETS if (given := getattr(options, name))}
     text = " ".join(map(_quoted, options.words))
     return Filter(text=text, facets=facets, archived=options.archived, sort=options.sort)
 
 
-def list_arguments(options: argparse.Namespace) -> list[str]:
-    """The arguments that were parsed, to hand them on."""
-    facets = [f"--{name}={text}" for name in FACETS for text in getattr(options, name) or ()]
-    order = [f"--archived={options.archived}", f"--sort={options.sort}"]
-    written = ["--json"] if options.json else []
-    return [*facets, *order, *written, "--", *options.words]
+def filter_arguments(asked: Filter) -> list[str]:
+    """The arguments that `read_filter` makes the same filter of; defaults are left out."""
+    facets = [f"--{name}={value}" for name, values in asked.facets.items() for value in values]
+    plain = Filter()
+    others = [f"--archived={asked.archived}"] if asked.archived != plain.archived else []
+    others += [f"--sort={asked.sort}"] if asked.sort != plain.sort else []
+    words = [minus + (phrase or word) for minus, phrase, word in TERM.findall(asked.text)
+             if phrase or word]  # fmt: skip
+    first = ["--"] if any(word.startswith("-") for word in words) else []
+    return [*facets, *others, *first, *words]
 
 
 def _comparison(name: str, sign: str, limit: str) -> Comparison:
@@ -161,7 +159,8 @@ def _comparison(name: str, sign: str, limit: str) -> Comparison:
 
 
 def _quoted(word: str) -> str:
-    return f'"{word}"' if " " in word else word
+    minus = "-" if word.startswith("-") else ""
+    return f'{minus}"{word.removeprefix("-")}"' if " " in word else word
 
 
 def _check_term(text: str) -> str:

@@ -50,7 +50,7 @@ def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labe
     of labels that cannot be read is told, not written over.
     """
     _refuse_examples(data_dir, experiment_id)
-    with _locked(data_dir):
+    with locked(data_dir):
         first = find_experiment(data_dir, experiment_id).runs[0]
         before = first.read_labels()
         after = change(before)
@@ -67,7 +67,7 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
     goes on.
     """
     _refuse_examples(data_dir, experiment_id)
-    with _locked(data_dir):
+    with locked(data_dir):
         runs = folders_of(data_dir, experiment_id)
         if not runs:
             raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
@@ -82,7 +82,7 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
 def restore(data_dir: DataDir, experiment_id: str) -> None:
     """Moves the experiment that was deleted last under this id back; raises `UnknownExperiment` if
     the trash has none, `RunnerError` if it is there again, and `NotWritable`."""
-    with _locked(data_dir):
+    with locked(data_dir):
         found = [one for one in trash(data_dir) if one.experiment_id == experiment_id]
         if not found:
             raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.trash}")
@@ -112,7 +112,7 @@ def trash(data_dir: DataDir) -> list[Deleted]:
 
 def empty_trash(data_dir: DataDir) -> int:
     """Removes for good what was deleted; returns how many experiments. Raises `NotWritable`."""
-    with _locked(data_dir), writing(data_dir.path):
+    with locked(data_dir), writing(data_dir.path):
         return _remove_old(data_dir, days=0)
 
 
@@ -122,7 +122,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
     Its results stay; a run that ended early can no longer go on. Raises what `delete` does.
     """
     _refuse_examples(data_dir, experiment_id)
-    with _locked(data_dir):
+    with locked(data_dir):
         runs = folders_of(data_dir, experiment_id)
         if not runs:
             raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
@@ -192,7 +192,8 @@ def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
 
 
 @contextmanager
-def _locked(data_dir: DataDir) -> Iterator[None]:
+def locked(data_dir: DataDir) -> Iterator[None]:
+    """Only one at a time changes labels, trash and what else people keep in the data folder."""
     lock = FileLock(data_dir.library_lock)
     with writing(data_dir.path):
         acquired = lock.acquire(LOCK_PATIENCE_SECONDS)

@@ -393,6 +393,7 @@ class DataDir:
         self.capabilities_file = self.path / "capabilities.json"
         self.library_lock = self.path / "library.lock"
         self.trash = self.path / "trash"
+        self.views_file = self.path / "views.json"
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)

@@ -194,6 +194,8 @@ _RECORDED = (
               format_text),
     _recorded("left_out", "What a mean rests on",
               "What a mean over models and its verdict would be without one of them.", format_text),
+    _recorded("disk_bytes", "Size on disk", "All files in the folders of an experiment's runs.",
+              format_bytes),
     _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),

@@ -19,6 +19,7 @@ TABS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "S
         "Environment", "Log")  # fmt: skip
 PAGES = {
     **{f"Compare, {name}": f"?experiment={key}" for name, key in EXPERIMENTS.items()},
+    "Experiments": "experiments",
     "Live, ended": f"live?experiment={EXPERIMENTS['train']}",
     "Live, failed": f"live?experiment={EXPERIMENTS['failed']}",
     "Live, active": f"live?experiment={EXPERIMENTS['active']}",

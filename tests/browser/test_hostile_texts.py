@@ -100,6 +100,8 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
         walk.open("run", experiment=experiment_id, run=f"{experiment_id}.{BACKEND}", tab=tab)
     failed = EXPERIMENTS["failed"]
     walk.open("run", experiment=failed, run=f"{failed}.inductor")
+    walk.open("experiments", q=HOST)
+    walk.open("launch", again=failed)
     walk.open("suites", suite_run=short("suite_run"))
     walk.open("definitions")
     walk.open("launch")
@@ -115,11 +117,13 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
+        ("experiments", ("q", "model", "columns", "sort", "tag", "archived")),
         ("", ("experiment", "runs", "loss", "break-even", "step-times", "speedup", "predictions")),
         ("live", ("experiment",)),
         ("run", ("experiment", "run", "tab", "values", "gradients")),
         ("suites", ("suite_run", "against", "suite-speedups")),
-        ("launch", ("preset", "quick.name", "quick.backends", "quick.text_column", "quick.data",
+        ("launch", ("preset", "again", "quick.name",
+                    "quick.backends", "quick.text_column", "quick.data",
                     "own.data", "quick.model", "quick.optimizer_options", "quick.task",
                     "quick.parameter_groups", "quick.learning_rate", "quick.losses")),
         ("definitions", ("anything",)),

@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDir]
 def opened(page: str, **query: str) -> str:
     """What a page says; the test fails if it raises."""
     app = AppTest.from_file(ROOT / "dashboard.py", default_timeout=120)
-    if page != "compare":
+    if page in ("live", "run"):
         app.switch_page(f"views/{page}.py")
     for name, value in query.items():
         app.query_params[name] = value
@@ -87,14 +87,14 @@ def with_extremes(folder: DataDir) -> RunDir:
     return run
 
 
-@pytest.mark.parametrize("page", ["compare", "live", "run", "suites"])
+@pytest.mark.parametrize("page", ["experiments", "compare", "live", "run", "suites"])
 def test_a_journal_of_extremes_breaks_no_page(folder: DataDir, page: str) -> None:
     run = with_extremes(folder)
     opened(page, experiment=BAD, run=run.run_id)
     assert "Traceback" not in opened(page, experiment=GOOD)
 
 
-@pytest.mark.parametrize("page", ["compare", "live", "run"])
+@pytest.mark.parametrize("page", ["experiments", "compare", "live", "run"])
 def test_pages_name_the_folders_that_cannot_be_read_and_show_the_others(
     folder: DataDir, page: str
 ) -> None:

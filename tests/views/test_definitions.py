@@ -23,6 +23,7 @@ from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
 from views.charts import layers as charts
+from views.library.table import COLUMNS
 from views.parts.downloads import to_html
 
 LINK = re.compile(r"definitions#(\w+)")
@@ -289,3 +290,11 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(
     for label, seconds in (("baseline", 0.2), ("control", 0.2), ("eager", 0.1)):
         record_speed(folder, label, speed_spec(part), seconds, compile_seconds=3.0, num_rounds=20)
     check(opened(experiment=EXPERIMENT_ID))
+
+
+def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):
+    record_experiment(folder.runs)
+    app = opened("experiments", columns=list(COLUMNS))
+    app.run()  # the first look computed what the list did not know yet
+    assert app.dataframe[0].value["speedup"].iloc[0] == pytest.approx(2.0)
+    check(app)

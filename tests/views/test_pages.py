@@ -30,6 +30,7 @@ from views.shared import resources, words
     ("page", "said"),
     [
         ("compare", ("One click trains a tiny BERT",)),
+        ("experiments", ("No experiment yet",)),
         ("live", ("Nothing is running.",)),
         ("launch", ("What will run", "python -m runner compare")),
         ("run", ("No runs yet.",)),

@@ -100,6 +100,10 @@ class Fields:
         """What the preset has for a field."""
         return self._options[path].value_in(self._start)
 
+    def value_in(self, spec: ExperimentSpec, path: str) -> Any:
+        """What a specification has for a field."""
+        return self._options[path].value_in(spec)
+
     def ask_one(self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]) -> None:
         """A field that is a list, of which one entry is wanted."""
         (start,) = self._options[path].value_in(self._start)

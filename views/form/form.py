@@ -46,11 +46,13 @@ def spec_form(
     start: ExperimentSpec,
     machine: Capabilities,
     check: Callable[[ExperimentSpec, Capabilities], None],
+    blamed: InvalidSpec | None = None,
 ) -> ExperimentSpec | None:
     """Shows the form, filled from `start`.
 
     Gives what was asked for, or None if that cannot run (yet), which then is said. `check` raises
-    `InvalidSpec` for what is known not to work on this machine, and what else it will.
+    `InvalidSpec` for what is known not to work on this machine, and what else it will. `blamed`: a
+    field that an earlier run with this start failed by, told as long as it is as it was.
     """
     fields = Fields(preset, start)
     _ask_backends(fields, start, machine)
@@ -65,6 +67,8 @@ def spec_form(
         return None
     try:
         spec = fields.spec()
+        if blamed is not None and fields.value_in(spec, blamed.field) == blamed.value:
+            st.warning(f"**It failed by this.** {fields.show(blamed)}", icon=":material/error:")
         check(spec, machine)
     except InvalidSpec as error:
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
@@ -142,7 +146,9 @@ def _ask_callbacks(fields: Fields) -> None:
         "`path.py:Class`, as in `/home/me/hooks.py:Sampler`: its methods are called at the "
         "beginnings and ends of training, epochs, steps and evaluations, and may record numbers, "
         "which are charted. See `runner/worker/callbacks.py`.",
-        offer=Offer(typed=True), unless="" if allowed else "No folder is allowed",
+        # What an earlier experiment had is not dropped without a word: the check says it.
+        offer=Offer(typed=True),
+        unless="" if allowed or fields.start_of("callbacks") else "No folder is allowed",
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from runner.checks.data_file import Head
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import DataSpec, ExperimentSpec
 from runner.specs.tasks import Task
@@ -67,18 +66,22 @@ def ask_data(fields: Fields, task: ChosenTask) -> ChosenData:
     is_folder = images and is_path and not source.endswith(DATA_FILE_SUFFIXES)
     has_columns = source and not source.startswith(BUILTIN) and not is_folder
     if has_columns and task.fits.samples != "functions":
-        _ask_columns(fields, task.fits, data.head)
+        _ask_columns(fields, task.fits, data)
     return data
 
 
-def _ask_columns(fields: Fields, task: Task, head: Head | None) -> None:
-    """Those of the file are offered, and at first the likeliest; of the hub's nobody knows them."""
+def _ask_columns(fields: Fields, task: Task, data: ChosenData) -> None:
+    """Those of the file are offered, and at first the likeliest, or those that the form started
+    with; of the hub's nobody knows them."""
+    head = data.head
+    is_known = fields.start_of("data.source") == data.source
     asked = {"text_column": "Image column" if task.samples == "images" else "Text column"}
     if task.labels == "sample":
         asked["label_column"] = "Label column"
     likely = data_preview.likely_columns(head, task) if head else {}
     for name, label in asked.items():
-        start = likely.get(name, getattr(DataSpec, name))
+        first = getattr(DataSpec, name) if not is_known else fields.start_of(f"data.{name}")
+        start = first if is_known else likely.get(name, first)
         offered = head.names if head else (start,)
         fields.ask(f"data.{name}", label, offer=Offer(offered, typed=True), value=start)
 

@@ -44,6 +44,10 @@ UNSEEN = re.compile(
 )
 """Control characters, those that turn the direction of writing, and halves of characters."""
 
+UNSEEN_IN_NOTES = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f", 1))
+ACTING_IN_NOTES = re.compile(r"[\\`\[\]<>&\"'$~|{}^]|:(?!\s|$)")
+"""What notes may not do: links, code, HTML, formulas, directives."""
+
 OUR_TAGS = re.compile(
     r'<br>|</?su[bp]>|<extra></extra>|<a target="_blank" href="definitions#\w+">|</a>'
 )
@@ -70,6 +74,23 @@ def code(text: object) -> Markdown:
     fence = "`" * (longest + 1)
     space = " " if longest or not plain.strip() else ""
     return f"{fence}{space}{plain}{space}{fence}"
+
+
+def notes(text: str) -> Markdown:
+    """A person's notes: emphasis, headings, lists and rules are acted upon, and nothing else.
+
+    No links, images, code, HTML, formulas or directives of Streamlit: those show as written.
+    """
+    lines = UNSEEN_IN_NOTES.sub("\N{REPLACEMENT CHARACTER}", text).splitlines()
+    return "\n".join(map(_note_line, lines))
+
+
+def _note_line(line: str) -> str:
+    # Four spaces would begin a block of code, in which entities are shown as such.
+    indented = line.expandtabs(2).lstrip(" ")
+    depth = min(3, len(line.expandtabs(2)) - len(indented))
+    apart = FOUND_LATER.sub(lambda found: found[0] + JOINER, indented)
+    return " " * depth + ACTING_IN_NOTES.sub(lambda found: f"&#{ord(found[0])};", apart)
 
 
 def _one_line(text: object) -> str:

@@ -124,12 +124,17 @@ def plural(count: int, word: Markdown) -> Markdown:
     return f"{count:,} {word}{ending}"
 
 
+def timezone() -> str:
+    """Where the reader is, as far as that is known."""
+    if get_script_run_ctx(suppress_warning=True) is None:  # a report, which has many readers
+        return "UTC"
+    try:
+        return ZoneInfo(st.context.timezone or "UTC").key
+    except (ZoneInfoNotFoundError, ValueError):
+        return "UTC"
+
+
 def _local(time: pd.Timestamp | None) -> pd.Timestamp:
     stamp = pd.Timestamp(time)
     stamp = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
-    if get_script_run_ctx(suppress_warning=True) is None:  # a report, which has many readers
-        return stamp.tz_convert("UTC")
-    try:
-        return stamp.tz_convert(ZoneInfo(st.context.timezone or "UTC"))
-    except ZoneInfoNotFoundError:
-        return stamp.tz_convert("UTC")
+    return stamp.tz_convert(timezone())

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.accuracy import AccuracySpec
@@ -84,6 +85,7 @@ def hostile_spec(**changes: Any) -> ExperimentSpec:
 
 def record_hostile(folder: DataDir) -> None:
     _train(folder)
+    _labels(folder)
     _failed(folder)
     _accuracy(folder)
     _suite(folder)
@@ -114,6 +116,12 @@ def _train(folder: DataDir) -> None:
         run.end(reason=hostile("exit-reason"))
         poison(run.run.events_file)
         run.run.output_file.write_text(hostile("output-log"))
+
+
+def _labels(folder: DataDir) -> None:
+    """What a stranger's folder says of itself."""
+    labels = Labels(name=short("label-name"), tags=(short("tag")[:40],), notes=hostile("notes"))
+    folder.run_dir(f"{EXPERIMENTS['train']}.baseline").write_labels(labels)
 
 
 def _everything() -> list[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,246 @@
+"""Experiments: the list, its filters in the address, what can be done with rows that are ticked."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from runner.folders import library
+from runner.folders.queue import experiments, find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.pages import opened, text
+from views.access import permissions
+from views.library import pictures, saved, table
+from views.parts import actions
+
+OTHER = "20261121-093016-123456-7f3b"
+
+
+@pytest.fixture
+def listed(folder: DataDir) -> DataDir:
+    """Two experiments that are over."""
+    record_experiment(folder.runs, experiment_spec(name="First of all"))
+    record_experiment(folder.runs, experiment_spec(name="Second"), experiment_id=OTHER)
+    return folder
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "check", lambda spec, machine: None)
+
+
+def names(app: AppTest) -> list[str]:
+    return list(app.dataframe[0].value["name"])
+
+
+def page(**query: Any) -> AppTest:
+    return opened("experiments", **query)
+
+
+def ticked(*experiment_ids: str) -> AppTest:
+    """The page with these rows ticked."""
+    app = opened("experiments")
+    app.session_state[table.PICKED] = list(experiment_ids)
+    # Rows are ticked by where they stand, in a table that begins with what was ticked before.
+    app.query_params["columns"] = [*table.USUAL, "id"]
+    app.run()
+    assert not app.exception
+    return app
+
+
+def click(app: AppTest, key: str) -> AppTest:
+    app.button(key=key).click().run()
+    assert not app.exception, app.exception
+    return app
+
+
+def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataDir):
+    assert names(page()) == ["Second", "First of all"]
+    assert names(page(sort="name")) == ["First of all", "Second"]
+    assert names(page(q="first -second")) == ["First of all"]
+    assert names(page(model="bert-tiny", state="finished")) == ["Second", "First of all"]
+    assert "No experiment fits" in text(page(model="gpt2"))
+    assert "'sped' is no number" in text(page(q="sped>2"))
+    app = page(columns=["name", "batch"], sort="nonsense", archived="nonsense")
+    assert list(app.dataframe[0].value.columns) == ["name", "batch"]
+
+
+def test_what_is_typed_and_chosen_stands_in_the_address(listed: DataDir):
+    app = page()
+    app.text_input(key="list.q").set_value("second").run()
+    app.multiselect(key="list.state").set_value(["finished"]).run()
+    app.selectbox(key="list.sort").set_value("name").run()
+    assert not app.exception and names(app) == ["Second"]
+    said = {name: app.query_params[name] for name in ("q", "state", "sort")}
+    assert said == {"q": "second", "state": "finished", "sort": "name"}
+    app.text_input(key="list.q").set_value("").run()
+    assert "q" not in app.query_params
+
+
+def test_nothing_there_explains_itself_and_leads_on(folder: DataDir):
+    app = page()
+    assert "No experiment yet" in text(app)
+    assert app.button(key="quick_race")
+
+
+def test_archive_and_delete_can_be_undone(listed: DataDir):
+    app = click(ticked(EXPERIMENT_ID), "archive")
+    assert names(app) == ["Second"]
+    assert find_experiment(listed, EXPERIMENT_ID).runs[0].read_labels().archived
+    assert len(names(click(app, "undo"))) == 2
+    app = click(ticked(EXPERIMENT_ID, OTHER), "delete")
+    assert "2 experiments deleted." in text(app)
+    assert list(experiments(listed)) == []
+    app = click(app, "undo")
+    assert len(names(app)) == 2 and len(list(experiments(listed))) == 2
+
+
+def test_tags_are_given_to_all_that_are_ticked_and_a_name_to_one(listed: DataDir):
+    library.change_labels(listed, OTHER, lambda old: old.tagged(["kept"]))
+    app = ticked(EXPERIMENT_ID, OTHER)
+    assert "label-name" not in [field.key for field in app.text_input]
+    app.multiselect(key="label-tags").set_value(["kept"])
+    save = next(one for one in app.button if one.label == "Save")
+    save.click().run()
+    assert not app.exception
+    tags = [one.runs[0].read_labels().tags for one in experiments(listed)]
+    assert tags == [("kept",), ("kept",)]
+    app = ticked(OTHER)
+    app.text_input(key="label-name").set_value("Renamed")
+    app.text_area(key="label-notes").set_value("**why**")
+    next(one for one in app.button if one.label == "Save").click().run()
+    assert names(app)[0] == "Renamed"
+    assert find_experiment(listed, OTHER).runs[0].read_labels().notes == "**why**"
+
+
+def test_what_is_refused_is_said_and_the_others_are_done(listed: DataDir):
+    waiting = submit(listed, experiment_spec(name="Waiting"))
+    app = click(ticked(EXPERIMENT_ID, waiting), "delete")
+    assert "1 experiment deleted." in text(app) and "Stop it first" in text(app)
+    assert {one.experiment_id for one in experiments(listed)} == {OTHER, waiting}
+
+
+def test_an_experiment_runs_again_with_all_its_settings(folder: DataDir, launched: None):
+    spec = experiment_spec(name="Mine", suite_run="nightly", time_limit_seconds=77.0, controls=2)
+    record_experiment(folder.runs, spec)
+    app = ticked(EXPERIMENT_ID)
+    app.button(key="again").click().run()
+    (again,) = [one for one in experiments(folder) if one.experiment_id != EXPERIMENT_ID]
+    assert again.spec == replace(spec, suite_run=None)
+
+
+def test_freeing_space_removes_checkpoints_and_says_how_much(listed: DataDir):
+    run = find_experiment(listed, EXPERIMENT_ID).runs[0]
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "step-10.pt").write_bytes(b"x" * 2**20)
+    app = ticked(EXPERIMENT_ID)
+    app.run()  # sizes come with the first look after the page
+    labels = {button.key: button.label for button in app.button}
+    assert labels["free-checkpoints"] == "Remove checkpoints (1.0 MiB)"
+    app = click(app, "free-checkpoints")
+    assert not run.checkpoints.exists() and run.events_file.exists()
+
+
+def test_a_view_is_saved_under_a_name_and_removed(listed: DataDir):
+    app = page(q="second", sort="name")
+    app.text_input(key="view-name").set_value("Mine & yours")
+    next(one for one in app.button if one.label == "Save this view").click().run()
+    assert saved.saved(listed) == {"Mine & yours": [("q", "second"), ("sort", "name")]}
+    click(app, "remove-view-Mine & yours")
+    assert saved.saved(listed) == {}
+    listed.views_file.write_text('{"a": 7, "b": "q=x", "c": "' + "x" * 5000 + '"}')
+    assert saved.saved(listed) == {"b": [("q", "x")]}
+    listed.views_file.write_text("[")
+    assert saved.saved(listed) == {}
+
+
+def test_who_may_only_look_can_search_and_change_nothing(
+    listed: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    app = ticked(EXPERIMENT_ID)
+    assert names(app) == ["Second", "First of all"]
+    keys = {button.key for button in app.button}
+    assert not keys & {"again", "archive", "delete", "free-checkpoints", "empty-trash"}
+    assert "view-name" not in {field.key for field in app.text_input}
+
+
+def test_a_thousand_neighbours_are_cut_with_a_word(
+    listed: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(table, "MAX_ROWS", 1)
+    app = page()
+    assert names(app) == ["Second"]
+    assert "the first 1 are listed" in text(app)
+
+
+def test_an_interval_is_drawn_against_one_on_a_logarithmic_axis():
+    """60 is the middle of 120; with a reach of log 2, 2 lies 53 to its right, 0.5 to its left."""
+    reach = pictures.reach([0.5, 2.0, None, 1.1])
+    drawn = pictures.interval(1.0, 2.0**0.5, 2.0, "faster", reach)
+    assert drawn is not None and drawn.startswith("data:image/svg+xml,")
+    assert "x=%2260.0%22" in drawn and "width=%2253.0%22" in drawn and "cx=%2286.5%22" in drawn
+    assert pictures.interval(None, 1.0, None, "unsure", reach) is None
+    assert pictures.reach([]) == pictures.LEAST_REACH
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message", "field", "said"),
+    [
+        (RunState.FAILED, "InvalidSpec", "training.batch_size = 8: is too large",
+         "training.batch_size", "is too large"),
+        (RunState.OUT_OF_MEMORY, "OutOfMemoryError", "CUDA out of memory",
+         "training.batch_size", "ran out of memory"),
+        (RunState.TIMEOUT, None, "", "time_limit_seconds", "took longer"),
+        (RunState.FAILED, "UnusableData", "no such file", "data.source", "no such file"),
+    ],
+)  # fmt: skip
+def test_what_an_experiment_failed_of_stands_beside_its_field_until_that_is_changed(
+    folder: DataDir, launched: None, state: RunState, error: str | None, message: str, field: str,
+    said: str,
+):  # fmt: skip
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label).claim().start()
+        if error is not None:
+            run.log.append("error", error=error, message=message, traceback="", out_of_memory=False)
+        run.end(state, "it ended")
+    app = opened("launch", again=EXPERIMENT_ID)
+    assert "It failed by this." in text(app) and f"`{field} = " in text(app) and said in text(app)
+    if field == "training.batch_size":
+        app.text_input(key=f"again-{EXPERIMENT_ID}.batch_size").set_value("4").run()
+        assert not app.exception and "It failed by this." not in text(app)
+
+
+def test_a_failure_that_blames_no_field_is_told_above_the_form(folder: DataDir, launched: None):
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label).claim().start()
+        run.log.append("error", error="RuntimeError", message="a bug = 7: deep down", traceback="",
+                       out_of_memory=False)  # fmt: skip
+        run.end(RunState.FAILED, "it ended")
+    app = opened("launch", again=EXPERIMENT_ID)
+    assert "It failed. baseline: RuntimeError: a bug = 7: deep down" in text(app).replace("*", "")
+    assert "There" not in text(app) and app.button(key="launch")
+    assert "no experiment 'nonsense'" in text(opened("launch", again="nonsense"))
+
+
+def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDir, launched: None):
+    spec = experiment_spec(
+        name="Mine", model=ModelSpec(source="builtin:bert-base", dropout="keep"),
+        data=DataSpec(num_train_samples=321, num_eval_samples=77, sequence_length=48),
+        training=TrainingSpec(batch_size=4, optimizer="SGD", optimizer_options={"momentum": 0.5},
+                              clip_norm=0.5, seed=9, scheduler="cosine", warmup_steps=2),
+        backends=("eager", "inductor:mode=max-autotune"), controls=2, block_steps=7,
+        time_limit_seconds=55.0, suite_run="a-suite", cpu_threads=1,
+    )  # fmt: skip
+    submit(folder, spec)
+    (first,) = experiments(folder)
+    library.change_labels(folder, first.experiment_id, lambda old: replace(old, name="Renamed"))
+    app = opened("launch", again=first.experiment_id)
+    assert "with all its settings" in text(app)
+    app.button(key="launch").click().run()
+    (second,) = [one for one in experiments(folder) if one.experiment_id != first.experiment_id]
+    assert second.spec == replace(spec, name="Renamed", suite_run=None)

@@ -1,0 +1,109 @@
+"""An experiment that is to run again: Launch begins with all its settings, and with what it failed
+of beside the field to blame."""
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+import pandas as pd
+import streamlit as st
+
+from runner.commands.options import spec_options
+from runner.errors import InvalidSpec
+from runner.folders.states import FAILED_RUNS, RunState
+from runner.specs.experiment import ExperimentSpec
+from storage import queries
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.queries import RunRecord
+from views.shared import words
+from views.shared.inert import inert
+
+PARAMETER = "again"
+SAID = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
+"""An error of ours that names a field: `training.batch_size = 64: rule`."""
+TO_BLAME = {
+    RunState.OUT_OF_MEMORY: ("training.batch_size", "the device ran out of memory with it"),
+    RunState.TIMEOUT: ("time_limit_seconds", "a run took longer"),
+}
+"""States that have a field to blame by themselves, and why."""
+OF_ERRORS = {"UnusableData": "data.source", "CodeNotAllowed": "callbacks"}
+"""Errors of ours that are about one field, whatever their words."""
+
+
+class Again(NamedTuple):
+    """The experiment that is to run again."""
+
+    key: str
+    """Of the form's widgets."""
+    name: str
+    when: pd.Timestamp
+    spec: ExperimentSpec
+    blamed: InvalidSpec | None
+    """The field that a run failed by, with its value and what was wrong."""
+    failure: str | None
+    """Why a run failed, where no field is to blame."""
+
+
+def asked(store: Store) -> Again | None:
+    """The experiment that the address names; None without one. One that is not there is told."""
+    experiment_id = st.query_params.get(PARAMETER)
+    if experiment_id is None:
+        return None
+    try:
+        spec = queries.experiment_spec(store, experiment_id)
+    except NotInStore as error:
+        st.warning(inert(error), icon=":material/search_off:")
+        return None
+    listed = queries.list_experiments(store).set_index("experiment_id").loc[experiment_id]
+    blamed, failure = _why_failed(store, experiment_id, spec)
+    return Again(
+        key=f"again-{experiment_id}",
+        name=str(listed["name"]),
+        when=listed["submitted"],
+        # A cell of a suite run, or a repetition for want of memory, is something of its own now.
+        spec=replace(spec, name=str(listed["name"]), suite_run=None, fallback_of=None),
+        blamed=blamed,
+        failure=failure,
+    )
+
+
+def show(again: Again) -> None:
+    """What the form begins with, and the way back to presets."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{inert(again.name)}** of {words.moment(again.when)}, with all its settings")
+        if st.button("Start from a preset instead", key="no_again", type="tertiary",
+                     icon=":material/undo:"):  # fmt: skip
+            st.query_params.clear()
+            st.rerun()
+    if again.failure is not None:
+        st.warning(f"**It failed.** {inert(again.failure)}", icon=":material/error:")
+
+
+def _why_failed(
+    store: Store, experiment_id: str, spec: ExperimentSpec
+) -> tuple[InvalidSpec | None, str | None]:
+    """The field to blame, or else what was said."""
+    runs = queries.list_runs(store, experiment_id)
+    said = None
+    for run_id in runs.loc[runs["state"].isin(FAILED_RUNS), "run_id"]:
+        record = queries.run_record(store, run_id)
+        blamed = blame(spec, record)
+        if blamed is not None:
+            return blamed, None
+        said = said or f"{record.variant.label}: {words.why_ended(record.reason, record.error)}"
+    return None, said
+
+
+def blame(spec: ExperimentSpec, record: RunRecord) -> InvalidSpec | None:
+    """The field that a run failed by, as far as its end tells."""
+    options = {option.path: option for option in spec_options()}
+    path, rule = TO_BLAME.get(record.state, ("", ""))
+    error = record.error
+    if error is not None and not path:
+        found = SAID.fullmatch(error.message.strip())
+        if found is not None and found[1] in options:
+            path, rule = found[1], found[2]
+        else:
+            path, rule = OF_ERRORS.get(error.name, ""), error.message.strip()
+    return InvalidSpec(path, options[path].value_in(spec), rule) if path in options else None

@@ -1,0 +1,115 @@
+"""Which experiments the page lists: what its widgets ask for, kept in the address."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import pandas as pd
+import streamlit as st
+
+from runner.commands.filters import (
+    FACETS,
+    NUMBERS,
+    SORTS,
+    Archived,
+    Filter,
+    filter_arguments,
+    parse_terms,
+)
+from storage.library.filters import facet_counts
+from views.library.address import bound, value
+from views.shared.inert import Markdown, inert
+
+TITLES = {
+    "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
+    "device": "Device", "torch": "torch", "transformers": "transformers", "precision": "Precision",
+    "batch": "Batch size", "backend": "Backend", "verdict": "Speed of the best backend",
+    "parity": "Parity", "tag": "Tag", "origin": "Where from",
+}  # fmt: skip
+SORT_TITLES = {
+    "when": "When", "name": "Name", "state": "State", "model": "Model", "device": "Device",
+    "torch": "torch", "speedup": "Speedup", "compile": "Compile latency", "steps": "Break-even",
+    "duration": "Duration", "doubts": "Doubts", "mb": "Size on disk",
+}  # fmt: skip
+ARCHIVED_TITLES: dict[Archived, str] = {
+    "no": "Not those put away", "yes": "With those put away", "only": "Only those put away"
+}  # fmt: skip
+
+
+def ask_filter(frame: pd.DataFrame) -> Filter:
+    """The search field and the popover of facets; what they ask for."""
+    field = st.container(key="search")
+    text = field.text_input(
+        "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
+        placeholder="Search: bert h100 -old speedup>1.2",
+        help="Words that must all be found in name, model, data, device, versions, backends, tags "
+        "and notes; `-word` for one that must not; `\"two words\"`; and numbers: "
+        + ", ".join(f"`{name}>1`" for name in NUMBERS) + ".",
+    )  # fmt: skip
+    text = _readable(text)
+    asked = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
+    chosen = sum(bool(values) for values in asked.facets.values())
+    many = f" ({chosen})" if chosen else ""
+    with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
+        counts = facet_counts(frame, asked)
+        columns = st.columns(3)
+        for number, (name, title) in enumerate(TITLES.items()):
+            with columns[number % 3]:
+                _ask_facet(name, title, counts[name], asked.facets.get(name, ()))
+        with columns[len(TITLES) % 3]:
+            ways = list(get_args(Archived))
+            st.selectbox("Put away", ways, **bound("archived", "no", ways),
+                         format_func=ARCHIVED_TITLES.__getitem__)  # fmt: skip
+    return asked
+
+
+def ask_sort() -> None:
+    """The order that the address names; a click on a column's title sorts as well."""
+    orders = [sign + name for name in SORTS for sign in ("-", "")]
+    st.selectbox("Sorted by", orders, **bound("sort", "-when", orders), format_func=_sort_title)
+
+
+def command(asked: Filter) -> str:
+    """The same list without the browser."""
+    return shlex.join(["python", "-m", "runner", "list", *filter_arguments(asked)])
+
+
+def _readable(text: str) -> str:
+    """The text, or nothing where it makes no sense, which is said."""
+    try:
+        parse_terms(text)
+    except ValueError as error:
+        st.warning(inert(error), icon=":material/search_off:")
+        return ""
+    return text
+
+
+def _ask_facet(name: str, title: Markdown, counts: Counter[str], chosen: tuple[str, ...]) -> None:
+    options = [one for one, _ in counts.most_common()]
+    options += [one for one in chosen if one not in counts]
+
+    def written(option: str) -> str:
+        return f"{option.replace('_', ' ')} ({counts[option]})"
+
+    st.multiselect(title, options, **bound(name, [], options), format_func=written,
+                   placeholder="any")  # fmt: skip
+
+
+def _facets() -> Mapping[str, tuple[str, ...]]:
+    return {name: tuple(values) for name in FACETS if (values := value(name, []))}
+
+
+def _archived() -> Any:
+    given = value("archived", "no")
+    return given if given in get_args(Archived) else "no"
+
+
+def _sort() -> str:
+    given = str(value("sort", "-when"))
+    return given if given.removeprefix("-") in SORTS else "-when"
+
+
+def _sort_title(sort: str) -> str:
+    name = SORT_TITLES[sort.removeprefix("-")]
+    return f"{name}, largest first" if sort.startswith("-") else name

@@ -1,0 +1,214 @@
+"""What can be done with the experiments that are picked: open, run again, label, put away, free."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import pandas as pd
+import streamlit as st
+
+from runner.errors import RunnerError
+from runner.folders import library
+from runner.folders.labels import MAX_NAME, MAX_TAG, Labels
+from runner.folders.run_dir import DataDir
+from runner.folders.states import ExperimentState
+from storage import queries
+from storage.index.store import Store
+from storage.library import sizes
+from storage.numbers.formats import format_bytes
+from views.access import permissions
+from views.parts.actions import errors_said, launch
+from views.shared import words
+from views.shared.inert import Markdown, inert, notes
+from views.shared.resources import data_dir, look_at_machine, take_in
+
+UNDO = "experiments undo"
+"""In the session's state: what was done last, and how to undo it."""
+REFUSED = "experiments refused"
+"""In the session's state: why some of it was not done."""
+Act = Callable[[DataDir, str], object]
+
+
+class Undo(NamedTuple):
+    """What was done last."""
+
+    said: str
+    experiment_ids: tuple[str, ...]
+    act: Act | None
+    """What undoes it for each; None if nothing does."""
+
+
+def show(store: Store, rows: pd.DataFrame) -> None:
+    """A line of what can be done with these rows of the catalog, and what was done last."""
+    show_last(store)
+    line = st.container(horizontal=True, vertical_alignment="center", gap="small", key="picked")
+    with line:
+        if rows.empty:
+            st.caption("Tick rows to open, compare, run again, label, put away or delete them.")
+            return
+        _show_links(rows)
+        if permissions.may_act():
+            _show_actions(store, rows)
+
+
+def show_notes(rows: pd.DataFrame) -> None:
+    """What is written about the one experiment that is picked, below the table, which would jump
+    away from under the pointer otherwise."""
+    if len(rows) == 1 and rows.iloc[0]["notes"]:
+        with st.container(border=True):
+            st.markdown(notes(rows.iloc[0]["notes"]))
+    for problem in rows["problem"].dropna():
+        st.caption(f":material/error: It could not be compared: {inert(problem)}")
+
+
+def _show_links(rows: pd.DataFrame) -> None:
+    if len(rows) > 1:
+        st.markdown(f"**{words.plural(len(rows), 'experiment')}**", width="content")
+        return
+    one = {"experiment": rows["experiment_id"].iloc[0]}
+    active = ExperimentState(rows["state"].iloc[0]).is_active
+    st.page_link("views/compare.py", label="Compare", icon=":material/leaderboard:",
+                 query_params=one)  # fmt: skip
+    if active:
+        st.page_link("views/live.py", label="Live", icon=":material/monitor_heart:",
+                     query_params=one)  # fmt: skip
+    st.page_link("views/run.py", label="Runs", icon=":material/troubleshoot:", query_params=one)
+
+
+def _show_actions(store: Store, rows: pd.DataFrame) -> None:
+    if len(rows) == 1:
+        experiment_id = rows["experiment_id"].iloc[0]
+        if st.button("Run again", icon=":material/replay:", key="again",
+                     help="Queues the same once more, with all its settings."):  # fmt: skip
+            with errors_said():
+                run_again(store, experiment_id)
+        st.page_link("views/launch.py", label="with changes", icon=":material/edit:",
+                     query_params={"again": experiment_id},
+                     help="Opens Launch with all its settings.")  # fmt: skip
+    own = rows[rows["origin"] == "local"]
+    if own.empty:
+        st.caption("An example cannot be labelled or deleted.", width="content")
+        return
+    ids = tuple(own["experiment_id"])
+    with st.popover("Label", icon=":material/label:", width="content"):
+        _show_label_form(store, own)
+    away = bool(own["archived"].all())
+    if st.button("Take out" if away else "Archive", key="archive",
+                 icon=":material/unarchive:" if away else ":material/archive:",
+                 help="Lists leave out what is put away; nothing is lost."):  # fmt: skip
+        done = "in lists again" if away else "put away"
+        _act(
+            store, ids, done, partial(_archive, archived=not away), partial(_archive, archived=away)
+        )
+    _show_free(store, own)
+    if st.button("Delete", icon=":material/delete:", key="delete",
+                 help=f"To the trash, where it stays for {library.TRASH_DAYS} days."):  # fmt: skip
+        _act(store, ids, "deleted", library.delete, library.restore)
+
+
+def run_again(store: Store, experiment_id: str) -> None:
+    """Queues the same experiment once more and goes to watch it; raises `RunnerError`."""
+    permissions.require_acting()
+    with st.spinner("Looking at what this machine offers …"):
+        machine = look_at_machine(data_dir()).result()
+    spec = queries.experiment_spec(store, experiment_id)
+    launch(replace(spec, suite_run=None, fallback_of=None), machine)
+
+
+def _show_label_form(store: Store, own: pd.DataFrame) -> None:
+    known = sorted({tag for tags in own["tags"] for tag in tags})
+    one = own.iloc[0] if len(own) == 1 else None
+    with st.form("label", border=False):
+        name = ""
+        if one is not None:
+            name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
+                                 help="Empty: what it was launched as.")  # fmt: skip
+        shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
+        tags = st.multiselect(
+            "Tags", known, default=shared, accept_new_options=True, key="label-tags",
+            help=f"Type a new one, of at most {MAX_TAG} characters."
+            + ("" if one is not None else " Those that all of them have."),
+        )  # fmt: skip
+        text = ""
+        if one is not None:
+            text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
+                                help="Markdown: emphasis, headings, lists. Links, images and code "
+                                "show as written.")  # fmt: skip
+        if not st.form_submit_button("Save", type="primary"):
+            return
+
+    def change(before: Labels) -> Labels:
+        after = before.tagged(tags, [tag for tag in shared if tag not in tags])
+        if one is None:
+            return after
+        said = name.strip() or None
+        unchanged = said == one["name"]
+        return replace(after, name=before.name if unchanged else said, notes=text)
+
+    def label(folder: DataDir, experiment_id: str) -> None:
+        library.change_labels(folder, experiment_id, change)
+
+    _act(store, tuple(own["experiment_id"]), "labelled", label, None)
+
+
+def _show_free(store: Store, own: pd.DataFrame) -> None:
+    saved = float(own["checkpoint_bytes"].fillna(0).sum())
+    others = float(own["artifact_bytes"].fillna(0).sum())
+    if not saved and not others:
+        return
+    ids = tuple(own["experiment_id"])
+    with st.popover("Free space", icon=":material/storage:", width="content"):
+        st.markdown("Results stay. This cannot be undone.")
+        if saved:
+            st.caption("Without checkpoints, a run that ended early cannot go on.")
+            if st.button(f"Remove checkpoints ({format_bytes(saved)})", key="free-checkpoints"):
+                _act(store, ids, "without checkpoints now", library.free, None)
+        if others:
+            st.caption("Other artifacts are what runs wrote beside their journal: predictions, "
+                       "copies of your own code.")  # fmt: skip
+            all_of_it = format_bytes(saved + others)
+            if st.button(f"Remove all artifacts ({all_of_it})", key="free-artifacts"):
+                everything = partial(library.free, artifacts=True)
+                _act(store, ids, "without artifacts now", everything, None)
+
+
+def _archive(folder: DataDir, experiment_id: str, archived: bool) -> None:
+    library.change_labels(folder, experiment_id, lambda old: replace(old, archived=archived))
+
+
+def _act(
+    store: Store, experiment_ids: Sequence[str], said: Markdown, act: Act, undo: Act | None
+) -> None:
+    """Does it to each, says what came of it, and draws the page anew."""
+    permissions.require_acting()
+    folder, done, refused = data_dir(), [], []
+    for experiment_id in experiment_ids:
+        try:
+            act(folder, experiment_id)
+            done.append(experiment_id)
+        except RunnerError as error:
+            refused.append(str(error))
+    sizes.forget(store, done)
+    take_in(store.ingest_all)
+    many = f"{words.plural(len(done), 'experiment')} {said}."
+    st.session_state[UNDO] = Undo(many, tuple(done), undo) if done else None
+    st.session_state[REFUSED] = refused
+    st.rerun()
+
+
+def show_last(store: Store) -> None:
+    """What was done last, with a button that undoes it, and what was refused."""
+    for why in st.session_state.pop(REFUSED, ()):
+        st.error(inert(why), icon=":material/error:")
+    last: Undo | None = st.session_state.get(UNDO)
+    if last is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f":material/check: {inert(last.said)}", width="content")
+        undo = last.act
+        if undo is not None and st.button("Undo", icon=":material/undo:", key="undo"):
+            _act(store, last.experiment_ids, "as before", undo, None)
+        if st.button("Dismiss", key="undo-dismiss", type="tertiary"):
+            st.session_state.pop(UNDO)
+            st.rerun()

@@ -1,0 +1,164 @@
+"""The table of experiments: its columns, and which rows are picked."""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from storage.numbers.recorded import NUMBERS
+from views.library import pictures
+from views.library.address import bound
+from views.shared import words
+from views.shared.inert import Markdown
+from views.shared.links import explained
+
+MAX_ROWS = 1_000
+"""Rows that a browser gets; whoever wants another one narrows the list down."""
+PENDING = "comparing …"
+PICKED = "experiments picked"
+"""In the session's state: the ids of the rows that are picked."""
+Config = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: what it shows of a row of the catalog, and how."""
+
+    title: str
+    value: Callable[[dict[str, Any]], Any]
+    number: str = ""
+    """What it is called in NUMBERS, whose definition then explains it."""
+    config: Config = st.column_config.TextColumn
+    settings: tuple[tuple[str, Any], ...] = ()
+    is_number: bool = False
+
+
+def _text(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda row: row[name]
+
+
+def _number(title: str, name: str, form: str, number: str = "", factor: float = 1.0) -> Column:
+    def value(row: dict[str, Any]) -> float | None:
+        found = row[name]
+        return None if found is None or not math.isfinite(found) else found * factor
+
+    return Column(title, value, number, st.column_config.NumberColumn, (("format", form),), True)
+
+
+COLUMNS = {
+    "name": Column("Name", _text("name"), settings=(("pinned", True), ("width", 220))),
+    "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
+    "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
+    "speedup": _number("Speedup", "speedup", "%.2fx", "speedup"),
+    "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
+                       (("width", 140),)),
+    "verdict": Column("Speed", lambda row: row["verdict"] if row["known"] else PENDING,
+                      "speed_verdict", settings=(("width", 100),)),
+    "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 90),)),
+    "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
+    "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
+    "pays": Column("Pays off", _text("break_even_verdict"), "break_even_verdict"),
+    "losses": Column("Loss", _text("losses"), "loss", st.column_config.LineChartColumn,
+                     (("width", 110),)),
+    "model": Column("Model", _text("model"), settings=(("width", 130),)),
+    "data": Column("Data", _text("data"), settings=(("width", 110),)),
+    "task": Column("Task", lambda row: (row["task"] or "").replace("_", " ")),
+    "scenario": Column("Scenario", _text("scenario"), settings=(("width", 90),)),
+    "device": Column("Device", _text("device"), settings=(("width", 150),)),
+    "host": Column("Machine", _text("host")),
+    "torch": Column("torch", _text("torch"), "facts", settings=(("width", 80),)),
+    "transformers": Column("transformers", _text("transformers"), "facts"),
+    "precision": Column("Precision", _text("precision"), settings=(("width", 80),)),
+    "batch": _number("Batch size", "batch", "%d", "batch_size"),
+    "backends": Column("Backends", lambda row: ", ".join(row["backends"] or ())),
+    "when": Column("When", _text("submitted"), config=st.column_config.DatetimeColumn,
+                   settings=(("format", "D MMM YYYY, HH:mm"), ("width", 140))),
+    "duration": _number("Duration", "duration", "%.1f min", "elapsed_seconds", 1 / 60),
+    "tags": Column("Tags", lambda row: list(row["tags"]), config=st.column_config.ListColumn),
+    "doubts": _number("Doubts", "doubts", "%d", "cautions"),
+    "disk": _number("On disk", "total_bytes", "%.1f MB", "disk_bytes", 1e-6),
+    "checkpoints": _number("Checkpoints", "checkpoint_bytes", "%.1f MB", "disk_bytes", 1e-6),
+    "artifacts": _number("Other artifacts", "artifact_bytes", "%.1f MB", "disk_bytes", 1e-6),
+    "notes": Column("Notes", _text("notes")),
+    "suite": Column("Suite run", _text("suite_run")),
+    "origin": Column("Where from", _text("origin"), settings=(("width", 90),)),
+    "id": Column("Id", _text("experiment_id")),
+}  # fmt: skip
+USUAL = ("name", "state", "speedup", "interval", "verdict", "parity", "compile", "steps", "losses",
+         "model", "device", "torch", "when", "tags")  # fmt: skip
+
+
+def ask_columns() -> list[str]:
+    """The columns that the reader chose, in the order of the choice."""
+    names = list(COLUMNS)
+    chosen = st.multiselect("Columns", names, **bound("columns", list(USUAL), names),
+                            format_func=_title)  # fmt: skip
+    return chosen or list(USUAL)
+
+
+def show(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Draws the rows of a catalog; the ids of those that are picked."""
+    shown = frame.head(MAX_ROWS)
+    ids = [str(one or "") for one in shown["experiment_id"]]
+    # Rows are picked by their places, so other rows are another table.
+    key = "experiments-" + hashlib.sha256("\n".join([*ids, *columns]).encode()).hexdigest()[:12]
+    before = set(st.session_state.get(PICKED, ()))
+    places = [place for place, one in enumerate(ids) if one and one in before]
+    picked = st.dataframe(
+        written(shown, columns), key=key, hide_index=True, on_select="rerun",
+        selection_mode="multi-row", selection_default={"selection": {"rows": places}},
+        column_config={name: _config(name) for name in columns}, placeholder="",
+        height=_height(len(shown)),
+    )  # fmt: skip
+    rows = [row for row in picked["selection"]["rows"] if row < len(ids)]
+    found = [ids[row] for row in rows if ids[row]]
+    st.session_state[PICKED] = found
+    return found
+
+
+def explanation(columns: Sequence[str]) -> Markdown:
+    """What the numbers of these columns are, each with the link to its definition."""
+    return explained(COLUMNS[name].number for name in columns if COLUMNS[name].number)
+
+
+def written(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The cells as the browser gets them."""
+    rows = frame.to_dict("records")
+    cells = {name: [COLUMNS[name].value(row) for row in rows] for name in columns}
+    if "interval" in cells:
+        reach = pictures.reach(row[end] for row in rows for end in ("speedup_low", "speedup_high"))
+        cells["interval"] = [
+            pictures.interval(row["speedup_low"], row["speedup"], row["speedup_high"],
+                              row["verdict"], reach) for row in rows
+        ]  # fmt: skip
+    whole = pd.DataFrame(cells, dtype=object)
+    for name in columns:
+        if COLUMNS[name].is_number:
+            whole[name] = whole[name].astype(float)
+    if "when" in cells:
+        whole["when"] = pd.to_datetime(whole["when"], utc=True)
+    return whole
+
+
+def _config(name: str) -> Any:
+    column = COLUMNS[name]
+    help = NUMBERS[column.number].definition if column.number else None
+    if name == "interval":
+        help = "The speedup's 95 % interval; the dashed line is 1, as fast as without a compiler."
+    settings = dict(column.settings)
+    if name == "when":
+        settings["timezone"] = words.timezone()
+    return column.config(column.title, help=help, **settings)
+
+
+def _title(name: str) -> str:
+    return COLUMNS[name].title
+
+
+def _height(num_rows: int) -> int:
+    """A few rows fit whole; many scroll."""
+    return min(38 + 35 * max(1, num_rows), 560)
