@@ -16,11 +16,13 @@ import pandas as pd
 
 from storage.index import folders
 from storage.index.folders import Look, Progress
-from storage.index.journal_lines import FREQUENT, whole_lines, with_run, without
+from storage.index.journal_lines import FREQUENT, whole_lines, with_owner, without
 from storage.index.journal_rows import (
     EVENT_TABLES,
+    OF_LINE,
     Columns,
     Cursor,
+    Owner,
     event_columns,
     journal_files,
     mend_slices,
@@ -85,13 +87,31 @@ def _write(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
     for table in EVENT_TABLES.values():
         _delete(cursor, table, [*seen.gone, *seen.restarted])
     _delete(cursor, "runs", seen.gone)
-    _insert(cursor, "runs", seen.new_runs)
+    numbers = _numbers(cursor, seen)
+    _insert(cursor, "runs", [{**row, "experiment": numbers[row["experiment_id"]]}
+                             for row in seen.new_runs])  # fmt: skip
     _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
     _insert(cursor, "progress", [asdict(row) for row in changed])
     cursor.execute("DELETE FROM unreadable")
     rows = [{"folder": folder, "message": why} for folder, why in seen.unreadable.values()]
     _insert(cursor, "unreadable", rows)
-    return _insert_events(cursor, seen.slices) if seen.slices else 0
+    slices = {(numbers[run_id.partition(".")[0]], run_id): lines
+              for run_id, lines in seen.slices.items()}  # fmt: skip
+    return _insert_events(cursor, slices) if slices else 0
+
+
+def _numbers(cursor: Cursor, seen: Look) -> dict[str, int]:
+    """The numbers of the experiments that a look found something of; new ones are given theirs."""
+    ids = {row["experiment_id"] for row in seen.new_runs}
+    ids |= {run_id.partition(".")[0] for run_id in seen.slices}
+    if not ids:
+        return {}
+    cursor.execute(
+        "INSERT INTO experiments (experiment_id) SELECT unnest(?) AS experiment_id "
+        "EXCEPT SELECT experiment_id FROM experiments", [sorted(ids)]
+    )  # fmt: skip
+    query = "SELECT * FROM experiments WHERE experiment_id IN (SELECT unnest(?))"
+    return dict(cursor.execute(query, [sorted(ids)]).fetchall())
 
 
 def _write_labels(cursor: Cursor, seen: Look) -> None:
@@ -120,7 +140,7 @@ def _storable(value: Any) -> Any:
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
-def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
+def _insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
     """Inserts journal lines of many runs.
 
     The most frequent kinds go, each with its few columns, straight into their tables. All other
@@ -133,13 +153,13 @@ def _insert_events(cursor: Cursor, slices: Mapping[str, bytes]) -> int:
     for kind in () if is_small else FREQUENT:
         num_rows += _read_kind(cursor, kind, tables, slices)
         apart.append(kind)
-        parts = {run_id: without(lines, kind) for run_id, lines in slices.items()}
-        slices = {run_id: lines for run_id, lines in parts.items() if lines}
+        parts = {owner: without(lines, kind) for owner, lines in slices.items()}
+        slices = {owner: lines for owner, lines in parts.items() if lines}
     return num_rows + _distribute(cursor, tables, slices, apart)
 
 
 def _read_kind(
-    cursor: Cursor, kind: str, tables: Mapping[str, Columns], slices: Mapping[str, bytes]
+    cursor: Cursor, kind: str, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes]
 ) -> int:
     columns = tables[EVENT_TABLES[kind]]
     with journal_files(slices) as names:
@@ -147,16 +167,16 @@ def _read_kind(
 
 
 def _distribute(
-    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[str, bytes], apart: list[str]
+    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes], apart: list[str]
 ) -> int:
     """Inserts lines into the tables of their kinds, but those kinds that were read apart."""
     if not slices:
         return 0
     merged = {name: column for table in tables.values() for name, column in table.items()}
     # In one file: with so many columns each takes as long as thousands of lines.
-    lines = b"".join(with_run(run_id, lines) for run_id, lines in slices.items())
-    with journal_files({"staged": lines}) as names:
-        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, 'run_id')}"
+    lines = b"".join(with_owner(*owner, lines) for owner, lines in slices.items())
+    with journal_files({(0, "staged"): lines}) as names:
+        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, OF_LINE)}"
         cursor.execute(staging, [names])
     found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}
     num_rows = 0
@@ -172,7 +192,7 @@ def _insert_kind(
     cursor: Cursor, kind: str, columns: Columns, source: str, files: list[str] | None = None
 ) -> int:
     """Inserts the rows of one kind that have all required fields; returns their number."""
-    names = ", ".join(["run_id", *columns])
+    names = ", ".join(["experiment", "run_id", *columns])
     required = "".join(
         f" AND {name} IS NOT NULL" for name, (_, needed) in columns.items() if needed
     )

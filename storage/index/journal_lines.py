@@ -37,10 +37,10 @@ def without(lines: bytes, *kinds: str) -> bytes:
     return b"".join([first[0] if first else b"", *found])
 
 
-def with_run(run_id: str, lines: bytes) -> bytes:
-    """The lines that are JSON objects, each with a first field `run_id`: of several fields of one
-    name the database reads the first."""
-    named = b'{"run_id":%b,' % json.dumps(run_id).encode()
+def with_owner(experiment: int, run_id: str, lines: bytes) -> bytes:
+    """The lines that are JSON objects, with `experiment` and `run_id` for their first fields: of
+    several fields of one name the database reads the first."""
+    named = b'{"experiment":%d,"run_id":%b,' % (experiment, json.dumps(run_id).encode())
     stripped = (line.strip() for line in lines.split(b"\n"))
     return b"".join(named + line[1:] + b"\n" for line in stripped if _is_object(line))
 

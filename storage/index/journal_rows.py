@@ -46,13 +46,21 @@ EVENT_TABLES = {
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
                "ending": "OBJECT"}  # fmt: skip
 """Fields that are kept as JSON, and what they must be."""
-RUN_ID = {"run_id": "VARCHAR"}
+OWNER = {"experiment": "INTEGER", "run_id": "VARCHAR"}
+OF_FILE = (
+    "parse_filename(parse_dirpath(filename))::INTEGER AS experiment, "
+    "parse_filename(filename, true) AS run_id"
+)
+"""A file lies in a folder with the experiment's number and is named after the run."""
+OF_LINE = "experiment, run_id"
 MAX_COUNT = 2**53
 """Largest whole number that is believed: sums and differences of such stay within 64 bits."""
 MAX_CHARACTERS = 100_000
 """Of a text, such as a traceback: pages show it whole."""
 
 Cursor = duckdb.DuckDBPyConnection
+Owner = tuple[int, str]
+"""Whose a line is: number of the experiment, id of the run."""
 Columns = dict[str, tuple[str, bool]]
 """Name to type and whether a value is required."""
 
@@ -71,24 +79,24 @@ def _event_columns(cursor: Cursor) -> dict[str, Columns]:
     tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
     query = (
         "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
-        "WHERE table_name IN (SELECT unnest(?)) AND column_name <> 'run_id'"
+        "WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id')"
     )
     for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
         tables[table][name] = (kind, required)
     return tables
 
 
-def reader(columns: Columns, run_id: str = "parse_filename(filename, true)") -> str:
+def reader(columns: Columns, owner: str = OF_FILE) -> str:
     """SQL that reads journal files, given as its parameter, as a table with these columns.
 
-    The texts "NaN", "Infinity" and "-Infinity" become numbers in a number column. `run_id`: how SQL
-    knows the run of a line.
+    The texts "NaN", "Infinity" and "-Infinity" become numbers in a number column. `owner`: where
+    experiment and run of a line stand, `OF_FILE` or `OF_LINE`.
     """
     types = {"kind": "VARCHAR"} | {name: kind for name, (kind, _) in columns.items()}
-    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in (types | RUN_ID).items())
+    listed = ", ".join(f"'{name}': '{kind}'" for name, kind in (types | OWNER).items())
     fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, kind in types.items())
     return (
-        f"(SELECT {fields}, {run_id} AS run_id FROM "
+        f"(SELECT {fields}, {owner} FROM "
         f"read_ndjson(?, columns={{{listed}}}, ignore_errors=true, filename=true))"
     )
 
@@ -106,11 +114,13 @@ def _believed(name: str, kind: str) -> str:
 
 
 @contextmanager
-def journal_files(slices: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Files that hold just these lines, each named after its run; of no lines there is none."""
+def journal_files(slices: Mapping[Owner, bytes]) -> Iterator[list[str]]:
+    """Files that hold just these lines, each named after its experiment and run."""
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        files = [(Path(folder, f"{run_id}.ndjson"), text) for run_id, text in slices.items()]
+        files = [(Path(folder, str(number), f"{run_id}.ndjson"), lines)
+                 for (number, run_id), lines in slices.items()]  # fmt: skip
         for file, lines in files:
+            file.parent.mkdir(exist_ok=True)
             file.write_bytes(lines)
         yield [str(file) for file, _ in files]
 
@@ -133,7 +143,7 @@ def mend_slices(cursor: Cursor, seen: Look) -> bool:
 def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:
     columns = {name: column for table in event_columns(cursor).values()
                for name, column in table.items()}  # fmt: skip
-    with journal_files({run_id: lines}) as names:
+    with journal_files({(0, run_id): lines}) as names:
         try:
             cursor.execute(f"SELECT count(COLUMNS(*)) FROM {reader(columns)}", [names]).fetchall()
         except duckdb.Error:

@@ -3,8 +3,18 @@
 
 CREATE TABLE meta (schema VARCHAR NOT NULL);
 
+-- A number for each experiment id. Every event carries it: of numbers, unlike of texts, the database
+-- knows for each stretch of a table which ones are there, and reads no other. So a query about one
+-- experiment costs the same however many others there are.
+CREATE SEQUENCE experiment_numbers;
+CREATE TABLE experiments (
+    experiment_id VARCHAR NOT NULL,
+    experiment INTEGER NOT NULL DEFAULT nextval('experiment_numbers')
+);
+
 -- What spec.json says; it is written once and so read once.
 CREATE TABLE runs (
+    experiment INTEGER NOT NULL,
     run_id VARCHAR NOT NULL,
     experiment_id VARCHAR NOT NULL,
     position INTEGER NOT NULL,          -- place among the experiment's variants, baseline 0
@@ -54,12 +64,14 @@ CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
 -- are missing is no such event and is left out. What a resumption takes back is deleted
 -- (storage/index/resumption.py).
 CREATE TABLE phases (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     phase VARCHAR NOT NULL
 );
 
 CREATE TABLE environments (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     host VARCHAR, platform VARCHAR, python VARCHAR, versions JSON, device_type VARCHAR,
     device_name VARCHAR,
     cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
@@ -68,7 +80,8 @@ CREATE TABLE environments (
 );
 
 CREATE TABLE workloads (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     task VARCHAR, num_parameters BIGINT, num_labels BIGINT, labels JSON, num_train_samples BIGINT,
     num_eval_samples BIGINT, num_test_samples BIGINT, num_steps BIGINT, steps_per_epoch BIGINT,
     block_steps BIGINT, samples_per_step BIGINT, tokens_per_step BIGINT, padding_share DOUBLE,
@@ -77,17 +90,20 @@ CREATE TABLE workloads (
 );
 
 CREATE TABLE compile_starts (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR
 );
 
 CREATE TABLE compile_ends (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, trigger VARCHAR, compile_id VARCHAR, seconds DOUBLE
 );
 
 CREATE TABLE compile_metrics (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, compile_id VARCHAR, function VARCHAR, file VARCHAR, line BIGINT,
     dynamo_seconds DOUBLE, aot_seconds DOUBLE, inductor_seconds DOUBLE, code_seconds DOUBLE,
     kernel_seconds DOUBLE, total_seconds DOUBLE, graph_ops BIGINT, guards BIGINT,
@@ -95,31 +111,35 @@ CREATE TABLE compile_metrics (
 );
 
 CREATE TABLE compile_caches (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR,
     layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
 );
 
 CREATE TABLE graph_breaks (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT, phase VARCHAR, reason VARCHAR, location VARCHAR, stopped_at VARCHAR, count BIGINT
 );
 
 CREATE TABLE steps (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     step BIGINT NOT NULL, epoch BIGINT, round BIGINT, loss DOUBLE, seconds DOUBLE,
     compiled BOOLEAN, learning_rate DOUBLE, gradient_norm DOUBLE, losses MAP(VARCHAR, DOUBLE)
 );
 
 CREATE TABLE blocks (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
     num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN, warm_up BOOLEAN,
     peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
 );
 
 CREATE TABLE device_samples (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     round BIGINT, first_step BIGINT, sm_clock_mhz DOUBLE, memory_clock_mhz DOUBLE,
     temperature_celsius DOUBLE, power_watts DOUBLE, utilization DOUBLE, throttle_reasons VARCHAR[],
     throttled_seconds MAP(VARCHAR, DOUBLE), device_memory_used_bytes BIGINT,
@@ -130,95 +150,111 @@ CREATE TABLE device_samples (
 );
 
 CREATE TABLE evaluations (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
     metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE
 );
 
 CREATE TABLE checkpoints (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR NOT NULL, bytes BIGINT, seconds DOUBLE, value DOUBLE,
     removed VARCHAR[]
 );
 
 CREATE TABLE resumptions (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT NOT NULL, file VARCHAR
 );
 
 CREATE TABLE gradient_statistics (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT NOT NULL,
     tensors STRUCT(
         name VARCHAR, norm DOUBLE, mean DOUBLE, deviation DOUBLE, largest DOUBLE, zeros DOUBLE)[]
 );
 
 CREATE TABLE own_values (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE
 );
 
 CREATE TABLE predictions (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT
 );
 
 CREATE TABLE stops (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     step BIGINT NOT NULL, reason VARCHAR, ending JSON
 );
 
 CREATE TABLE sources (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
 CREATE TABLE accuracy_tensors (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, quantity VARCHAR NOT NULL, tensor VARCHAR NOT NULL,
     num_elements BIGINT, max_difference DOUBLE, rmse DOUBLE, baseline_rmse DOUBLE,
     multiplier DOUBLE, tolerance DOUBLE, scale DOUBLE, passed BOOLEAN NOT NULL
 );
 
 CREATE TABLE accuracy_statuses (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     part VARCHAR NOT NULL, status VARCHAR NOT NULL, message VARCHAR, tolerance DOUBLE,
     iterations BIGINT, notes JSON
 );
 
 CREATE TABLE errors (
-    run_id VARCHAR NOT NULL, seq BIGINT NOT NULL, time DOUBLE NOT NULL,
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
     error VARCHAR, message VARCHAR, traceback VARCHAR, out_of_memory BOOLEAN
 );
 
+-- What follows are views of one experiment, `mine`, whose rows are picked before anything is computed:
+-- a window over a whole table would have every experiment pay for all others.
+
 -- A run's attempts: 1 is its first process, each resumption begins the next one.
-CREATE VIEW attempts AS
-SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt FROM resumptions;
+CREATE MACRO attempts(mine) AS TABLE
+SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt
+FROM resumptions WHERE experiment = mine;
 
 -- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
 -- attempt.
-CREATE VIEW judged_blocks AS
+CREATE MACRO judged_blocks(mine) AS TABLE
 WITH placed AS (
     SELECT b.*, coalesce(a.attempt, 1) AS attempt
-    FROM blocks b ASOF LEFT JOIN attempts a ON a.run_id = b.run_id AND a.seq < b.seq)
+    FROM (FROM blocks WHERE experiment = mine) b
+    ASOF LEFT JOIN attempts(mine) a ON a.run_id = b.run_id AND a.seq < b.seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
     NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
     AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
 FROM placed;
 
 -- A step is steady if its block is. A step whose block has not arrived yet is not.
-CREATE VIEW judged_steps AS
+CREATE MACRO judged_steps(mine) AS TABLE
 SELECT s.* EXCLUDE (compiled), coalesce(s.compiled, false) AS compiled,
     coalesce(a.attempt, 1) AS attempt, coalesce(b.steady, false) AS steady
-FROM steps s
-ASOF LEFT JOIN attempts a ON a.run_id = s.run_id AND a.seq < s.seq
-LEFT JOIN judged_blocks b
+FROM (FROM steps WHERE experiment = mine) s
+ASOF LEFT JOIN attempts(mine) a ON a.run_id = s.run_id AND a.seq < s.seq
+LEFT JOIN judged_blocks(mine) b
     ON b.run_id = s.run_id AND b.round = s.round
     AND s.step >= b.first_step AND s.step < b.first_step + b.num_steps;
 
 -- Throttled is a block at whose end a reason to do so holds, or held for a tenth of its time. Of
 -- the CPU time on the CPUs that a run may use, others took what was spent and not by the run.
-CREATE VIEW judged_device_samples AS
+CREATE MACRO judged_device_samples(mine) AS TABLE
 SELECT d.*, coalesce(b.steady, false) AS steady,
     CASE WHEN throttle_reasons IS NOT NULL OR throttled_seconds IS NOT NULL THEN
         list_sort(list_distinct(coalesce(throttle_reasons, []) || coalesce(list_filter(
@@ -230,25 +266,27 @@ SELECT d.*, coalesce(b.steady, false) AS steady,
     END AS others_memory_bytes,
     greatest(0, busy_cpu_seconds - own_cpu_seconds) / (wall_seconds * cpus) AS others_cpu_share,
     stolen_cpu_seconds / (wall_seconds * cpus) AS stolen_cpu_share
-FROM device_samples d
-LEFT JOIN judged_blocks b USING (run_id, round, first_step);
+FROM (FROM device_samples WHERE experiment = mine) d
+LEFT JOIN judged_blocks(mine) b USING (run_id, round, first_step);
 
 -- Journals from before there were phases and attempts tell of training.
-CREATE VIEW judged_frames AS
+CREATE MACRO judged_frames(mine) AS TABLE
 SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
-FROM compile_metrics f ASOF LEFT JOIN attempts a ON a.run_id = f.run_id AND a.seq < f.seq;
+FROM (FROM compile_metrics WHERE experiment = mine) f
+ASOF LEFT JOIN attempts(mine) a ON a.run_id = f.run_id AND a.seq < f.seq;
 
-CREATE VIEW judged_graph_breaks AS
+CREATE MACRO judged_graph_breaks(mine) AS TABLE
 SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
-FROM graph_breaks g ASOF LEFT JOIN attempts a ON a.run_id = g.run_id AND a.seq < g.seq;
+FROM (FROM graph_breaks WHERE experiment = mine) g
+ASOF LEFT JOIN attempts(mine) a ON a.run_id = g.run_id AND a.seq < g.seq;
 
 -- Journals from before there were splits judged the validation split, without a compiler, by loss
 -- and accuracy. Of two evaluations of the same, the later one counts.
-CREATE VIEW judged_evaluations AS
+CREATE MACRO judged_evaluations(mine) AS TABLE
 SELECT * REPLACE (
     coalesce(split, 'validation') AS split,
     coalesce(compiled, false) AS compiled,
     coalesce(metrics, MAP {'accuracy': accuracy}) AS metrics)
-FROM evaluations
+FROM evaluations WHERE experiment = mine
 QUALIFY seq = max(seq) OVER (
     PARTITION BY run_id, epoch, step, coalesce(split, 'validation'), coalesce(compiled, false));

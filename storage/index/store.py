@@ -49,6 +49,7 @@ class Store:
         self._lock = lock
         self._ingesting = threading.Lock()
         self._watch: Watch | None = None
+        self._numbers: dict[str, int] = {}
 
     @classmethod
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -102,6 +103,23 @@ class Store:
             new_rows, is_full = self._tick(BULK_TICKS)
             num_rows += new_rows
         return num_rows
+
+    def number_of(self, experiment_id: str) -> int:
+        """The number by which queries pick the rows of an experiment; 0 if there is none."""
+        if experiment_id not in self._numbers:
+            query = "SELECT experiment FROM experiments WHERE experiment_id = ?"
+            found = self.rows(query, [experiment_id])
+            if not found:
+                return 0
+            self._numbers[experiment_id] = int(found[0][0])
+        return self._numbers[experiment_id]
+
+    def rows(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Like `query`, for a few rows: a data frame takes longer than they do."""
+        with self._connection.cursor() as cursor:
+            return cursor.execute(sql, parameters).fetchall()
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
         """Runs one query, on a cursor of its own: a shared connection returns wrong rows."""

@@ -35,7 +35,7 @@ from storage.index.listing import GRANULARITY_NS, Listing
 
 ROUND_SECONDS = 30.0
 """How long a change in the folder of a run that was over may go unnoticed while ticks go on."""
-MIN_SETTLED = 250
+MIN_SETTLED = 100
 """Folders of runs that are over that every tick looks at, if there are as many; and the most of
 those without an exit record that are looked at out of turn, though nothing runs there."""
 MAX_DAMAGED = 25

@@ -113,9 +113,13 @@ def _losses(store: Store, comparison: Comparison, label: str) -> tuple[float, ..
     parts = store.query(
         """SELECT avg(loss) AS loss FROM (
             SELECT loss, ntile(?) OVER (ORDER BY step) AS part FROM steps
-            WHERE run_id = ? AND isfinite(loss))
+            WHERE experiment = ? AND run_id = ? AND isfinite(loss))
         GROUP BY part ORDER BY part""",
-        [MAX_LOSSES, f"{comparison.experiment_id}.{run}"],
+        [
+            MAX_LOSSES,
+            store.number_of(comparison.experiment_id),
+            f"{comparison.experiment_id}.{run}",
+        ],
     )
     return tuple(map(float, parts["loss"]))
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import rows
+from storage.queries.rows import MINE, rows
 
 
 def compiles(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -19,7 +19,7 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
         "inductor_seconds, code_seconds, kernel_seconds, total_seconds, graph_ops, guards, "
         "recompile_reason, failure"
     )
-    return rows(store, experiment_id, "judged_frames", columns, "seq")
+    return rows(store, experiment_id, "judged_frames($1)", columns, "seq")
 
 
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     location: the line of the person's own code; stopped_at: the innermost line, whoever wrote it.
     """
     columns = "step, phase, attempt, reason, location, stopped_at, count"
-    return rows(store, experiment_id, "judged_graph_breaks", columns, "seq")
+    return rows(store, experiment_id, "judged_graph_breaks($1)", columns, "seq")
 
 
 def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -40,15 +40,15 @@ def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
     table = """(
         SELECT run_id, step, phase, 'compiled' AS kind, count(DISTINCT compile_id) AS count,
             string_agg(DISTINCT function, ', ' ORDER BY function) AS detail
-        FROM judged_frames WHERE recompile_reason IS NULL GROUP BY run_id, step, phase
+        FROM judged_frames($1) WHERE recompile_reason IS NULL GROUP BY run_id, step, phase
         UNION ALL
         SELECT run_id, step, phase, 'recompiled', count(*),
             string_agg(DISTINCT recompile_reason, '; ' ORDER BY recompile_reason)
-        FROM judged_frames WHERE recompile_reason IS NOT NULL GROUP BY run_id, step, phase
+        FROM judged_frames($1) WHERE recompile_reason IS NOT NULL GROUP BY run_id, step, phase
         UNION ALL
         SELECT run_id, step, phase, 'graph break', sum(coalesce(count, 1)),
             string_agg(DISTINCT location, ', ' ORDER BY location)
-        FROM judged_graph_breaks GROUP BY run_id, step, phase)"""
+        FROM judged_graph_breaks($1) GROUP BY run_id, step, phase)"""
     return rows(store, experiment_id, table, "step, phase, kind, count, detail", "step, kind")
 
 
@@ -57,8 +57,8 @@ def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:
 
     The counts are those of the whole run, as far as it has come.
     """
-    table = """(SELECT run_id, entry.key AS layer, entry.value.hit AS hits,
+    table = f"""(SELECT run_id, entry.key AS layer, entry.value.hit AS hits,
             entry.value.miss AS misses, entry.value.bypass AS bypasses
         FROM (SELECT run_id, unnest(map_entries(arg_max(layers, seq))) AS entry
-            FROM compile_caches GROUP BY run_id))"""
+            FROM compile_caches WHERE {MINE} GROUP BY run_id))"""
     return rows(store, experiment_id, table, "layer, hits, misses, bypasses", "layer")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import MINE, prefix
+from storage.queries.rows import MINE
 
 
 def costs(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -28,17 +28,17 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             GROUP BY run_id),
         usual AS (
             SELECT run_id, 10 * median(seconds) FILTER (NOT compiled) AS most
-            FROM judged_steps WHERE {MINE} GROUP BY run_id),
+            FROM judged_steps($1) GROUP BY run_id),
         done AS (
             SELECT run_id, count(*) AS steps, sum(seconds) AS seconds_of_steps,
                 count(*) FILTER (compiled) AS compiled_steps,
                 sum(seconds) FILTER (compiled) AS seconds_of_compiled_steps,
                 avg(least(seconds, most)) FILTER (steady) AS step_seconds,
                 median(seconds) FILTER (NOT compiled) AS first_step_seconds
-            FROM (FROM judged_steps WHERE {MINE}) JOIN usual USING (run_id) GROUP BY run_id),
+            FROM judged_steps($1) JOIN usual USING (run_id) GROUP BY run_id),
         point AS (
             SELECT run_id, step, compiled, sum(seconds) AS seconds, min(seq) AS seq
-            FROM judged_evaluations WHERE {MINE} GROUP BY run_id, step, compiled),
+            FROM judged_evaluations($1) GROUP BY run_id, step, compiled),
         placed AS (
             SELECT *, row_number() OVER (PARTITION BY run_id, compiled ORDER BY seq) AS place
             FROM point),
@@ -64,5 +64,5 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             LEFT JOIN worked USING (run_id) LEFT JOIN done USING (run_id)
             LEFT JOIN evaluated USING (run_id)
         WHERE {MINE} ORDER BY position""",
-        [prefix(experiment_id)],
+        [store.number_of(experiment_id)],
     )

@@ -23,7 +23,7 @@ def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
         "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
         "others_cpu_share, stolen_cpu_share"
     )
-    frame = rows(store, experiment_id, "judged_device_samples", columns, "seq")
+    frame = rows(store, experiment_id, "judged_device_samples($1)", columns, "seq")
     frame["time"] = timestamp(frame["time"])
     for column in ("throttled_by", "processes"):
         lists = [list(value) if is_list_like(value) else None for value in frame[column]]

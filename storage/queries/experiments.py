@@ -4,7 +4,7 @@ import pandas as pd
 
 from runner.folders.states import ExperimentState, RunState
 from storage.index.store import Store
-from storage.queries.rows import MINE, prefix, timestamp
+from storage.queries.rows import MINE, timestamp
 
 
 def list_experiments(store: Store) -> pd.DataFrame:
@@ -62,9 +62,9 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
         compiling AS (
             SELECT run_id, arg_min(time, seq) AS since, arg_min(trigger, seq) AS trigger
             FROM compile_starts s
-            WHERE {MINE} AND NOT EXISTS (
+            WHERE s.{MINE} AND NOT EXISTS (
                 FROM compile_ends e
-                WHERE e.run_id = s.run_id AND e.seq > s.seq
+                WHERE e.{MINE} AND e.run_id = s.run_id AND e.seq > s.seq
                     AND e.compile_id IS NOT DISTINCT FROM s.compile_id
                     AND e.trigger IS NOT DISTINCT FROM s.trigger)
             GROUP BY run_id),
@@ -72,7 +72,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
                 count(loss) AS num_losses,
                 median(seconds) FILTER (steady) AS steady_step_seconds
-            FROM judged_steps WHERE {MINE} GROUP BY run_id),
+            FROM judged_steps($1) GROUP BY run_id),
         said AS (
             SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
             FROM errors WHERE {MINE} GROUP BY run_id)
@@ -88,7 +88,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
             LEFT JOIN said USING (run_id)
         WHERE {MINE} ORDER BY position""",
-        [prefix(experiment_id)],
+        [store.number_of(experiment_id)],
     )
     has_loss = frame.pop("num_losses") > 0
     frame["last_loss"] = frame["last_loss"].astype(object).where(has_loss, None)
@@ -103,8 +103,10 @@ def revision(store: Store, experiment_id: str) -> tuple[int, int]:
     The newest write to any of its runs, and how many there are: a write has a number above all
     earlier ones, and a run that is gone makes them fewer.
     """
-    query = f"SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE {MINE}"
-    newest, num_runs = store.query(query, [prefix(experiment_id)]).iloc[0]
+    query = (
+        "SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE starts_with(run_id, $1)"
+    )
+    newest, num_runs = store.rows(query, [f"{experiment_id}."])[0]
     return int(newest), int(num_runs)
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import rows, timestamp
+from storage.queries.rows import MINE, rows, timestamp
 
 
 def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -12,17 +12,17 @@ def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
     `value` is that of the metric that ranks them, missing where the model was not evaluated.
     `removed` says whether a later checkpoint took this one's place.
     """
-    table = """(SELECT c.* REPLACE (EXISTS (
+    table = f"""(SELECT c.* REPLACE (EXISTS (
             FROM checkpoints later
-            WHERE later.run_id = c.run_id AND later.seq > c.seq
+            WHERE later.{MINE} AND later.run_id = c.run_id AND later.seq > c.seq
                 AND list_contains(later.removed, c.file)) AS removed)
-        FROM checkpoints c)"""
+        FROM checkpoints c WHERE c.{MINE})"""
     return rows(store, experiment_id, table, "step, file, bytes, seconds, value, removed", "seq")
 
 
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint)."""
-    frame = rows(store, experiment_id, "attempts", "step, attempt, time, file", "seq")
+    frame = rows(store, experiment_id, "attempts($1)", "step, attempt, time, file", "seq")
     frame["time"] = timestamp(frame["time"])
     return frame
 

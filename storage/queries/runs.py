@@ -12,7 +12,7 @@ from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.variants import Variant
 from storage.errors import NotInStore
 from storage.index.store import Store
-from storage.queries.rows import parsed, rows
+from storage.queries.rows import MINE, parsed, rows
 
 
 def environments(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
 
 def _latest(table: str) -> str:
     """A resumed run tells anew what it runs on; what it said last counts."""
-    return f"(FROM {table} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
+    return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
 def sources(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -49,7 +49,7 @@ def sources(store: Store, experiment_id: str) -> pd.DataFrame:
 
     A file that was changed before the run was resumed is there in both versions.
     """
-    table = """(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources
+    table = f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
         GROUP BY run_id, source, file, sha256)"""
     return rows(store, experiment_id, table, "source, file, sha256", "seq")
 

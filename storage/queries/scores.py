@@ -3,7 +3,7 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import rows
+from storage.queries.rows import MINE, rows
 
 PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validation')"
 """The split whose numbers speak for the run: the first one that is evaluated."""
@@ -15,7 +15,7 @@ def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
     The primary split is the first of `evaluation.splits`. One row per step: epoch, step, loss,
     accuracy, num_samples, seconds.
     """
-    table = f"""(SELECT e.* FROM judged_evaluations e JOIN runs USING (run_id)
+    table = f"""(SELECT e.* FROM judged_evaluations($1) e JOIN runs USING (run_id)
         WHERE NOT compiled AND split = {PRIMARY})"""
     columns = "epoch + 1 AS epoch, step, loss, accuracy, num_samples, seconds"
     return rows(store, experiment_id, table, columns, "seq")
@@ -30,7 +30,7 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     table = """(SELECT * EXCLUDE (metrics, loss),
             unnest(list_prepend({key: 'loss', value: loss}, map_entries(metrics)),
                 recursive := true)
-        FROM judged_evaluations)"""
+        FROM judged_evaluations($1))"""
     columns = "epoch + 1 AS epoch, step, split, compiled, key AS name, value, num_samples"
     return rows(
         store, experiment_id, f"(FROM {table} WHERE value IS NOT NULL)", columns, "seq, name"
@@ -40,5 +40,5 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
 def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
     """split, folder (of the run), file (relative to it, on the journal's word), num_samples;
     `storage.comparison.predictions` reads the files."""
-    table = "(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id))"
+    table = f"(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id) WHERE {MINE})"
     return rows(store, experiment_id, table, "split, folder, file, num_samples", "seq")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import MINE, prefix, rows
+from storage.queries.rows import MINE, rows
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
@@ -14,7 +14,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
 
     With None for `max_points` every step is there, as a download needs it.
     """
-    table = "(SELECT run_id, step, loss FROM steps WHERE loss IS NOT NULL)"
+    table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
     return _points(store, experiment_id, table, "loss", max_points)
 
 
@@ -26,9 +26,9 @@ def cumulative_times(
     The running sum of step times, compilation included, waiting for turns and evaluation not.
     Thinned like `losses`.
     """
-    table = """(SELECT run_id, step,
+    table = f"""(SELECT run_id, step,
             sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS seconds
-        FROM steps WHERE seconds IS NOT NULL)"""
+        FROM steps WHERE {MINE} AND seconds IS NOT NULL)"""
     return _points(store, experiment_id, table, "seconds", max_points)
 
 
@@ -44,7 +44,7 @@ def _points(
             SELECT p.*, label, role, r.position AS place,
                 row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
                 count(*) OVER (PARTITION BY p.run_id) AS total
-            FROM (FROM {table} WHERE {MINE}) p JOIN runs r USING (run_id)),
+            FROM {table} p JOIN runs r USING (run_id)),
         bucketed AS (
             SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
         SELECT run_id, label, role, step, {column} FROM bucketed
@@ -52,7 +52,7 @@ def _points(
             OR step = arg_min(step, {column}) OVER (PARTITION BY run_id, bucket)
             OR step = arg_max(step, {column}) OVER (PARTITION BY run_id, bucket)
         ORDER BY place, step""",
-        [prefix(experiment_id), max_points],
+        [store.number_of(experiment_id), max_points],
     )
 
 
@@ -61,7 +61,7 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     columns = (
         "step, epoch + 1 AS epoch, round + 1 AS round, loss, seconds, compiled, attempt, steady"
     )
-    return rows(store, experiment_id, "judged_steps", columns, "step")
+    return rows(store, experiment_id, "judged_steps($1)", columns, "step")
 
 
 def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -81,12 +81,13 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
         "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
         "peak_memory_bytes, reserved_memory_bytes"
     )
-    return rows(store, experiment_id, "judged_blocks", columns, "first_step")
+    return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step")
 
 
 def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of every term of the loss, before weighing; empty where there is one."""
-    table = "(SELECT run_id, step, unnest(map_entries(losses), recursive := true) FROM steps)"
+    table = f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
+        FROM steps WHERE {MINE})"""
     return rows(store, experiment_id, table, "step, key AS name, value", "step, name")
 
 
@@ -95,15 +96,15 @@ def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
 
     `zeros` is the share of elements that are exactly 0.
     """
-    table = """(SELECT run_id, step, generate_subscripts(tensors, 1) AS number,
+    table = f"""(SELECT run_id, step, generate_subscripts(tensors, 1) AS number,
             unnest(tensors, recursive := true)
-        FROM gradient_statistics)"""
+        FROM gradient_statistics WHERE {MINE})"""
     columns = "step, name, norm, mean, deviation, largest, zeros"
     return rows(store, experiment_id, table, columns, "step, number")
 
 
 def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
-    table = """(FROM own_values
+    table = f"""(FROM own_values WHERE {MINE}
         QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))"""
     return rows(store, experiment_id, table, "step, name, value", "name, step")

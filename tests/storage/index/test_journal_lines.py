@@ -8,7 +8,7 @@ import pytest
 from runner.folders.run_dir import DataDir
 from runner.worker.event_log import EventLog
 from storage.index import ingest
-from storage.index.journal_lines import FREQUENT, whole_lines, with_run, without
+from storage.index.journal_lines import FREQUENT, whole_lines, with_owner, without
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
@@ -44,9 +44,10 @@ def test_lines_of_other_kinds_are_found_wherever_they_stand(first: bytes) -> Non
 
 
 def test_a_line_counts_for_the_run_whose_journal_holds_it() -> None:
-    named = with_run("a.b", b'{"run_id":"c.d","x":1}\n17\n[1]\n{"x":\n  {"y":2}  \n')
+    named = with_owner(3, "a.b", b'{"run_id":"c.d","x":1}\n17\n[1]\n{"x":\n  {"y":2}  \n')
     rows = [json.loads(line, object_pairs_hook=list) for line in named.splitlines()]
-    assert rows == [[("run_id", "a.b"), ("run_id", "c.d"), ("x", 1)], [("run_id", "a.b"), ("y", 2)]]
+    owner = [("experiment", 3), ("run_id", "a.b")]
+    assert rows == [[*owner, ("run_id", "c.d"), ("x", 1)], [*owner, ("y", 2)]]
 
 
 @pytest.mark.parametrize("small_bytes", [0, 10**9])
@@ -56,14 +57,15 @@ def test_no_row_passes_for_another_runs(
     monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
     Recording(data_dir.runs, "baseline").log.close()
     foreign = Recording(data_dir.runs, "control")
+    claimed = {"experiment": 7, "run_id": f"{EXPERIMENT_ID}.baseline", "filename": "x"}
     for kind in ("step", "block", "error"):
-        foreign.log.append(kind, run_id=f"{EXPERIMENT_ID}.baseline", filename="x", step=0, round=0,
-                           first_step=0, num_steps=1, seconds=1.0, error="e")  # fmt: skip
+        foreign.log.append(kind, **claimed, step=0, round=0, first_step=0, num_steps=1,
+                           seconds=1.0, error="e")  # fmt: skip
     foreign.log.close()
     with Store.in_memory(data_dir) as store:
         for table in ("steps", "blocks", "errors"):
-            owners = store.query(f"SELECT run_id FROM {table}")["run_id"].tolist()
-            assert owners == [f"{EXPERIMENT_ID}.control"], table
+            owners = store.rows(f"SELECT experiment, run_id FROM {table}")
+            assert owners == [(1, f"{EXPERIMENT_ID}.control")], table
 
 
 def test_lines_read_apart_and_together_come_to_the_same(

@@ -1,0 +1,106 @@
+"""A query about one experiment reads that experiment's rows, however many others there are."""
+
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.index.journal_rows import EVENT_TABLES, event_columns
+from storage.index.store import Store
+from storage.queries import rows
+from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+
+OF_EXPERIMENT = [
+    name for name in queries.__all__
+    if inspect.isfunction(found := getattr(queries, name))
+    and list(inspect.signature(found).parameters)[:2] == ["store", "experiment_id"]
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    data_dir = DataDir(tmp_path_factory.mktemp("neighbours"))
+    for experiment_id in (EXPERIMENT_ID, "20261122-000000-000000-aaaa"):
+        record_experiment(data_dir.runs, experiment_id=experiment_id)
+        one_of_each(Recording(data_dir.runs, "baseline", experiment_id=experiment_id))
+    with Store.in_memory(data_dir) as store:
+        yield store
+
+
+def one_of_each(recording: Recording) -> None:
+    """One event of every kind: of an empty table a plan tells nothing."""
+    values = {"BIGINT": 0, "DOUBLE": 1.0, "VARCHAR": "x", "BOOLEAN": True}
+    with Store.in_memory(DataDir(recording.run.path / "none")) as empty:
+        columns = event_columns(empty._connection)
+    for kind, table in EVENT_TABLES.items():
+        needed = {name: values.get(type, {}) for name, (type, must) in columns[table].items()
+                  if must and name not in ("seq", "time")}  # fmt: skip
+        recording.log.append(kind, **needed)
+    recording.log.close()
+
+
+def plans(store: Store, name: str) -> list[str]:
+    """The plans of all queries that a function asks."""
+    asked: list[tuple[str, Any]] = []
+    ask = store._connection
+
+    class Listening:
+        def cursor(self) -> Any:
+            return self
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def execute(self, sql: str, parameters: Any = ()) -> Any:
+            asked.append((sql, parameters))
+            return ask.cursor().execute(sql, parameters)
+
+    store._connection = Listening()  # type: ignore[assignment]
+    try:
+        getattr(queries, name)(store, EXPERIMENT_ID)
+    finally:
+        store._connection = ask
+    assert asked
+    return [
+        ask.cursor().execute(f"EXPLAIN (FORMAT JSON) {sql}", given).fetchall()[0][1]
+        for sql, given in asked
+    ]
+
+
+def scans(plan: str) -> Iterator[tuple[str, str]]:
+    """Tables of events that a plan reads, and by what their rows are picked."""
+    nodes = json.loads(plan)
+    while nodes:
+        node = nodes.pop()
+        nodes += node["children"]
+        table = str(node["extra_info"].get("Table", "")).rpartition(".")[2]
+        if table in EVENT_TABLES.values():
+            yield table, str(node["extra_info"].get("Filters", ""))
+
+
+@pytest.mark.parametrize("name", OF_EXPERIMENT)
+def test_each_table_of_events_is_read_by_the_number_of_the_experiment(
+    store: Store, name: str
+) -> None:
+    for plan in plans(store, name):
+        for table, picked in scans(plan):
+            assert "experiment=" in picked, f"{name} reads all rows of {table}"
+
+
+def test_most_queries_were_looked_at_and_one_that_reads_all_is_found(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = {table for name in OF_EXPERIMENT for plan in plans(store, name)
+            for table, _ in scans(plan)}  # fmt: skip
+    assert len(read) > 18
+    monkeypatch.setattr(queries.series, "MINE", "abs(experiment) = $1")
+    found = [picked for plan in plans(store, "losses") for _, picked in scans(plan)]
+    assert not any("experiment=" in picked for picked in found)
+    assert rows.MINE == "experiment = $1"
