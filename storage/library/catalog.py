@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -99,7 +99,7 @@ def _row(
 ) -> dict[str, Any]:
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
     return {
-        **asdict(told),
+        **vars(told),
         "experiment_id": one.experiment_id,
         "name": one.labels.name or told.name,
         "state": one.state.value,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -84,8 +85,13 @@ def _standing(row: dict[str, Any]) -> Standing:
         submitted=row["submitted"],
         seconds=max(0.0, float(ended) - float(begun)) if is_known else None,
         folders=tuple(row["folders"]),
-        labels=Labels.from_json(labels) if isinstance(labels, str) else Labels(),
+        labels=_labels(labels) if isinstance(labels, str) else Labels(),
     )
+
+
+@lru_cache(maxsize=10_000)
+def _labels(content: str) -> Labels:
+    return Labels.from_json(content)
 
 
 def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:

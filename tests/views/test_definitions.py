@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec
+from storage.library.catalog import compute
 from storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
@@ -25,6 +26,7 @@ from tests.helpers.suites import SuiteRecorder
 from views.charts import layers as charts
 from views.library.table import COLUMNS
 from views.parts.downloads import to_html
+from views.shared import resources
 
 LINK = re.compile(r"definitions#(\w+)")
 LINKED_WORDS = re.compile(r"\[[^]]*\]\(definitions#\w+\)|`[^`]*`")
@@ -294,7 +296,7 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(
 
 def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):
     record_experiment(folder.runs)
+    compute(resources.get_store(), 100.0)
     app = opened("experiments", columns=list(COLUMNS))
-    app.run()  # the first look computed what the list did not know yet
     assert app.dataframe[0].value["speedup"].iloc[0] == pytest.approx(2.0)
     check(app)
