@@ -31,6 +31,7 @@ from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import experiment_origin, files_of
 from views.parts.progress import fraction_done, remaining
+from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked
@@ -196,22 +197,6 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
 
     title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
     chart_card(inert(title), draw, every_step, name="race", numbers=[name], moves=True)
-
-
-def show_queue(active: pd.DataFrame, experiment_id: str) -> None:
-    """What else is active: it is worked off oldest first, one experiment per device at a time."""
-    others = active[active["experiment_id"] != experiment_id].sort_values("submitted")
-    if others.empty:
-        return
-    st.markdown("**Also in the queue**")
-    for other in others.itertuples():
-        with st.container(horizontal=True, vertical_alignment="center"):
-            words.state_badge(other.state)
-            st.page_link(
-                "views/live.py", label=f"{inert(other.name)} · {words.moment(other.submitted)}",
-                query_params={"experiment": other.experiment_id},
-            )  # fmt: skip
-            stop_button(other.experiment_id)
 
 
 main()

@@ -25,6 +25,7 @@ from runner.commands.filters import add_list_options, filter_arguments, read_fil
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
+from runner.commands.queue import add_queue_options, manage_queue
 from runner.commands.suite import add_suite_options, read_cells
 from runner.commands.terminal import watch
 from runner.errors import NotWritable, RunnerError
@@ -244,6 +245,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (stop, go_on):
         command.add_argument("experiment", help="its id, as `list` has it")
         command.usage = f"{command.usage} EXPERIMENT"
+    add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
     for command in (compare, work, go_on):
         command.add_argument(

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,12 +84,15 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     return experiment_id
 
 
-def experiments(data_dir: DataDir) -> Iterator[Experiment]:
-    """All experiments of which there is a folder for every run, oldest first.
+def experiments(data_dir: DataDir, among: Container[str] | None = None) -> Iterator[Experiment]:
+    """All experiments of which there is a folder for every run, oldest first; with `among` only
+    those with one of these ids, and no other folder is opened.
 
     What single folders hold may be anything: `damages` names what is wrong with them.
     """
     for experiment_id, by_label in _run_dirs(data_dir.run_dirs()).items():
+        if among is not None and experiment_id not in among:
+            continue
         experiment = _experiment(experiment_id, by_label)
         if experiment is not None:
             yield experiment

@@ -393,6 +393,7 @@ class DataDir:
         self.capabilities_file = self.path / "capabilities.json"
         self.library_lock = self.path / "library.lock"
         self.trash = self.path / "trash"
+        self.queue_file = self.path / "queue.json"
         self.views_file = self.path / "views.json"
 
     def run_dir(self, run_id: str) -> RunDir:

@@ -4,7 +4,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from runner.folders.queue import Experiment, experiments
+from runner.folders.queue import Experiment
+from runner.folders.queue_order import startable
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
@@ -64,8 +65,8 @@ class _Work:
                 time.sleep(POLL_SECONDS)
 
     def next(self) -> Experiment | None:
-        """The oldest experiment of which a run waits to be started."""
-        for experiment in experiments(self._data_dir):
+        """The first experiment of the queue that can be started."""
+        for experiment in startable(self._data_dir):
             if not _waiting(experiment) <= self._given_up:
                 return experiment
         return None

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from runner.folders import queue_order
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
@@ -262,7 +263,28 @@ def test_live_lists_what_waits_in_the_queue(folder: DataDir):
     app = opened("live")
     assert app.selectbox(key="live_experiment").value == EXPERIMENT_ID, "the next one to run"
     assert "waiting in the queue" in progress_texts(app)
-    assert "Also in the queue" in text(app)
+    assert "Queue: 2 experiments" in text(app)
+
+
+def test_the_queue_is_moved_held_and_paused_on_live(folder: DataDir):
+    ids = [f"2026112{day}-101010-000000-aaaa" for day in (1, 2, 3)]
+    for experiment_id in ids:
+        for label in ("baseline", "control", "inductor"):
+            Recording(folder.runs, label, experiment_spec(name="mine"), experiment_id)
+
+    def waiting() -> list[int]:
+        return [ids.index(one.experiment_id) for one in queue_order.startable(folder)]
+
+    app = opened("live")
+    for button, order in ((f"next-{ids[2]}", [2, 0, 1]), (f"down-{ids[2]}", [0, 2, 1]),
+                          (f"up-{ids[1]}", [0, 1, 2]), (f"hold-{ids[0]}", [1, 2]),
+                          (f"release-{ids[0]}", [0, 1, 2]), ("pause", [])):  # fmt: skip
+        app.button(key=f"queue-{button}").click().run()
+        assert not app.exception and waiting() == order, button
+    assert "Go on" in [button.label for button in app.button]
+    app.button(key="queue-pause").click().run()
+    app.button(key=f"queue-duplicate-{ids[0]}").click().run()
+    assert len(queue_order.startable(folder)) == 4
 
 
 def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):

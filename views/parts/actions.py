@@ -65,6 +65,11 @@ def launch(spec: ExperimentSpec, machine: Capabilities) -> None:
     st.switch_page(LIVE, query_params={"experiment": experiment_id})
 
 
+def work_off_the_queue() -> None:
+    """Starts a supervisor unless one is at work; raises `NotWritable`."""
+    ensure_supervisor(data_dir())
+
+
 @contextmanager
 def errors_said() -> Iterator[None]:
     """Says what a person can do something about, such as a data folder that cannot be written."""

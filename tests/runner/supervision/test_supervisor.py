@@ -17,6 +17,7 @@ import pytest
 
 import runner.supervision.run_process
 import runner.supervision.supervisor
+from runner.folders import queue_order
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
@@ -427,3 +428,25 @@ def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
         "eager-warm-2": ["eager-cold-2"],
     }
     assert not any(run.compile_cache.exists() for run in runs.values())
+
+
+def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_let_go(
+    data_dir: DataDir,
+) -> None:
+    first, second, third = (submit(data_dir, experiment("plain", steps=10)) for _ in range(3))
+    queue_order.move(data_dir, third)
+    queue_order.hold(data_dir, first)
+    assert supervise(data_dir, FAKE_WORKER)
+
+    def claimed(experiment_id: str) -> float | None:
+        claims = [run.read_claim() for run in find_experiment(data_dir, experiment_id).runs]
+        return min((claim.time for claim in claims if claim is not None), default=None)
+
+    times = [claimed(third), claimed(second)]
+    assert None not in times and times == sorted(times)  # type: ignore[type-var]
+    assert claimed(first) is None
+    queue_order.pause(data_dir)
+    queue_order.release(data_dir, first)
+    assert supervise(data_dir, FAKE_WORKER) and claimed(first) is None
+    queue_order.pause(data_dir, paused=False)
+    assert supervise(data_dir, FAKE_WORKER) and claimed(first) is not None

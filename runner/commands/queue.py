@@ -1,0 +1,67 @@
+"""The command `queue`: what waits, in which order, and what is to come first or later."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from runner.errors import RunnerError
+from runner.folders import queue_order
+from runner.folders.queue import ensure_supervisor, find_experiment
+from runner.folders.run_dir import DataDir
+from runner.texts import printable
+
+Act = Callable[[DataDir, str], object]
+ONE: dict[str, tuple[str, Act]] = {
+    "next": ("have it begin next", queue_order.move),
+    "up": ("one place forward", lambda data_dir, key: queue_order.move(data_dir, key, by=-1)),
+    "down": ("one place back", lambda data_dir, key: queue_order.move(data_dir, key, by=1)),
+    "hold": ("pass it over", queue_order.hold),
+    "release": ("let it go again", queue_order.release),
+    "duplicate": (
+        "queue it once more, wherever it stands",
+        lambda data_dir, key: queue_order.duplicate(data_dir, find_experiment(data_dir, key)),
+    ),
+}
+"""What can be done with one experiment."""
+ALL: dict[str, tuple[str, Callable[[DataDir], object]]] = {
+    "list": ("what waits, in order", lambda data_dir: None),
+    "pause": ("have nothing new begin", queue_order.pause),
+    "continue": ("go on", lambda data_dir: queue_order.pause(data_dir, paused=False)),
+}
+"""What can be done with the queue as a whole."""
+STARTING = ("continue", "release", "next")
+"""What asks for work to be done, so that a supervisor is started where none is at work."""
+
+
+def add_queue_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what to do, and with which experiment."""
+    texts = {name: text for name, (text, _) in {**ALL, **ONE}.items()}
+    told = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=told)
+    parser.add_argument("experiment", nargs="?", help="its id, as `queue` lists it")
+    parser.usage = "python -m runner queue [options] [ACTION [EXPERIMENT]]"
+
+
+def manage_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Does it, and prints the queue as it then is."""
+    if options.action in ONE:
+        if options.experiment is None:
+            raise RunnerError(f"queue {options.action} needs the id of an experiment")
+        ONE[options.action][1](data_dir, options.experiment)
+    else:
+        ALL[options.action][1](data_dir)
+    if options.action in STARTING:
+        ensure_supervisor(data_dir)
+    _print_queue(data_dir)
+    return 0
+
+
+def _print_queue(data_dir: DataDir) -> None:
+    order, found = queue_order.read_order(data_dir), queue_order.waiting(data_dir)
+    if order.paused:
+        sys.stdout.write("the queue is paused; `python -m runner queue continue` has it go on\n")
+    if not found:
+        sys.stdout.write("nothing waits\n")
+    for place, one in enumerate(found, start=1):
+        held = "  (held)" if one.experiment_id in order.held else ""
+        sys.stdout.write(f"{place}. {one.experiment_id}  {printable(one.spec.name)}{held}\n")

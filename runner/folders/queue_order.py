@@ -1,0 +1,120 @@
+"""In which order the queue is worked off, and what of it waits: `queue.json` of the data folder.
+
+Without the file it is the order of submission. Whoever writes holds the library lock; the
+supervisor reads the file whenever it looks for the next experiment, so that its own restart changes
+nothing.
+"""
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
+
+from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from runner.folders.inside import read_document
+from runner.folders.library import locked
+from runner.folders.queue import Experiment, experiments, submit, writing
+from runner.folders.run_dir import DataDir, write_atomically
+from runner.folders.states import RunState
+from runner.specs.validation import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueOrder(Spec):
+    """What people said of the queue."""
+
+    order: tuple[str, ...] = ()
+    """Ids of experiments that come first, in this order; others follow as they were submitted."""
+    held: tuple[str, ...] = ()
+    """Ids of experiments that are passed over until they are let go."""
+    paused: bool = False
+    """Whether nothing new begins; what has begun goes on."""
+
+    def sorted(self, waiting: list[Experiment]) -> list[Experiment]:
+        """Experiments, given oldest first, in the order of the queue."""
+        places = {experiment_id: place for place, experiment_id in enumerate(self.order)}
+        return sorted(waiting, key=lambda one: places.get(one.experiment_id, len(places)))
+
+
+def read_order(data_dir: DataDir) -> QueueOrder:
+    """A file that cannot be read says nothing: then the order is that of submission."""
+    try:
+        return QueueOrder.from_json(read_document(data_dir.path, data_dir.queue_file.name))
+    except (OSError, InvalidRunFolder, InvalidSpec):
+        return QueueOrder()
+
+
+def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
+    """Every experiment of which a run waits to be started, in the order of the queue; `among` as in
+    `experiments`."""
+    found = [one for one in experiments(data_dir, among)
+             if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
+    return read_order(data_dir).sorted(found)
+
+
+def startable(data_dir: DataDir) -> list[Experiment]:
+    """The same without what is held; nothing while the queue is paused."""
+    order = read_order(data_dir)
+    if order.paused:
+        return []
+    return [one for one in waiting(data_dir) if one.experiment_id not in order.held]
+
+
+def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> None:
+    """Moves an experiment by so many places, -1 for one forward; to the front without `by`.
+
+    Raises `RunnerError` if it does not wait, and `NotWritable`.
+    """
+
+    def moved(order: QueueOrder, ids: list[str]) -> QueueOrder:
+        place = ids.index(experiment_id)
+        ids.insert(0 if by is None else max(0, place + by), ids.pop(place))
+        return replace(order, order=tuple(ids))
+
+    _change(data_dir, moved, experiment_id)
+
+
+def hold(data_dir: DataDir, experiment_id: str) -> None:
+    """Has the queue pass over an experiment; raises what `move` does."""
+
+    def held(order: QueueOrder, ids: list[str]) -> QueueOrder:
+        return replace(order, held=tuple(dict.fromkeys((*order.held, experiment_id))))
+
+    _change(data_dir, held, experiment_id)
+
+
+def release(data_dir: DataDir, experiment_id: str) -> None:
+    """Lets an experiment go that was held; raises what `move` does."""
+
+    def released(order: QueueOrder, ids: list[str]) -> QueueOrder:
+        return replace(order, held=tuple(one for one in order.held if one != experiment_id))
+
+    _change(data_dir, released, experiment_id)
+
+
+def pause(data_dir: DataDir, *, paused: bool = True) -> None:
+    """Has nothing new begin, or the queue go on; raises `NotWritable`."""
+    _change(data_dir, lambda order, ids: replace(order, paused=paused))
+
+
+def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
+    """Queues the same experiment once more, as something of its own; its id. Raises what `submit`
+    does."""
+    return submit(data_dir, replace(experiment.spec, suite_run=None, fallback_of=None))
+
+
+def _change(
+    data_dir: DataDir,
+    change: Callable[[QueueOrder, list[str]], QueueOrder],
+    experiment_id: str | None = None,
+) -> None:
+    """`change` gets the order and the ids of all that wait; of others nothing is kept."""
+    with locked(data_dir), writing(data_dir.path):
+        ids = [one.experiment_id for one in waiting(data_dir)]
+        if experiment_id is not None and experiment_id not in ids:
+            raise RunnerError(
+                f"experiment {experiment_id!r} does not wait in the queue; "
+                "`python -m runner queue` lists what does"
+            )
+        after = change(read_order(data_dir), ids)
+        held = tuple(one for one in after.held if one in ids)
+        order = tuple(one for one in after.order if one in ids)
+        write_atomically(data_dir.queue_file, replace(after, held=held, order=order).to_json())

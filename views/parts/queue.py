@@ -1,0 +1,92 @@
+"""The queue: what waits, in which order; moved, held and paused by those who may."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from runner.folders import queue_order
+from runner.folders.queue import Experiment
+from runner.folders.run_dir import DataDir
+from runner.folders.states import ExperimentState
+from views.access import permissions
+from views.parts import actions
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.resources import data_dir
+
+
+def show_queue(active: pd.DataFrame, shown: str) -> None:
+    """What else is active, first to last; `active` has the rows of `storage.queries.
+    list_experiments` that are not over, `shown` is the one that the page is about. Where one alone
+    runs, no folder is looked at."""
+    if len(active) < 2 and not (active["state"] == ExperimentState.QUEUED).any():
+        return
+    folder, names = data_dir(), active.set_index("experiment_id")["name"]
+    found = queue_order.waiting(folder, names.index)
+    order = queue_order.read_order(folder)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**Queue: {words.plural(len(found), 'experiment')}**", width="content")
+        if order.paused:
+            st.badge("paused: nothing new begins", icon=":material/pause:", color="orange")
+        if permissions.may_act():
+            _show_pause(order.paused)
+    waiting = [one.experiment_id for one in found]
+    running = [key for key in names.index if key not in waiting and key != shown]
+    for key in [*running, *waiting]:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            place = waiting.index(key) if key in waiting else None
+            _show_one(key, str(names[key]), place=place, held=key in order.held)
+            if permissions.may_act() and place is not None:
+                _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
+            if key != shown:  # which has its button above
+                actions.stop_button(key)
+
+
+def _show_pause(paused: bool) -> None:
+    label = "Go on" if paused else "Pause the queue"
+    icon = "play_arrow" if paused else "pause"
+    if st.button(label, key="queue-pause", type="tertiary", icon=f":material/{icon}:",
+                 help="What runs goes on; while it is paused nothing new begins."):  # fmt: skip
+        _act(lambda folder: queue_order.pause(folder, paused=not paused))
+
+
+def _show_one(key: str, name: str, *, place: int | None, held: bool) -> None:
+    if held:
+        st.badge("held", icon=":material/pause:", color="orange")
+    else:
+        words.state_badge(ExperimentState.RUNNING if place is None else ExperimentState.QUEUED)
+    number = "" if place is None else f"{place + 1}. "
+    st.page_link("views/live.py", label=f"{number}{inert(name)}",
+                 query_params={"experiment": key})  # fmt: skip
+
+
+def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
+    key = one.experiment_id
+    if _quiet_button("Up", key, "One place forward.", place == 0):
+        _act(lambda folder: queue_order.move(folder, key, by=-1))
+    if _quiet_button("Down", key, "One place back.", place == last):
+        _act(lambda folder: queue_order.move(folder, key, by=1))
+    if _quiet_button("Next", key, "The first to begin.", place == 0):
+        _act(lambda folder: queue_order.move(folder, key))
+    if held:
+        if _quiet_button("Release", key, "Let it begin when its turn comes."):
+            _act(lambda folder: queue_order.release(folder, key))
+    elif _quiet_button("Hold", key, "Pass it over until it is released."):
+        _act(lambda folder: queue_order.hold(folder, key))
+    if _quiet_button("Duplicate", key, "Queue the same once more."):
+        _act(lambda folder: queue_order.duplicate(folder, one))
+
+
+def _quiet_button(label: Markdown, key: str, help: Markdown, disabled: bool = False) -> bool:
+    return st.button(label, key=f"queue-{label.lower()}-{key}", help=help, disabled=disabled,
+                     type="tertiary")  # fmt: skip
+
+
+def _act(act: Callable[[DataDir], object]) -> None:
+    """Does it, and sees to it that somebody works off what can begin now."""
+    permissions.require_acting()
+    with actions.errors_said():
+        act(data_dir())
+        actions.work_off_the_queue()
+        st.rerun()
