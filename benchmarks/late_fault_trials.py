@@ -22,7 +22,7 @@ from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence, load_evidence
 from storage.comparison.run_numbers import final_loss
-from storage.comparison.run_parity import judge_parity
+from storage.comparison.run_parity import Equals, judge_parity
 from storage.index.store import Store
 from storage.statistics.parity import Parity
 from tests.faults.late_faults import LATE_FAULTS
@@ -46,7 +46,9 @@ class Trained:
     def judged(self, label: str, num_controls: int) -> Parity:
         """A backend, or the last control as if it were one."""
         run = self.backends.get(label) or replace(self.controls[-1], role="backend")
-        parity = judge_parity(self.spec, self.baseline, self.controls[:num_controls], run)
+        parity = judge_parity(
+            self.spec, Equals.of(self.spec, self.baseline, self.controls[:num_controls]), run
+        )
         assert parity is not None
         return parity
 

@@ -4,7 +4,6 @@
 blocks and evaluations whenever it is asked for, also while the runs go on.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
 from storage.comparison.run_numbers import measure
-from storage.comparison.run_parity import experiment_loss_band, judge_parity
+from storage.comparison.run_parity import Equals, judge_parity, no_band
 from storage.index.store import Store
 from storage.statistics.inference import break_parity, judge_inference
 from storage.statistics.speedups import (
@@ -77,7 +76,8 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         ratio.p_value if ratio is not None and run.role == "backend" else None
         for run, ratio in zip(runs, speedups, strict=True)
     ]
-    judge = _Judge(spec, baseline, controls, floor)
+    equals = Equals.of(spec, baseline, controls)
+    judge = _Judge(spec, baseline, equals, floor)
     results = [
         judge.result(*each) for each in zip(runs, pairs, speedups, holm(tested), strict=True)
     ]
@@ -89,7 +89,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         warnings=cautions(spec, processes, runs, speedups, floor),
         notes=notes(spec, processes, runs, speedups),
         noise_floor=floor,
-        loss_band=experiment_loss_band(spec, baseline, controls),
+        loss_band=no_band() if equals is None else equals.band,
     )
 
 
@@ -99,7 +99,7 @@ class _Judge:
 
     spec: ExperimentSpec
     baseline: Evidence | None
-    controls: Sequence[Evidence]
+    equals: Equals | None
     floor: float | None
 
     def result(
@@ -107,7 +107,7 @@ class _Judge:
     ) -> Result:
         first_loss = None if run.losses.empty else float(run.losses.iloc[0])
         inference = judge_inference(run.scores, first_loss, self.spec.training.precision)
-        parity = judge_parity(self.spec, self.baseline, self.controls, run)
+        parity = judge_parity(self.spec, self.equals, run)
         return Result(
             run_id=run.run_id,
             label=run.label,

@@ -60,7 +60,7 @@ def device_notes(spec: ExperimentSpec, runs: Sequence[Evidence]) -> tuple[Cautio
 
 
 def _throttled(run: Evidence, _: Evidence | None) -> Seen:
-    steady = _steady(run)
+    steady = run.steady_device
     reasons = [reason for reason in steady["throttled_by"] if reason]
     if not _many(len(reasons), len(steady)):
         return None
@@ -85,7 +85,7 @@ def _shared_device(run: Evidence, _: Evidence | None) -> Seen:
 
 def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
     """Elsewhere the CPU only starts kernels, and a server's other CPUs are busy all the time."""
-    steady = _steady(run).dropna(subset=["busy_cpu_seconds"])
+    steady = run.steady_device.dropna(subset=["busy_cpu_seconds"])
     if not run.computes_on_cpu or steady.empty:
         return None
     # Summed up first: the system counts in hundredths of a second, which a block may be short of.
@@ -97,7 +97,7 @@ def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _stolen_cpu(run: Evidence, _: Evidence | None) -> Seen:
-    steady = _steady(run).dropna(subset=["stolen_cpu_seconds"])
+    steady = run.steady_device.dropna(subset=["stolen_cpu_seconds"])
     if steady.empty:
         return None
     share = steady["stolen_cpu_seconds"].sum() / _capacity(steady)
@@ -105,7 +105,7 @@ def _stolen_cpu(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _quota(run: Evidence, _: Evidence | None) -> Seen:
-    steady = _steady(run).dropna(subset=["throttled_periods"])
+    steady = run.steady_device.dropna(subset=["throttled_periods"])
     held_back = int((steady["throttled_periods"] > 0).sum())
     if not _many(held_back, len(steady)):
         return None
@@ -126,7 +126,7 @@ def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold
     """Of medians over steady blocks."""
     if baseline is None or run.role == "baseline":
         return None
-    mine, its = _steady(run)[column].dropna(), _steady(baseline)[column].dropna()
+    mine, its = run.steady_device[column].dropna(), baseline.steady_device[column].dropna()
     if min(len(mine), len(its)) < MIN_PAIRS:
         return None
     here, there = float(mine.median()), float(its.median())
@@ -145,7 +145,7 @@ def _threads(run: Evidence, _: Evidence | None) -> Seen:
 
 def _about_warming(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """From the first to the last fifth of all steady blocks, by time."""
-    samples = pd.concat([_steady(run) for run in runs]) if runs else pd.DataFrame()
+    samples = pd.concat([run.steady_device for run in runs]) if runs else pd.DataFrame()
     known = samples.dropna(subset=["temperature_celsius"]).sort_values("time")
     fifth = len(known) // 5
     if fifth == 0:
@@ -160,10 +160,6 @@ def _cannot_tell_strangers(run: Evidence) -> bool:
     """Of a device that tells its clock; one that tells nothing has a note of its own."""
     asked = run.device[run.device["sm_clock_mhz"].notna()]
     return len(asked) > 0 and bool(asked["processes"].isna().all())
-
-
-def _steady(run: Evidence) -> pd.DataFrame:
-    return run.device[run.device["steady"].astype(bool)]
 
 
 def _many(count: int, total: int) -> bool:

@@ -1,10 +1,14 @@
 """The raw series of an experiment's runs, as the comparison needs them."""
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from runner.errors import InvalidSpec
@@ -14,8 +18,6 @@ from runner.supervision.ending import Ending
 from storage import queries
 from storage.errors import NotInStore
 from storage.index.store import Store
-
-ALL_POINTS = 2**40
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,25 @@ class Evidence:
         """Steps that the run was to do, or did until it stopped by rules of its own."""
         return self.num_steps if self.stop is None else self.stop.step
 
-    @property
+    @cached_property
     def steady_blocks(self) -> pd.DataFrame:
         return self.blocks[self.blocks["steady"]]
 
-    @property
+    @cached_property
+    def steady_device(self) -> pd.DataFrame:
+        """Samples of steady blocks."""
+        return self.device[self.device["steady"].astype(bool)]
+
+    @cached_property
     def has_compiled(self) -> bool:
         return bool(self.steps["compiled"].any()) or len(self.compiled_frames) > 0
 
-    @property
+    @cached_property
     def step_seconds(self) -> float | None:
         """Median over the steady steps."""
         return number(self.steps.loc[self.steps["steady"], "seconds"].median())
 
-    @property
+    @cached_property
     def compile_seconds(self) -> float | None:
         """Time of the training steps that compiled, minus as many steady steps; at least 0. Of
         several processes the median.
@@ -110,7 +117,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
         )
-    losses = queries.losses(store, experiment_id, ALL_POINTS)
+    losses = _by_run(queries.losses(store, experiment_id, max_points=None))
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
@@ -119,6 +126,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
         "graph_breaks": _of_training(queries.graph_breaks(store, experiment_id)),
     }
+    series = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = queries.resumptions(store, experiment_id)
     stops = queries.stops(store, experiment_id)
     evaluations = queries.evaluations(store, experiment_id)
@@ -126,7 +134,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     environments = queries.environments(store, experiment_id)
     evidence = []
     for run in runs.to_dict("records"):
-        mine = {name: _of(frame, run["run_id"]) for name, frame in series.items()}
+        mine = {name: find(run["run_id"]) for name, find in series.items()}
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -136,7 +144,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 state=RunState(run["state"]),
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"],
-                losses=_by(_of(losses, run["run_id"]), "step")["loss"],
+                losses=_by(losses(run["run_id"]), "step")["loss"],
                 evaluations=_by(_of(evaluations, run["run_id"]), "step"),
                 workload=queries.fields_of(workloads, run["run_id"]),
                 environment=queries.fields_of(environments, run["run_id"]),
@@ -146,6 +154,15 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
             )
         )
     return queries.run_record(store, evidence[0].run_id).spec, evidence
+
+
+def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
+    """Finds the rows of a run, of which there may be very many, where those of each lie together,
+    as queries return them."""
+    ids = frame["run_id"].to_numpy(dtype=object)
+    ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1), len(ids)] if len(ids) else []
+    parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise([0, *ends])}
+    return lambda run_id: parts.get(run_id, frame.iloc[:0])
 
 
 def _of(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:

@@ -1,6 +1,8 @@
 """The parity of an experiment's runs: what each recorded, by `storage.statistics.parity`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 
@@ -13,79 +15,110 @@ from storage.statistics.outcomes import Reading, Trainings, readings
 from storage.statistics.parity import Parity
 
 
-def judge_parity(
-    spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence], run: Evidence
-) -> Parity | None:
+@dataclass(frozen=True)
+class Equals:
+    """Baseline and controls, by which all backends of an experiment are judged alike: what they
+    tell is computed once."""
+
+    spec: ExperimentSpec
+    baseline: Evidence
+    controls: Sequence[Evidence]
+    """Those that have begun."""
+
+    @classmethod
+    def of(
+        cls, spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
+    ) -> "Equals | None":
+        """None without a baseline."""
+        begun = [control for control in controls if len(control.losses)]
+        return None if baseline is None else cls(spec, baseline, begun)
+
+    @cached_property
+    def band(self) -> pd.DataFrame:
+        """`storage.statistics.loss_band`; empty without a control."""
+        if not self.controls:
+            return no_band()
+        return loss_band(self.baseline.losses, self._control_losses, self.spec.training.precision)
+
+    @cached_property
+    def has_learned(self) -> bool:
+        return has_learned(
+            self.baseline.losses.to_numpy(dtype=float),
+            self.baseline.last_evaluation("accuracy"),
+            self.baseline.workload.get("majority_share"),
+            _last_num_samples(self.baseline),
+        )
+
+    @cached_property
+    def learned(self) -> float | None:
+        return learned_by_loss([self.baseline.losses, *self._control_losses])
+
+    @cached_property
+    def learned_accuracy(self) -> float | None:
+        return learned_by_accuracy(
+            [one.evaluations["accuracy"] for one in (self.baseline, *self.controls)],
+            self.baseline.workload.get("majority_share"),
+        )
+
+    @property
+    def _control_losses(self) -> list[pd.Series]:
+        return [control.losses for control in self.controls]
+
+    def judge(self, run: Evidence) -> Parity:
+        """Whether a backend that has begun learned the same."""
+        if not self.controls:
+            return rules.judge_without_control(self.baseline.losses, run.losses)
+        parity = rules.judge_losses(
+            self.baseline.losses,
+            self._control_losses,
+            run.losses,
+            self.spec.training.precision,
+            run.num_planned_steps,
+            self.band,
+        )
+        parity = rules.judge_outcomes(parity, self._readings(parity, run))
+        parity = rules.judge_learning(parity, self.has_learned)
+        return rules.doubt_dropout(parity) if self.spec.has_dropout else parity
+
+    def _readings(self, parity: Parity, run: Evidence) -> list[Reading]:
+        """What the training came to from the end of the band on, and each of its evaluations."""
+        after, least = 0, 0.0
+        if len(self.band):
+            # Some steps later, because a correct backend may part from the baseline before the
+            # controls do. The last steps of a band that did not end are as sure as those before.
+            last = self.band.iloc[-1]
+            after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
+            least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
+        trainings = Trainings(
+            equals=[(one.losses, one.evaluations) for one in (self.baseline, *self.controls)],
+            losses=run.losses,
+            evaluations=run.evaluations,
+            samples_per_step=self.baseline.workload.get("samples_per_step") or 1,
+            learned=self.learned,
+            learned_accuracy=self.learned_accuracy,
+        )
+        return readings(trainings, after, least)
+
+
+def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity | None:
     """None for what is not judged: baseline and controls, and what has no loss."""
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
-    if baseline is None:
+    if equals is None:
         return rules.unknown("no baseline")
     if not run.workload:
         return rules.unknown("not begun")
-    if run.workload.get("weights_sha256") != baseline.workload.get("weights_sha256"):
+    workload = equals.baseline.workload
+    if run.workload.get("weights_sha256") != workload.get("weights_sha256"):
         return rules.unknown("other weights")
-    if run.workload.get("data_sha256") != baseline.workload.get("data_sha256"):
+    if run.workload.get("data_sha256") != workload.get("data_sha256"):
         return rules.unknown("other samples")
-    begun = [control for control in controls if len(control.losses)]
-    if not begun:
-        return rules.judge_without_control(baseline.losses, run.losses)
-    parity = rules.judge_losses(
-        baseline.losses,
-        [control.losses for control in begun],
-        run.losses,
-        spec.training.precision,
-        run.num_planned_steps,
-    )
-    parity = rules.judge_outcomes(parity, _readings(spec, parity, baseline, begun, run))
-    learned = has_learned(
-        baseline.losses.to_numpy(dtype=float),
-        baseline.last_evaluation("accuracy"),
-        baseline.workload.get("majority_share"),
-        _last_num_samples(baseline),
-    )
-    parity = rules.judge_learning(parity, learned)
-    return rules.doubt_dropout(parity) if spec.has_dropout else parity
+    return equals.judge(run)
 
 
-def experiment_loss_band(
-    spec: ExperimentSpec, baseline: Evidence | None, controls: Sequence[Evidence]
-) -> pd.DataFrame:
-    """`storage.statistics.loss_band` of the controls that have begun; empty without one."""
-    begun = [control.losses for control in controls if len(control.losses)]
-    if baseline is None or not begun:
-        return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
-    return loss_band(baseline.losses, begun, spec.training.precision)
-
-
-def _readings(
-    spec: ExperimentSpec,
-    parity: Parity,
-    baseline: Evidence,
-    controls: Sequence[Evidence],
-    run: Evidence,
-) -> list[Reading]:
-    """What the training came to from the end of the band on, and each of its evaluations."""
-    band = experiment_loss_band(spec, baseline, controls)
-    after, least = 0, 0.0
-    if len(band):
-        # Some steps later, because a correct backend may part from the baseline before the controls
-        # do. The last steps of a band that did not end are as sure as the ones before them.
-        last = band.iloc[-1]
-        after = int(last["step"]) + 1 + (LEAD_STEPS if parity.band_ended else 0)
-        least = 0.0 if parity.band_ended else float(last["high"] - last["baseline"])
-    equals = (baseline, *controls)
-    trainings = Trainings(
-        equals=[(one.losses, one.evaluations) for one in equals],
-        losses=run.losses,
-        evaluations=run.evaluations,
-        samples_per_step=baseline.workload.get("samples_per_step") or 1,
-        learned=learned_by_loss([one.losses for one in equals]),
-        learned_accuracy=learned_by_accuracy(
-            [one.evaluations["accuracy"] for one in equals], baseline.workload.get("majority_share")
-        ),
-    )
-    return readings(trainings, after, least)
+def no_band() -> pd.DataFrame:
+    """The band of an experiment without a baseline or a control."""
+    return pd.DataFrame({name: [] for name in ("step", "baseline", "low", "high")}, dtype=float)
 
 
 def _last_num_samples(run: Evidence) -> int | None:

@@ -41,10 +41,9 @@ def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
     bytes wait."""
     seen = watch.look(ticks * folders.MAX_TICK_BYTES)
     changed = [row for run_id, row in seen.progress.items() if row != watch.known.get(run_id)]
-    num_rows = 0
-    if seen.gone or changed or seen.labels or seen.unreadable != watch.unreadable:
-        num_rows = _take_in(cursor, seen, changed)
-    watch.taken_in(seen)
+    is_new = bool(seen.gone or changed or seen.labels or seen.unreadable != watch.unreadable)
+    num_rows = _take_in(cursor, seen, changed) if is_new else 0
+    watch.taken_in(seen, is_new=is_new)
     return num_rows, bool(seen.behind)
 
 

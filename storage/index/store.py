@@ -104,6 +104,11 @@ class Store:
             num_rows += new_rows
         return num_rows
 
+    @property
+    def generation(self) -> int:
+        """Grows whenever the store took in something new."""
+        return 0 if self._watch is None else self._watch.generation
+
     def number_of(self, experiment_id: str) -> int:
         """The number by which queries pick the rows of an experiment; 0 if there is none."""
         if experiment_id not in self._numbers:

@@ -63,6 +63,8 @@ class Watch:
         """As `Look` has it."""
         self._labels = dict(labels)
         """When the labels were written that were taken in."""
+        self.generation = 0
+        """How often something was taken in."""
         self._listing = Listing(runs, examples)
         self._stamps: dict[str, Stamp] = {}
         """Of folders in which nothing changes without changing it."""
@@ -90,8 +92,9 @@ class Watch:
                 self._look_at(name, seen, agreed)
         return seen
 
-    def taken_in(self, seen: Look) -> None:
+    def taken_in(self, seen: Look, *, is_new: bool) -> None:
         """What a look found is in the database, and need not be found again."""
+        self.generation += is_new
         for name in seen.gone:
             self.known.pop(name, None)
             self._stamps.pop(name, None)

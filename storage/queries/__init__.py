@@ -18,9 +18,9 @@ from storage.queries.device import device_samples
 from storage.queries.experiments import (
     list_experiments,
     list_runs,
-    revision,
     unreadable,
 )
+from storage.queries.kept import revision
 from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.runs import (
     RunError,

@@ -3,15 +3,18 @@
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import parsed, rows
 
 
+@kept
 def accuracy_statuses(store: Store, experiment_id: str) -> pd.DataFrame:
     """part, status, message, tolerance, iterations, notes (a list) of each part checked."""
     columns = "part, status, message, tolerance, iterations, notes"
     return parsed(rows(store, experiment_id, "accuracy_statuses", columns, "seq"), "notes")
 
 
+@kept
 def accuracy_tensors(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every tensor that was compared, in the order of the check.
 

@@ -3,15 +3,18 @@
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE, rows
 
 
+@kept
 def compiles(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every compilation that ended; `phase` is training or evaluating."""
     columns = "step, phase, trigger, compile_id, seconds"
     return rows(store, experiment_id, "compile_ends", columns, "seq")
 
 
+@kept
 def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     """What Dynamo reports of every frame that it compiled, in which phase and attempt."""
     columns = (
@@ -22,6 +25,7 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_frames($1)", columns, "seq")
 
 
+@kept
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt.
 
@@ -31,6 +35,7 @@ def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_graph_breaks($1)", columns, "seq")
 
 
+@kept
 def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
     """What the compiler did at which step: step, phase, kind, count, detail.
 
@@ -52,6 +57,7 @@ def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, "step, phase, kind, count, detail", "step, kind")
 
 
+@kept
 def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per layer of the compile cache: layer, and how often it was hit, missed, bypassed.
 

@@ -3,9 +3,11 @@
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE
 
 
+@kept
 def costs(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per run, in the order of the variants, all times in seconds.
 

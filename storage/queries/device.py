@@ -4,9 +4,11 @@ import pandas as pd
 from pandas.api.types import is_list_like
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import rows, timestamp
 
 
+@kept
 def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per block, and one from before the first: that one has no `round` and `first_step`.
 

@@ -4,6 +4,7 @@ import pandas as pd
 
 from runner.folders.states import ExperimentState, RunState
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE, timestamp
 
 
@@ -45,6 +46,7 @@ def list_experiments(store: Store) -> pd.DataFrame:
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 
+@kept
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
@@ -95,19 +97,6 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = timestamp(frame[column])
     return frame
-
-
-def revision(store: Store, experiment_id: str) -> tuple[int, int]:
-    """Differs from every earlier answer if anything of the experiment has changed since.
-
-    The newest write to any of its runs, and how many there are: a write has a number above all
-    earlier ones, and a run that is gone makes them fewer.
-    """
-    query = (
-        "SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE starts_with(run_id, $1)"
-    )
-    newest, num_runs = store.rows(query, [f"{experiment_id}."])[0]
-    return int(newest), int(num_runs)
 
 
 def unreadable(store: Store) -> pd.DataFrame:

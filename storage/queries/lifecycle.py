@@ -3,9 +3,11 @@
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE, rows, timestamp
 
 
+@kept
 def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done), file, bytes, seconds, value, removed.
 
@@ -20,6 +22,7 @@ def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, "step, file, bytes, seconds, value, removed", "seq")
 
 
+@kept
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint)."""
     frame = rows(store, experiment_id, "attempts($1)", "step, attempt, time, file", "seq")
@@ -27,6 +30,7 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     return frame
 
 
+@kept
 def stops(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done), reason of training that ended before its last step by its own rules; of
     measuring that ended by itself also `ending`, as JSON, missing in older journals."""

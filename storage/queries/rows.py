@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
@@ -18,11 +20,35 @@ def rows(store: Store, experiment_id: str, source: str, columns: str, order: str
     experiment of which the number is the parameter `$1`.
     """
     is_table = source.isidentifier()
+    return with_runs(
+        store,
+        experiment_id,
+        store.query(
+            f"""SELECT place, {columns}
+            FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
+            JOIN (SELECT run_id, position AS place FROM runs WHERE {MINE}) USING (run_id)
+            ORDER BY place, {order}""",
+            [store.number_of(experiment_id)],
+        ),
+    )
+
+
+def with_runs(store: Store, experiment_id: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with run_id, label and role for its `place`: a position among the variants.
+
+    To fetch three texts with each of very many rows takes as long as all their numbers.
+    """
+    runs = _runs(store, experiment_id)
+    row = np.searchsorted(runs["position"], frame.pop("place"))
+    for column, name in enumerate(("run_id", "label", "role")):
+        frame.insert(column, name, runs[name].array.take(row))
+    return frame
+
+
+@kept
+def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
     return store.query(
-        f"""SELECT run_id, label, role, {columns}
-        FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
-        JOIN (SELECT run_id, label, role, position AS place FROM runs WHERE {MINE}) USING (run_id)
-        ORDER BY place, {order}""",
+        f"SELECT position, run_id, label, role FROM runs WHERE {MINE} ORDER BY position",
         [store.number_of(experiment_id)],
     )
 

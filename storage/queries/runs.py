@@ -12,9 +12,11 @@ from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.variants import Variant
 from storage.errors import NotInStore
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE, parsed, rows
 
 
+@kept
 def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run says of its machine and software; `notes` is a list, `versions` and
     `variables` are dictionaries."""
@@ -27,6 +29,7 @@ def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     return parsed(frame, "versions", "variables", "notes")
 
 
+@kept
 def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run says of its model and data; `labels` and `notes` are lists."""
     columns = (
@@ -44,6 +47,7 @@ def _latest(table: str) -> str:
     return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
 
 
+@kept
 def sources(store: Store, experiment_id: str) -> pd.DataFrame:
     """The Python files of a person's own that each run executed: source, file (the copy), sha256.
 

@@ -3,12 +3,14 @@
 import pandas as pd
 
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.queries.rows import MINE, rows
 
 PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validation')"
 """The split whose numbers speak for the run: the first one that is evaluated."""
 
 
+@kept
 def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
     """What each run scored after `step` steps on the primary split, without a compiler.
 
@@ -21,6 +23,7 @@ def evaluations(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, columns, "seq")
 
 
+@kept
 def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every number of every evaluation: epoch, step, split, compiled, name, value, num_samples.
 
@@ -37,6 +40,7 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     )
 
 
+@kept
 def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
     """split, folder (of the run), file (relative to it, on the journal's word), num_samples;
     `storage.comparison.predictions` reads the files."""

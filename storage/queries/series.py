@@ -3,12 +3,14 @@
 import pandas as pd
 
 from storage.index.store import Store
-from storage.queries.rows import MINE, rows
+from storage.queries.kept import kept
+from storage.queries.rows import MINE, rows, with_runs
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
 
 
+@kept
 def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS) -> pd.DataFrame:
     """run_id, label, role, step, loss; a long run is thinned to its extremes, all real points.
 
@@ -18,6 +20,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     return _points(store, experiment_id, table, "loss", max_points)
 
 
+@kept
 def cumulative_times(
     store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
 ) -> pd.DataFrame:
@@ -38,24 +41,26 @@ def _points(
     """Keeps, of runs longer than `max_points`, the lowest and highest point per bucket of steps."""
     if max_points is None:
         return rows(store, experiment_id, table, f"step, {column}", "step")
-    return store.query(
+    found = store.query(
         f"""
         WITH points AS (
-            SELECT p.*, label, role, r.position AS place,
+            SELECT p.*, r.position AS place,
                 row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
                 count(*) OVER (PARTITION BY p.run_id) AS total
             FROM {table} p JOIN runs r USING (run_id)),
         bucketed AS (
             SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
-        SELECT run_id, label, role, step, {column} FROM bucketed
+        SELECT place, step, {column} FROM bucketed
         QUALIFY total <= $2
             OR step = arg_min(step, {column}) OVER (PARTITION BY run_id, bucket)
             OR step = arg_max(step, {column}) OVER (PARTITION BY run_id, bucket)
         ORDER BY place, step""",
         [store.number_of(experiment_id), max_points],
     )
+    return with_runs(store, experiment_id, found)
 
 
+@kept
 def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, epoch, round, loss, seconds, compiled, attempt, steady of every step."""
     columns = (
@@ -64,6 +69,7 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_steps($1)", columns, "step")
 
 
+@kept
 def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, step, learning_rate, gradient_norm of every step.
 
@@ -72,6 +78,7 @@ def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "steps", "step, learning_rate, gradient_norm", "step")
 
 
+@kept
 def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory.
 
@@ -84,6 +91,7 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step")
 
 
+@kept
 def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of every term of the loss, before weighing; empty where there is one."""
     table = f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
@@ -91,6 +99,7 @@ def loss_terms(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, "step, key AS name, value", "step, name")
 
 
+@kept
 def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
     """One row per step and parameter: step, name, norm, mean, deviation, largest, zeros.
 
@@ -103,6 +112,7 @@ def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(store, experiment_id, table, columns, "step, number")
 
 
+@kept
 def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
     table = f"""(FROM own_values WHERE {MINE}

@@ -7,6 +7,7 @@ from runner.specs.experiment import ExperimentSpec, RunSpec
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.queries.experiments import list_experiments
+from storage.queries.kept import kept
 
 
 def list_suite_runs(store: Store) -> pd.DataFrame:
@@ -40,6 +41,7 @@ def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFram
     return list_experiments(store).merge(known, on="experiment_id").iloc[::-1]
 
 
+@kept
 def experiment_spec(store: Store, experiment_id: str) -> ExperimentSpec:
     """What an experiment was to do; raises `NotInStore`."""
     found = store.query("SELECT spec FROM runs WHERE experiment_id = ? LIMIT 1", [experiment_id])

@@ -51,6 +51,8 @@ def judge_inference(
     `scores` has step, split, compiled, name, value, num_samples, as
     `queries.evaluation_metrics` returns them; `first_loss` is that of training.
     """
+    if not scores["compiled"].any():
+        return Inference(gap=None, fault=None)
     keys = ["step", "split", "name"]
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))

@@ -95,17 +95,19 @@ def judge_losses(
     backend: pd.Series,
     precision: Precision,
     num_steps: int,
+    band: pd.DataFrame | None = None,
 ) -> Parity:
     """Compares a backend's losses to the band, and asks of all of them that they are finite.
 
     Losses are indexed by step; only steps count that all did, and at which baseline and controls
-    are finite. `num_steps` is what the whole run would have.
+    are finite. `num_steps` is what the whole run would have; `band` is `loss_band` of the same
+    baseline and controls, if it is known.
     """
     equal = _finite(baseline)
     for control in controls:
         equal = equal.intersection(_finite(control))
     common = backend.index[backend.index.isin(equal)]
-    band = loss_band(baseline, controls, precision)
+    band = loss_band(baseline, controls, precision) if band is None else band
     band = band[band["step"].isin(common)]
     ratios = pd.Series(ratios_to_band(band, backend), index=band["step"], dtype=float)
     diverged = common.difference(_finite(backend))

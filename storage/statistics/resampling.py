@@ -3,7 +3,10 @@
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 MIN_PAIRS = 6
 """With fewer pairs no two-sided sign test can reach p < 0.05 (5 pairs: 2 / 2^5 = 0.0625)."""
@@ -27,14 +30,26 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float | None, float | 
     length = block_length(values)
     random = np.random.default_rng(0)
     chunk = max(1, min(NUM_RESAMPLES, 1_000_000 // count))
-    medians: list[float] = []
-    while len(medians) < NUM_RESAMPLES:
+    # Small whole numbers in the place of the values: the same resamples, several times as fast.
+    ordered = np.sort(values)
+    ranks = np.searchsorted(ordered, values).astype(np.int16 if count < 2**15 else np.int32)
+    blocks = sliding_window_view(np.concatenate([ranks, ranks[: length - 1]]), length)
+    medians: list[Floats] = []
+    for _ in range(math.ceil(NUM_RESAMPLES / chunk)):
         starts = random.integers(count, size=(chunk, math.ceil(count / length)))
-        picks = (starts[:, :, np.newaxis] + np.arange(length)) % count
-        medians.extend(np.median(values[picks.reshape(chunk, -1)[:, :count]], axis=1))
+        picked = blocks[starts].reshape(chunk, -1)[:, :count]
+        medians.append(ordered[_middle(picked)].mean(axis=0))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(medians[:NUM_RESAMPLES], [tail, 1 - tail])
+    low, high = np.quantile(np.concatenate(medians)[:NUM_RESAMPLES], [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _middle(samples: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+    """The middle one of each sample, or the two that an even number of values has."""
+    count = samples.shape[1]
+    parted = np.partition(samples, count // 2, axis=1)
+    upper = parted[:, count // 2]
+    return np.stack([upper] if count % 2 else [parted[:, : count // 2].max(axis=1), upper])
 
 
 def block_length(values: NDArray[np.float64]) -> int:

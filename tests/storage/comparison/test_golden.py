@@ -1,4 +1,5 @@
-"""Nothing that a comparison says of the recorded examples moves unnoticed.
+"""Nothing that a comparison says of recorded experiments moves unnoticed: neither of the examples
+nor of journals of every scenario, made up so that all their numbers differ.
 
 What each of them came to lies in `golden/`, a file for each example. Where a number or a sentence
 is meant to change, write the files anew and read what `git diff` shows of them:
@@ -19,28 +20,34 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from storage.comparison.comparison import compare
+from storage.comparison.latency import cold_and_warm
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
 from storage.numbers.sentences import Sentence
 from storage.terminal.parity_words import parity_words
 from storage.terminal.report import report
 from tests.helpers.told import doubts_of, notes_of, warnings_of
+from tests.helpers.varied_journals import VARIED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = Path(__file__).with_name("golden")
-NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+NAMES = sorted([*(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()), *VARIED])
 TOLERANCE = 1e-9
 
 
-def said(example: str) -> dict[str, Any]:
-    """Everything that is said of an example, as JSON has it."""
-    with (
-        tempfile.TemporaryDirectory() as empty,
-        Store.in_memory(DataDir(Path(empty)), EXAMPLES) as store,
-    ):
-        (experiment_id,) = {path.name.rpartition(".")[0] for path in (EXAMPLES / example).iterdir()}
-        comparison = compare(store, experiment_id)
+def said(name: str) -> dict[str, Any]:
+    """Everything that is said of an experiment, as JSON has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = DataDir(Path(folder))
+        if name in VARIED:
+            VARIED[name](data_dir)
+        runs = data_dir.runs if name in VARIED else EXAMPLES / name
+        (experiment_id,) = {path.name.rpartition(".")[0] for path in runs.iterdir()}
+        with Store.in_memory(data_dir, EXAMPLES) as store:
+            comparison = compare(store, experiment_id)
+            pairs = cold_and_warm(store, experiment_id)
     return {
+        "caches": [facts(pair) for pair in pairs],
         "results": {one.label: result_facts(one) for one in comparison.results},
         "table": by_run(comparison),
         "noise_floor": comparison.noise_floor,
@@ -99,10 +106,10 @@ def is_same(expected: Any, found: Any) -> bool:
     return type(expected) is type(found) and bool(expected == found)
 
 
-@pytest.mark.parametrize("example", NAMES)
-def test_every_number_verdict_and_sentence_of_an_example_is_what_it_was(example: str) -> None:
-    expected = json.loads((GOLDEN / f"{example}.json").read_text())
-    found = json.loads(json.dumps(said(example)))
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_verdict_and_sentence_is_what_it_was(name: str) -> None:
+    expected = json.loads((GOLDEN / f"{name}.json").read_text())
+    found = json.loads(json.dumps(said(name)))
     assert differences(expected, found) == []
 
 

@@ -11,7 +11,7 @@ from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.index.journal_rows import EVENT_TABLES, event_columns
 from storage.index.store import Store
-from storage.queries import rows
+from storage.queries import kept, rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [
@@ -46,6 +46,7 @@ def one_of_each(recording: Recording) -> None:
 def plans(store: Store, name: str) -> list[str]:
     """The plans of all queries that a function asks."""
     asked: list[tuple[str, Any]] = []
+    kept._memories.clear()
     ask = store._connection
 
     class Listening:

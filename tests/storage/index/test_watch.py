@@ -54,9 +54,9 @@ def looked(store: Store) -> int:
     found: list[int] = []
     whole = watch.Watch.taken_in
 
-    def counted(self: watch.Watch, seen: watch.Look) -> None:
+    def counted(self: watch.Watch, seen: watch.Look, *, is_new: bool) -> None:
         found.append(seen.num_looked)
-        whole(self, seen)
+        whole(self, seen, is_new=is_new)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watch.Watch, "taken_in", counted)

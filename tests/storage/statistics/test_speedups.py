@@ -12,6 +12,7 @@ from storage.statistics.speedups import (
     holm,
     noise_floor,
     paired_ratio,
+    sign_test_p,
     speed_verdict,
 )
 
@@ -213,3 +214,31 @@ def test_break_even_with_few_rounds_has_no_interval() -> None:
     assert found is not None
     assert (found.steps, found.low, found.high) == (pytest.approx(300), None, None)
     assert break_even(30.0, [], step_seconds=0.2, steps_per_epoch=None) is None
+
+
+def test_the_sign_test_is_that_of_the_library_for_every_split() -> None:
+    from scipy.stats import binomtest
+
+    for total in (1, 2, 5, 6, 17, 100, 999):
+        for above in {0, 1, total // 3, total // 2, total - 1, total}:
+            differences = np.array([1.0] * above + [-1.0] * (total - above))
+            expected = binomtest(above, total).pvalue
+            assert sign_test_p(differences) == pytest.approx(expected, rel=1e-12)
+    assert sign_test_p(np.zeros(3)) == 1.0
+
+
+@pytest.mark.parametrize("count", [6, 7, 99, 100])
+@pytest.mark.parametrize("shape", ["independent", "neighbours alike", "few different values"])
+def test_the_interval_is_that_of_the_medians_of_all_resamples(count: int, shape: str) -> None:
+    """Written as the definition has it, without anything that makes it fast."""
+    values = np.random.default_rng(count).normal(1, 0.1, count)
+    values = np.sort(values) if shape == "neighbours alike" else values
+    values = values.round(1) if shape == "few different values" else values
+    length, random = block_length(values), np.random.default_rng(0)
+    chunk = min(2000, 1_000_000 // count)
+    medians = []
+    for starts in random.integers(count, size=(chunk, math.ceil(count / length))):
+        picked = [values[(start + after) % count] for start in starts for after in range(length)]
+        medians.append(np.median(picked[:count]))
+    assert chunk == 2000
+    assert median_interval(values) == tuple(np.quantile(medians, [0.025, 0.975]))

@@ -1,0 +1,103 @@
+"""Keeps what was asked about an experiment until the store takes in something new of it.
+
+Pages are drawn again at every click and for every reader, mostly from what has not changed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+
+from storage.index.store import Store
+
+MAX_BYTES = 64_000_000
+"""Of all that is kept of a store: the series of some experiments of six runs and 10,000 steps."""
+
+Ask = TypeVar("Ask", bound=Callable[..., Any])
+Revision = tuple[int, int]
+
+
+def revision(store: Store, experiment_id: str) -> Revision:
+    """Differs from every earlier answer if anything of the experiment has changed since.
+
+    The newest write to any of its runs, and how many there are: a write has a number above all
+    earlier ones, and a run that is gone makes them fewer.
+    """
+    query = (
+        "SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE starts_with(run_id, $1)"
+    )
+    newest, num_runs = store.rows(query, [f"{experiment_id}."])[0]
+    return int(newest), int(num_runs)
+
+
+def kept(ask: Ask) -> Ask:
+    """The function, which asks a store about an experiment, answering from memory if it can."""
+
+    @wraps(ask)
+    def answer(store: Store, experiment_id: str, *args: Any, **options: Any) -> Any:
+        key = (ask.__module__, ask.__name__, experiment_id, args, tuple(sorted(options.items())))
+        memory = _memories.setdefault(store, _Memory())
+        found = memory.get(
+            store, experiment_id, key, lambda: ask(store, experiment_id, *args, **options)
+        )
+        # Whoever changes a frame then changes a copy of it: pandas copies what is written to.
+        return found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
+
+    return cast(Ask, answer)
+
+
+@dataclass
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Who wants the same meanwhile waits for it, rather than asking again."""
+    generation: int = -1
+    revision: Revision | None = None
+    value: Any = None
+    size: int = 0
+
+
+class _Memory:
+    """What is kept of a store, the latest asked for last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    def get(self, store: Store, experiment_id: str, key: Hashable, ask: Callable[[], Any]) -> Any:
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+        with entry.lock:
+            # Before anything is asked: what arrives meanwhile then counts as new the next time.
+            generation = store.generation
+            if entry.generation == generation:
+                return entry.value
+            now = revision(store, experiment_id)
+            if entry.revision != now:
+                entry.value = ask()
+                entry.size = _size(entry.value)
+                entry.revision = now
+                self._forget()
+            entry.generation = generation
+            return entry.value
+
+    def _forget(self) -> None:
+        """Drops what was not asked for the longest, but for the latest."""
+        with self._lock:
+            total = sum(entry.size for entry in self._entries.values())
+            while total > MAX_BYTES and len(self._entries) > 1:
+                _, oldest = self._entries.popitem(last=False)
+                total -= oldest.size
+
+
+def _size(value: Any) -> int:
+    """Bytes, about. Of a text column, whose texts many rows share, their places alone."""
+    return int(value.memory_usage().sum()) if isinstance(value, pd.DataFrame) else 1000
+
+
+_memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()

@@ -1,0 +1,118 @@
+"""What was asked of an experiment is kept until something new of it arrives, and no longer."""
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from storage import queries
+from storage.index.store import Store
+from storage.queries import kept
+from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+
+OTHER = "20261122-000000-000000-aaaa"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The queries that were asked for data frames."""
+    found: list[str] = []
+    ask = Store.query
+
+    def listen(store: Store, sql: str, *parameters: object) -> pd.DataFrame:
+        found.append(sql)
+        return ask(store, sql, *parameters)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "query", listen)
+    yield found
+
+
+def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, asked: list[str]) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        first = queries.losses(store, EXPERIMENT_ID)
+        asked.clear()
+        store.ingest()
+        pd.testing.assert_frame_equal(queries.losses(store, EXPERIMENT_ID), first)
+        assert asked == []
+        assert len(queries.losses(store, EXPERIMENT_ID, max_points=10)) < len(first)
+        assert asked
+
+
+def test_what_arrives_of_another_experiment_changes_nothing(
+    data_dir: DataDir, asked: list[str]
+) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        queries.losses(store, EXPERIMENT_ID)
+        Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0] * 2)
+        store.ingest()
+        asked.clear()
+        queries.losses(store, EXPERIMENT_ID)
+        assert asked == []
+        assert len(queries.losses(store, OTHER)) == 2
+
+
+def test_what_arrives_of_the_experiment_shows(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        assert len(queries.step_times(store, EXPERIMENT_ID)) == 10
+        assert queries.list_runs(store, EXPERIMENT_ID)["state"].tolist() == ["lost"]
+        run.block([0.1] * 10, [1.0] * 9 + [math.nan])
+        run.end(RunState.FINISHED)
+        store.ingest()
+        assert len(queries.step_times(store, EXPERIMENT_ID)) == 20
+        assert queries.list_runs(store, EXPERIMENT_ID)["state"].tolist() == ["finished"]
+        Recording(data_dir.runs, "control").block([0.1] * 10, [1.0] * 10)
+        store.ingest()
+        assert len(queries.step_times(store, EXPERIMENT_ID)) == 30
+
+
+def test_who_changes_an_answer_changes_it_for_nobody_else(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        frame = queries.step_times(store, EXPERIMENT_ID)
+        frame["loss"] = 7.0
+        frame.loc[0, "seconds"] = 9.0
+        frame.pop("label")
+        again = queries.step_times(store, EXPERIMENT_ID)
+        assert again["loss"].max() < 3.0
+        assert again["seconds"].max() < 9.0
+        assert "label" in again
+
+
+def test_readers_of_the_same_have_it_asked_once(data_dir: DataDir, asked: list[str]) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store, ThreadPoolExecutor(5) as readers:
+        store.ingest()
+        found = [readers.submit(queries.step_times, store, EXPERIMENT_ID) for _ in range(20)]
+        assert {len(one.result()) for one in found} == {120}
+        assert sum("judged_steps" in sql for sql in asked) == 1
+
+
+def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
+    data_dir: DataDir, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        monkeypatch.setattr(kept, "MAX_BYTES", 20_000)
+        queries.step_times(store, EXPERIMENT_ID)  # 120 rows of 11 columns: 10 kB
+        queries.losses(store, EXPERIMENT_ID)
+        queries.step_settings(store, EXPERIMENT_ID)
+        queries.step_times(store, EXPERIMENT_ID)
+        asked.clear()
+        queries.step_times(store, EXPERIMENT_ID)
+        assert asked == []
+        monkeypatch.setattr(kept, "MAX_BYTES", 1)
+        queries.blocks(store, EXPERIMENT_ID)
+        queries.step_times(store, EXPERIMENT_ID)
+        assert len(asked) > 1
