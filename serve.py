@@ -11,8 +11,10 @@ from streamlit import App
 from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
+from views.report.serving import Reports
 
-app = App("dashboard.py", middleware=[Middleware(Doors, may_upload=may_act_by), Middleware(Home)])
+doors = Middleware(Doors, may_upload=may_act_by)
+app = App("dashboard.py", middleware=[doors, Middleware(Home), Middleware(Reports)])
 
 if __name__ == "__main__":
     try:

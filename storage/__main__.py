@@ -3,11 +3,13 @@
     python -m storage compare EXPERIMENT
     python -m storage list [WORD...]
     python -m storage suite SUITE_RUN [--against EARLIER]
+    python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
     python -m storage import FILE...
 
-`export` and `import` speak the formats of PyTorch's own benchmarks (docs/exchange.md). Their exit
-status is 0, or 2 for bad input.
+`report` writes experiments, or a suite run, whole into one file, HTML or PDF, which `import` takes
+in again, as it does archives of run folders; `export` and `import` also speak the formats of
+PyTorch's own benchmarks (docs/exchange.md). Their exit status is 0, or 2 for bad input.
 
 Exit status of `compare`: 0 every run finished and parity holds for every backend; 1 a run did not
 finish; 2 bad input; 3 parity is broken; 4 parity proves nothing (the baseline learned nothing, or
@@ -24,6 +26,7 @@ the earlier suite run, which outranks the others.
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +45,7 @@ from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
-from storage.exchange.imports import import_file
+from storage.exchange.bring import bring
 from storage.exchange.suites import SUITE_FORMATS
 from storage.index.store import Store
 from storage.suite.cells import outcomes
@@ -50,7 +53,7 @@ from storage.suite.regressions import against
 from storage.terminal import correctness as correctness_report
 from storage.terminal import gate, library
 from storage.terminal import suite as suite_report
-from storage.terminal.report import imported_table, report
+from storage.terminal.report import brought_text, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
@@ -72,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
-    with _open(data_dir) as store:
+    with open_store(data_dir) as store:
         comparison = compare(store, options.experiment)
         if comparison.spec.kind.compares_tensors:
             found = checks(store, options.experiment, comparison.spec)
@@ -87,14 +90,14 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
-    with _open(data_dir) as store:
+    with open_store(data_dir) as store:
         found = library.listed(store, read_filter(options))
     print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
     return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
-    with _open(data_dir) as store:
+    with open_store(data_dir) as store:
         found = outcomes(store, options.suite_run)
         earlier = options.against and outcomes(store, options.against)
         runs = queries.list_suite_runs(store)
@@ -107,7 +110,7 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
-    with _open(data_dir) as store:
+    with open_store(data_dir) as store:
         is_suite = options.experiment in set(queries.list_suite_runs(store)["suite_run"])
         formats = SUITE_FORMATS if is_suite else FORMATS
         text = formats[options.format](store, options.experiment)
@@ -117,9 +120,19 @@ def _export(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
+def _report(data_dir: DataDir, options: argparse.Namespace) -> int:
+    if options.output.suffix.lower() not in (".html", ".pdf"):
+        print(f"--output {options.output}: must end in .html or .pdf", file=sys.stderr)  # noqa: T201
+        return BAD_INPUT
+    # Charts are drawn by the dashboard's half, which nothing here imports.
+    command = [sys.executable, "-m", "views.report", *options.experiments, "--output",
+               str(options.output.resolve()), "--data-folder", str(data_dir.path)]  # fmt: skip
+    return subprocess.run(command, cwd=PROJECT_ROOT).returncode
+
+
 def _import(data_dir: DataDir, options: argparse.Namespace) -> int:
     for file in options.files:
-        print(imported_table(import_file(data_dir, file)))  # noqa: T201
+        print(brought_text(bring(data_dir, file, EXAMPLES)))  # noqa: T201
     return 0
 
 
@@ -176,12 +189,18 @@ def parser() -> argparse.ArgumentParser:
     summing = add("suite", _suite, "print the summary of a suite run, and what changed")
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
     summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
-    importing = add("import", _import, "keep CSV files of the Dynamo harness beside own results")
+    telling = add("report", _report, "write experiments whole into one file, HTML or PDF")
+    telling.add_argument("experiments", nargs="+", metavar="EXPERIMENT",
+                         help="ids of experiments or of suite runs")  # fmt: skip
+    telling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE",
+                         help="must end in .html or .pdf")  # fmt: skip
+    text = "take in reports, archives of run folders, and results of PyTorch's benchmarks"
+    importing = add("import", _import, text)
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
     return whole
 
 
-def _open(data_dir: DataDir) -> Store:
+def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
     it or it cannot be written."""
     try:

@@ -102,6 +102,7 @@ def show_origin(store: Store, experiment: pd.Series) -> None:
     """Where the numbers come from, and where they can go."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(verdicts.provenance(experiment), width="stretch")
+        report_menu.links(experiment["experiment_id"])
         with st.container(width="content"):
             report_menu.show(store, experiment["experiment_id"], origin())
 

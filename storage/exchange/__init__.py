@@ -1,9 +1,15 @@
-"""Results in the words and columns of PyTorch's own benchmarks, out and in (docs/exchange.md).
+"""What leaves and what comes in: tables, run folders, reports, and results in the words and columns
+of PyTorch's own benchmarks (docs/exchange.md).
 
 rows.py        what the harness says of a model, one row per backend
 harness.py     performance and accuracy CSV of `benchmarks/dynamo`
 hud.py         benchmark records of PyTorch's HUD, version 3
 cachebench.py  JSON of `benchmarks/dynamo/cachebench.py`
+table_files.py any table, in five formats
+run_folders.py whole runs, packed and taken in
+reports.py     the same within a one-file report
+archives.py    unpacks what strangers packed
+bring.py       tells which of all this a file is
 imports.py     CSV files of the harness, kept in the data folder
 """
 

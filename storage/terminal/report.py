@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from runner.texts import printable
 from storage.comparison.results import Comparison, Result
+from storage.exchange.bring import Brought
 from storage.exchange.imports import ImportedRow
 from storage.numbers.formats import DASH, aligned_table, format_share
 from storage.numbers.metrics import METRICS
@@ -66,7 +68,19 @@ OF_TRAINING = ("speedup (95 %)", "speed", "break-even", "final loss", "accuracy"
 """Columns that stay away where another scenario has nothing to show in them."""
 
 
-def imported_table(imported: Sequence[ImportedRow]) -> str:
+def brought_text(brought: Brought) -> str:
+    """What came of a file that was imported: a line for each thing a reader wants to know."""
+    if brought.rows:
+        return _imported_table(brought.rows)
+    taken = brought.runs
+    lines = [f"experiment {one}" for one in taken.experiments]
+    lines += [f"  new run {one}" for one in taken.new_runs]
+    lines += [f"  run {one} was there already, the same" for one in taken.known_runs]
+    lines += [f"  left out: {printable(one)}" for one in taken.left_out]
+    return "\n".join(lines)
+
+
+def _imported_table(imported: Sequence[ImportedRow]) -> str:
     """What was read of a file of the Dynamo harness; a row that failed has no numbers."""
     titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
     cells = [

@@ -1,16 +1,28 @@
-"""What leaves of a whole experiment: an archive of all its files."""
+"""What leaves of a whole experiment: an archive of all its files, and a report in one file, which
+opens without a network, presents itself, and is imported again."""
 
 import io
+import re
 import zipfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from playwright.sync_api import Browser, Page, expect
 
 from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.exchange import reports
+from storage.exchange.bring import bring
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from views.report.content import content
+from views.report.document import report
 from views.report.everything import everything
+from views.report.replay import replay
+from views.report.slides import slides
+from views.shared.resources import EXAMPLES
 
 NAME = "race-20261121-7f3a"
 
@@ -64,3 +76,151 @@ def test_what_compares_something_else_leaves_as_well(data_dir: DataDir, scenario
         whole = content(store, EXPERIMENT_ID)
         made = zipfile.ZipFile(io.BytesIO(everything(store, whole, pictures=())))
     assert len([name for name in made.namelist() if "/tables/" in name]) >= 5
+
+
+def the_data(page: str, folder: Path) -> bytes:
+    file = folder / "report.html"
+    file.write_text(page)
+    return reports.archive_in(file)
+
+
+def test_a_report_is_imported_and_written_again_with_equal_data(
+    store: Store, data_dir: DataDir, tmp_path: Path
+) -> None:
+    page = report(store, [EXPERIMENT_ID])
+    other = DataDir(tmp_path / "other")
+    (tmp_path / "came.html").write_text(page)
+    bring(other, tmp_path / "came.html")
+    with Store.in_memory(other) as theirs:
+        assert content(theirs, EXPERIMENT_ID).told.headline == \
+            content(store, EXPERIMENT_ID).told.headline  # fmt: skip
+        again = report(theirs, [EXPERIMENT_ID])
+    assert the_data(again, tmp_path) == the_data(page, tmp_path)
+    assert again == page, "the same runs make the same report, whoever writes it"
+
+
+def test_a_report_of_several_experiments_has_all_of_their_runs(
+    store: Store, data_dir: DataDir, tmp_path: Path
+) -> None:
+    other = "20261122-093015-123456-7f3b"
+    spec = experiment_spec(num_steps=80, name="Second")
+    for label in ("baseline", "control", "inductor"):
+        Recording(data_dir.runs, label, spec, other).claim().start().blocks([0.1] * 8, [1.0] * 80
+                                                                            ).end()  # fmt: skip
+    store.ingest_all()
+    page = report(store, [EXPERIMENT_ID, other])
+    assert page.count("<article") == 2 and page.count('id="breakeven-runs"') == 1
+    names = zipfile.ZipFile(io.BytesIO(the_data(page, tmp_path))).namelist()
+    assert len({name.partition("/")[0] for name in names}) == 6
+
+
+@pytest.mark.parametrize("scenario", ["accuracy", "cache", "speed"])
+def test_every_scenario_has_a_report(data_dir: DataDir, scenario: str) -> None:
+    spec = experiment_spec(num_steps=20, scenario=scenario)
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+        compiles = {"cold": 8.0, "warm": 2.0}.get(variant.cache or "", 0.0)
+        run.blocks([0.5, 0.5], [1.0] * 20, compiles).end()
+    with Store.in_memory(data_dir) as store:
+        assert "What to do" in report(store, [EXPERIMENT_ID])
+
+
+def test_the_recorded_example_takes_less_than_six_megabytes(data_dir: DataDir) -> None:
+    with Store.in_memory(data_dir, EXAMPLES) as store:
+        (experiment_id,) = queries.list_experiments(store)["experiment_id"]
+        page = report(store, [experiment_id])
+    assert len(page.encode()) < 6_000_000
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=http://stranger/x onerror=alert(2)>`**[a](b)"
+
+
+def test_no_text_of_a_stranger_is_an_element_of_a_report(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80, name=HOSTILE))
+    with Store.in_memory(data_dir) as store:
+        page = report(store, [EXPERIMENT_ID])
+    shown = re.sub(r'<script type="application/[^>]*>[^<]*</script>', "", page)
+    assert "<script>" not in shown and "stranger" in shown and "<img src=http" not in shown
+    marks = set(re.findall(r'<script nonce="(\w+)">', shown))
+    assert len(marks) == 1 and f"script-src 'nonce-{marks.pop()}'" in page
+
+
+def test_a_replay_tells_what_every_run_did_when(store: Store) -> None:
+    played = replay(store, EXPERIMENT_ID)
+    assert played is not None
+    assert [run["label"] for run in played["runs"]] == ["baseline", "control", "inductor"]
+    backend = played["runs"][2]
+    turns = [span for span in backend["spans"] if span[0] == "training"]
+    assert [(first, count) for _, _, _, first, count in turns] == [(10 * n, 10) for n in range(8)]
+    assert all(end >= start >= 0 for _, start, end, _, _ in backend["spans"])
+    assert played["seconds"] == max(run["spans"][-1][2] for run in played["runs"])
+    assert (backend["steps"], len(backend["losses"])) == (list(range(80)), 80)
+
+
+def test_slides_lead_from_the_question_to_what_to_do(store: Store) -> None:
+    titles = [slide.title for slide in slides(content(store, EXPERIMENT_ID))]
+    assert titles[0] == "Which `torch.compile` backend pays off?" and titles[-1] == "What to do"
+    assert {"Side by side", "The answer", "When compiling has paid for itself",
+            "Does it learn the same thing?"} <= set(titles)  # fmt: skip
+
+
+@pytest.fixture
+def shown(browser: Browser, store: Store, tmp_path: Path) -> Iterator[Page]:
+    """A report opened from the disk, without a network, on a projector."""
+    file = tmp_path / "report.html"
+    file.write_text(report(store, [EXPERIMENT_ID]))
+    context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: wrong.append(asked.url)
+            if not asked.url.startswith(("file:", "data:", "blob:")) else None)  # fmt: skip
+    page.goto(file.as_uri())
+    yield page
+    assert not wrong
+    context.close()
+
+
+@pytest.mark.browser
+def test_a_report_opens_without_a_network_and_presents_by_keys_alone(shown: Page) -> None:
+    shown.locator(".chart .main-svg").first.wait_for()
+    loss = shown.locator('.chart:has-text("Training loss")')
+    loss.get_by_role("button", name="Difference").click()
+    loss.get_by_text("Difference in loss to the baseline").first.wait_for()
+    shown.keyboard.press("p")
+    title = shown.locator("#show h2")
+    assert title.inner_text() == "Which torch.compile backend pays off?"
+    count = int(shown.locator("#show .steps span").inner_text().partition("/ ")[2])
+    for number in range(2, count + 1):
+        shown.keyboard.press("ArrowRight")
+        assert shown.url.endswith(f"#present-{number}")
+        if shown.locator("#show .plot").count():
+            shown.locator("#show .plot .main-svg").first.wait_for()
+        slide = shown.locator("#show .slide")
+        fits = slide.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+        assert fits, f"{title.inner_text()} is cut off at 1280 x 720"
+    assert title.inner_text() == "What to do"
+    shown.keyboard.press("ArrowLeft")
+    shown.keyboard.press("Home")
+    assert shown.locator("#show .steps span").inner_text() == f"1 / {count}"
+    shown.keyboard.press("Escape")
+    assert shown.locator("#show").is_hidden()
+
+
+@pytest.mark.browser
+def test_a_replay_plays_pauses_and_goes_where_its_reader_wants(shown: Page) -> None:
+    shown.keyboard.press("p")
+    shown.keyboard.press("ArrowRight")
+    box = shown.locator("#show .replay")
+    done = box.locator(".done").last
+    expect(done).to_have_attribute("style", re.compile(r"width: (?!0%)"))
+    box.get_by_role("button", name="Pause").click()
+    before = done.get_attribute("style")
+    shown.wait_for_timeout(300)
+    assert done.get_attribute("style") == before
+    box.get_by_label("Time").evaluate(
+        "one => { one.value = one.max; one.dispatchEvent(new Event('input')); }"
+    )
+    assert "width: 100%" in (done.get_attribute("style") or "")
+    assert box.locator(".what").all_inner_texts() == ["done"] * 3

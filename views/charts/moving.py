@@ -4,6 +4,7 @@ Streamlit makes its own charts anew for every figure, whatever the figure's `uir
 one is the same plotly.js, from the package that draws the pictures, told of the new data.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,20 @@ from streamlit.components.v1 import declare_component
 from views.shared.inert import inert_figure
 
 SCRIPT = "plotly.min.js"
-_plotly = declare_component("plotly_js", path=Path(plotly.__file__).parent / "package_data")
-"""Never shown: whatever is declared has its files served, so that no network is needed."""
 _chart = st.components.v2.component(
     "moving_chart",
     html='<div class="moving-chart" role="figure"></div>',
     js=Path(__file__).with_suffix(".js").read_text(),
     isolate_styles=False,
 )
+
+
+@cache
+def _served() -> str:
+    """The name under which plotly.js is served, so that no network is needed: the files of what is
+    declared are, though this is never shown."""
+    folder = Path(plotly.__file__).parent / "package_data"
+    return declare_component("plotly_js", path=folder).name
 
 
 def moving_chart(figure: go.Figure, key: str, config: dict[str, Any], alt: str) -> None:
@@ -33,6 +40,6 @@ def moving_chart(figure: go.Figure, key: str, config: dict[str, Any], alt: str) 
             "figure": inert_figure(figure).to_json(),
             "config": config,
             "alt": alt,
-            "plotly": f"component/{_plotly.name}/{SCRIPT}",
+            "plotly": f"component/{_served()}/{SCRIPT}",
         },
     )

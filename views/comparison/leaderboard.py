@@ -28,9 +28,14 @@ from views.shared.links import anchor_html
 HtmlCell = Callable[[Result], Html]
 
 
-def html(results: Sequence[Result], scenario: Scenario = SCENARIOS["train"]) -> Html:
-    """The whole table; text from specifications is escaped."""
+def html(
+    results: Sequence[Result],
+    scenario: Scenario = SCENARIOS["train"],
+    only: Sequence[str] | None = None,
+) -> Html:
+    """The whole table, or `only` some of its columns; text from specifications is escaped."""
     columns = _columns(results, scenario)
+    columns = {name: cell for name, cell in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
     head = "".join(_header(name) for name in columns)
     body = "".join(

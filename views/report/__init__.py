@@ -2,6 +2,11 @@
 
 content.py     what is told of an experiment: sentences, tables, charts
 slides.py      the same for a room full of people, one idea a screen
+markup.py      sentences as HTML
 document.py    one HTML file of it all, which needs no network
+files.py       that file on the disk, or printed as PDF; `python -m views.report` for a terminal
+replay.py      what happened when, to be played again
+serving.py     reports at addresses of their own
+menu.py        what a page offers of all this
 everything.py  every chart and table as a file of its own, in one archive
 """

@@ -11,9 +11,28 @@ from views.parts.exports import Origin, files_of
 from views.parts.pictures import FORMATS, Style
 from views.report.content import content
 from views.report.everything import everything
+from views.report.files import report_file
+from views.report.serving import address
 from views.shared.inert import inert
 
+REPORTS = {"html": "text/html", "pdf": "application/pdf"}
+REPORT_HELP = (
+    "Answer, table, charts that move, doubts, settings and the command to run it again. The HTML "
+    "opens without a network, presents itself (key P), and can be imported again: the runs are "
+    "inside, with the names, paths and logs of the machine that they ran on."
+)
+PRESENT_HELP = (
+    "One idea a screen, by arrow keys, from the question to what to do, with a replay of the runs."
+)
 ALL_HELP = "Every chart as a picture, every table and the data behind each chart in all formats."
+
+
+def links(experiment_id: str) -> None:
+    """Leads to the report as a page, and to its first screen for a projector."""
+    st.link_button("Present", address(experiment_id, presenting=True), type="tertiary",
+                   icon=":material/slideshow:", help=PRESENT_HELP)  # fmt: skip
+    st.link_button("Report", address(experiment_id), type="tertiary", icon=":material/article:",
+                   help="The whole experiment on one page that can be sent as a link.")  # fmt: skip
 
 
 @st.fragment
@@ -24,9 +43,15 @@ def show(store: Store, experiment_id: str, about: Origin) -> None:
         return
     browser.warm_up()
     with menu, files_of(about):
+        st.markdown("**The report**: all of it in one file", help=REPORT_HELP)
+        lacking = None if find_browser() else NO_BROWSER
+        with st.container(horizontal=True):
+            for suffix, mime in REPORTS.items():
+                write = partial(report_file, store, [experiment_id], f".{suffix}")
+                none = lacking if suffix == "pdf" else None
+                download(inert(suffix.upper()), write, f"report.{suffix}", mime, unavailable=none)
         st.markdown("**Everything** as files, in one archive", help=ALL_HELP)
         style = choose_style("everything")
-        lacking = None if find_browser() else NO_BROWSER
         format = st.segmented_control(
             "Pictures", list(FORMATS), default="png", required=True, key="everything-format",
             format_func=lambda one: inert(one.upper()),

@@ -48,7 +48,7 @@ OF_OURS = {"title", "axis_title", "definition", "unit", "text", "anchor", "intro
 FORMATS = {"format_share", "format_ratio", "format_seconds", "format_bytes", "format_count",
            "duration"}  # fmt: skip
 """Functions of `storage.numbers.formats` and `runner.texts`: numbers as text."""
-MAKERS = ("shared.inert", "shared.links")
+MAKERS = ("shared.inert", "shared.links", "report.markup")
 """Modules that make what is inert, each by a line or two that a person can look through."""
 PROMISE = re.compile(r"\b(Markdown|Html)")
 NUMBER = re.compile(r"\b(int|float|bool)\b")

@@ -1,0 +1,239 @@
+"""Unpacks archives that somebody brought along, whatever is in them.
+
+An archive may be anything: files that would land outside, links, devices, a few bytes that become
+terabytes, a table of names that fills the memory. So nothing is extracted on an archive's word:
+every name is looked at, every byte is counted as it comes, and what is odd ends it all. Nothing
+that was unpacked is ever run.
+"""
+
+import gzip
+import io
+import stat
+import struct
+import tarfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Protocol
+
+from runner.texts import printable
+from storage.errors import ImportUnusable
+
+CHUNK = 2**16
+MAX_DEPTH, LONGEST_NAME = 12, 200
+"""Of a path: parts, and bytes of each."""
+MAX_DIRECTORY_BYTES = 16 * 2**20
+"""Of a ZIP's table of contents, which is read into memory at once."""
+END_OF_ZIP, LOCATOR_OF_ZIP64 = b"PK\x05\x06", b"PK\x06\x07"
+LONGEST_END = 22 + 2**16
+ENCRYPTED = 1
+KNOWN = "a ZIP archive, a tar archive or a tar.gz"
+JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db")
+"""What systems put into archives by themselves."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an archive may become."""
+
+    files: int = 20_000
+    total_bytes: int = 2 * 2**30
+
+    def check(self, files: int, num_bytes: int) -> None:
+        """Raises `ImportUnusable`."""
+        if files > self.files:
+            raise ImportUnusable(f"it holds more than {self.files:,} files")
+        if num_bytes > self.total_bytes:
+            raise ImportUnusable(f"unpacked it takes more than {self.total_bytes / 2**20:,.0f} MiB")
+
+
+USUAL = Limits()
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
+    """Writes the plain files of an archive below an empty folder; their paths in it.
+
+    Raises `ImportUnusable` for what is none, is damaged, or holds anything but plain files and
+    folders at plain places; what was written until then is left to the caller.
+    """
+    places = _Places(into, limits)
+    try:
+        for name, content in _members(archive, limits):
+            places.write(name, content)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError) as error:
+        raise ImportUnusable(f"it is damaged: {printable(error)}") from None
+    except (NotImplementedError, RuntimeError, UnicodeError, ValueError) as error:
+        raise ImportUnusable(f"it cannot be unpacked: {printable(error)}") from None
+    except OSError as error:
+        if isinstance(error, gzip.BadGzipFile):
+            raise ImportUnusable(f"it is damaged: {printable(error)}") from None
+        raise
+    return places.files
+
+
+class _Places:
+    """The files written so far, and where none may be."""
+
+    def __init__(self, into: Path, limits: Limits) -> None:
+        self.into, self.limits = into, limits
+        self.files: list[str] = []
+        self._kinds: dict[tuple[str, ...], str] = {}
+        self._taken: set[tuple[str, ...]] = set()
+        self._num_bytes = 0
+
+    def write(self, name: str, content: _Readable | None) -> None:
+        """A file, or without content a folder."""
+        parts = plain_parts(name)
+        if not parts or any(part in JUNK or part.startswith("._") for part in parts):
+            return
+        # Some systems take names for the same that differ in case or in how letters are composed.
+        same = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
+        for length in range(1, len(same)):
+            self._claim(same[:length], "folder", name)
+        self._claim(same, "folder" if content is None else "file", name)
+        if content is None:
+            return
+        path = self.into.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.files.append("/".join(parts))
+        self.limits.check(len(self._kinds), self._num_bytes)
+        with path.open("xb") as file:
+            while chunk := content.read(CHUNK):
+                self._num_bytes += len(chunk)
+                self.limits.check(len(self._kinds), self._num_bytes)
+                file.write(chunk)
+
+    def _claim(self, place: tuple[str, ...], kind: str, name: str) -> None:
+        known = self._kinds.setdefault(place, kind)
+        if known != kind or (kind == "file" and place in self._taken):
+            raise ImportUnusable(f"{printable(name)} is in it twice")
+        if kind == "file":
+            self._taken.add(place)
+
+
+def plain_parts(name: str) -> tuple[str, ...]:
+    """The parts of a path that stays where it is put; raises `ImportUnusable` for any other."""
+    shown = printable(name)
+    if name.startswith(("/", "\\")) or "\\" in name or ":" in name:
+        raise ImportUnusable(f"{shown} is no path below a folder")
+    parts = PurePosixPath(name).parts
+    if ".." in parts:
+        raise ImportUnusable(f"{shown} leads out of its folder")
+    if len(parts) > MAX_DEPTH:
+        raise ImportUnusable(f"{shown} lies in more than {MAX_DEPTH} folders")
+    for part in parts:
+        if not part.isprintable() or not _is_utf8(part) or len(part.encode()) > LONGEST_NAME:
+            raise ImportUnusable(f"{shown} is no plain name of a file")
+    return parts
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _members(archive: Path, limits: Limits) -> Iterator[tuple[str, _Readable | None]]:
+    """Name and content of every file, and the names of folders, one after the other."""
+    with archive.open("rb") as file:
+        head = file.read(512)
+        file.seek(0)
+        if head.startswith(b"PK"):
+            yield from _of_zip(file)
+        elif head.startswith(b"\x1f\x8b"):
+            with gzip.open(file) as inner:
+                yield from _of_tar(_Counted(inner, limits))
+        elif head[257:262] == b"ustar":
+            yield from _of_tar(_Counted(file, limits))
+        else:
+            raise ImportUnusable(f"it is not {KNOWN}")
+
+
+def _of_zip(file: BinaryIO) -> Iterator[tuple[str, _Readable | None]]:
+    _check_directory(file)
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            shown = printable(entry.orig_filename)
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise ImportUnusable(f"{shown} is a link or a device, and no plain file")
+            if entry.flag_bits & ENCRYPTED:
+                raise ImportUnusable(f"{shown} is encrypted")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ImportUnusable(f"{shown} is packed in a way that is not usual (not deflate)")
+            # zipfile cuts a name at NUL, and has made its own of what the other says.
+            if entry.orig_filename.endswith("/") or kind == stat.S_IFDIR:
+                yield entry.orig_filename, None
+            else:
+                with archive.open(entry) as content:
+                    yield entry.orig_filename, content
+
+
+def _check_directory(file: BinaryIO) -> None:
+    """Raises `ImportUnusable` for a table of contents that memory should not hold."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - LONGEST_END - 20))
+    tail = file.read()
+    file.seek(0)
+    at = tail.rfind(END_OF_ZIP)
+    if at < 0 or len(tail) < at + 22:
+        raise zipfile.BadZipFile("it has no end")
+    if LOCATOR_OF_ZIP64 in tail[max(0, at - 20) : at]:
+        raise ImportUnusable("it is a ZIP64 archive, for more than fits here")
+    (num_bytes,) = struct.unpack_from("<I", tail, at + 12)
+    if num_bytes > MAX_DIRECTORY_BYTES:
+        raise ImportUnusable("its table of contents is too long")
+
+
+def _of_tar(file: "_Counted") -> Iterator[tuple[str, _Readable | None]]:
+    with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as archive:  # type: ignore[call-overload]
+        for entry in archive:
+            if entry.issparse() or not (entry.isreg() or entry.isdir()):
+                shown = printable(entry.name)
+                raise ImportUnusable(f"{shown} is a link or a device, and no plain file")
+            content = None if entry.isdir() else archive.extractfile(entry)
+            yield entry.name, content
+
+
+class _Counted:
+    """A file that gives no more than may be unpacked, and never much at once: what stands in the
+    heads of a tar archive is read into memory as long as it says it is."""
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile, limits: Limits) -> None:
+        self._file, self._limits = file, limits
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > MAX_DIRECTORY_BYTES:
+            raise ImportUnusable("a head in it is too long")
+        found: bytes = self._file.read(size)
+        self._limits.check(0, self._file.tell())
+        return found
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_SET:  # before a packed file is read through up to there
+            self._limits.check(0, offset)
+        at = self._file.seek(offset, whence)
+        self._limits.check(0, at)
+        return at
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+@contextmanager
+def named(file: Path) -> Iterator[None]:
+    """Errors within it say which file they are about."""
+    try:
+        yield
+    except ImportUnusable as error:
+        raise ImportUnusable(f"{printable(file.name)} is not taken: {error}") from None

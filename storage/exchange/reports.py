@@ -1,0 +1,63 @@
+"""The data in a one-file report (`views/report/`): put into it, and taken out of it again.
+
+A report is a page, and what is in it may have been changed by anybody. Of all of it only one
+element is read, by its exact form: the run folders, packed and written in base64, with their
+digest. Nothing in the page is shown or executed here; what the archive may hold, `archives.py`
+judges.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from pathlib import Path
+
+from storage.errors import ImportUnusable
+
+MAX_REPORT_BYTES = 400 * 2**20
+BEGINS = b"<!DOCTYPE html>"
+FORMAT = "breakeven-report-1"
+_BEFORE = '<script type="application/zip" id="breakeven-runs"'
+_ELEMENT = re.compile(
+    rb'<script type="application/zip" id="breakeven-runs" data-format="([a-z0-9-]{1,40})" '
+    rb'data-sha256="([0-9a-f]{64})">([A-Za-z0-9+/=]*)</script>'
+)
+
+
+def element(archive: bytes) -> str:
+    """The archive as an element of a page, which browsers show and execute nothing of."""
+    packed = base64.b64encode(archive).decode()
+    return f'{_BEFORE} data-format="{FORMAT}" data-sha256="{digest(archive)}">{packed}</script>'
+
+
+def digest(archive: bytes) -> str:
+    return hashlib.sha256(archive).hexdigest()
+
+
+def archive_in(report: Path) -> bytes:
+    """The archive of run folders in a report; raises `ImportUnusable`."""
+    if report.stat().st_size > MAX_REPORT_BYTES:
+        limit = f"{MAX_REPORT_BYTES // 2**20} MiB"
+        raise ImportUnusable(f"it is larger than {limit}")
+    content = report.read_bytes()
+    found = _ELEMENT.findall(content)
+    if len(found) != 1 or content.count(_BEFORE.encode()) != 1:
+        raise ImportUnusable(
+            f"it is no report of Breakeven, or it was changed: it holds {len(found) or 'no'} "
+            "archives of runs, where a report has one"
+        )
+    format, told, packed = found[0]
+    if format.decode() != FORMAT:
+        raise ImportUnusable(
+            f"it is of the format {format.decode()}, which this version of Breakeven does not "
+            f"know (it knows {FORMAT})"
+        )
+    try:
+        archive = base64.b64decode(packed, validate=True)
+    except binascii.Error as error:
+        raise ImportUnusable(f"it was changed ({error})") from None
+    if digest(archive) != told.decode():
+        raise ImportUnusable(
+            "its data were changed since it was written (their digest is another one)"
+        )
+    return archive

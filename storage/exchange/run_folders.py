@@ -1,0 +1,243 @@
+"""Run folders that travel: packed into an archive, and taken in from one.
+
+What is taken in has ended: a folder that waits would be run here, and one that goes on belongs to
+somebody. All of it is taken in or nothing, and nothing that is there is written over.
+"""
+
+import io
+import os
+import re
+import secrets
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from runner.errors import RunnerError
+from runner.folders.queue import agreed_spec, check_membership
+from runner.folders.run_dir import DataDir, RunDir, run_dirs
+from runner.locks import FileLock
+from runner.texts import printable
+from storage.errors import ImportUnusable
+from storage.exchange.archives import USUAL, Limits, unpack
+
+UNCHANGING = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in an archive, so that the same runs give the same archive."""
+LOCK_PATIENCE_SECONDS = 10.0
+INCOMING = ".incoming-"
+COMPARED_BYTES = 2**20
+LABELS = "labels.json"
+"""What people here added since, and so no part of what is compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenIn:
+    """What came of an archive."""
+
+    experiments: Sequence[str] = ()
+    """Ids of those that came with it, whether or not they were there."""
+    new_runs: Sequence[str] = ()
+    known_runs: Sequence[str] = ()
+    """Those that were there already, with the same content."""
+    left_out: Sequence[str] = ()
+    """Files that belong to no run, and caches of compilers."""
+
+
+def pack(folders: Iterable[Path], max_artifact_bytes: int | None = None) -> bytes:
+    """A ZIP archive of whole run folders, without checkpoints and caches of compilers, and without
+    artifacts larger than `max_artifact_bytes`."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for folder in sorted(folders):
+            for name in _files_of(RunDir(folder), max_artifact_bytes):
+                with RunDir(folder).open(name) as file:
+                    entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
+                    packed.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)
+    return archive.getvalue()
+
+
+def take_in(
+    data_dir: DataDir, archive: Path, examples: Path | None = None, limits: Limits = USUAL
+) -> TakenIn:
+    """Unpacks an archive of run folders and puts them to the others.
+
+    Raises `ImportUnusable`, saying what is wrong, and then nothing has changed.
+    """
+    with _locked(data_dir), _staging(data_dir) as staging:
+        names = unpack(archive, staging / "unpacked", limits)
+        runs = _gathered(staging, names)
+        if not runs:
+            raise ImportUnusable("there is no run folder in it: one with a spec.json")
+        _check(data_dir, runs, examples)
+        known = {run.run_id: _known(data_dir, examples, run.run_id) for run in runs}
+        there = {run_id: path for run_id, path in known.items() if path is not None}
+        for run_id, path in there.items():
+            _require_same(staging / "runs" / run_id, path)
+        new = [run for run in runs if run.run_id not in there]
+        _put(data_dir, new)
+        experiments = dict.fromkeys(run.run_id.partition(".")[0] for run in runs)
+        there_are = set(names)
+        left_out = [name for name in names if not _is_of_a_run(name, there_are)]
+        return TakenIn(experiments=tuple(experiments), new_runs=[run.run_id for run in new],
+                       known_runs=[*there], left_out=left_out)  # fmt: skip
+
+
+def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
+    """Paths of the files of a run that travel, relative to it."""
+    for parent, folders, files in os.walk(run.path):
+        here = Path(parent)
+        folders[:] = sorted(one for one in folders if here / one not in
+                            (run.checkpoints, run.compile_cache))  # fmt: skip
+        for name in sorted(files):
+            path = here / name
+            if path.is_symlink() or not path.is_file() or name.startswith("."):
+                continue
+            is_artifact = run.artifacts in path.parents
+            most = path.stat().st_size if max_artifact_bytes is None else max_artifact_bytes
+            if is_artifact and path.stat().st_size > most:
+                continue
+            yield path.relative_to(run.path).as_posix()
+
+
+def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
+    """Every folder with a specification, moved to where it has the name of its run."""
+    runs = []
+    there_are = set(names)
+    (staging / "runs").mkdir()
+    for name in names:
+        path = PurePosixPath(name)
+        if path.name != "spec.json" or len(path.parts) < 2 or _is_within(path.parent, there_are):
+            continue
+        folder = RunDir(staging / "unpacked" / path.parent)
+        try:
+            run_id = folder.read_spec().run_id
+        except RunnerError as error:
+            raise ImportUnusable(f"no specification: {_as_in(staging, error)}") from None
+        target = staging / "runs" / run_id
+        if target.exists():
+            raise ImportUnusable(f"run {run_id} is in it twice")
+        shutil.rmtree(folder.compile_cache, ignore_errors=True)
+        os.rename(folder.path, target)
+        runs.append(RunDir(target))
+    return runs
+
+
+def _is_within(folder: PurePosixPath, names: set[str]) -> bool:
+    """Whether a folder lies in one that is a run's, as artifacts do."""
+    return any(f"{parent}/spec.json" in names for parent in folder.parents)
+
+
+def _check(data_dir: DataDir, runs: Sequence[RunDir], examples: Path | None) -> None:
+    """Raises `ImportUnusable` for runs that have not ended, or that make no whole experiment."""
+    together: dict[str, list[RunDir]] = {}
+    for run in runs:
+        together.setdefault(run.run_id.partition(".")[0], []).append(run)
+    for experiment_id, mine in together.items():
+        labels = {run.run_id.partition(".")[2] for run in mine}
+        said = agreed_spec(mine)
+        assert said is not None  # all of them were read
+        others = [one.label for one in said.variants if one.label not in labels]
+        paths = {label: _known(data_dir, examples, f"{experiment_id}.{label}") for label in others}
+        theirs = [RunDir(path) for path in paths.values() if path is not None]
+        spec = agreed_spec([*theirs, *mine])
+        for run in mine:
+            _check_run(run, spec)
+        lacking = [label for label, path in paths.items() if path is None]
+        if lacking:
+            listed = ", ".join(lacking)
+            raise ImportUnusable(f"of experiment {experiment_id} it lacks the runs {listed}")
+
+
+def _known(data_dir: DataDir, examples: Path | None, run_id: str) -> Path | None:
+    """The folder of a run that is there, among the own ones or the shipped examples."""
+    shipped = [group.path for group in run_dirs(examples)] if examples else []
+    places = [parent / run_id for parent in (data_dir.runs, *shipped)]
+    return next((place for place in places if os.path.lexists(place)), None)
+
+
+def _check_run(run: RunDir, spec: object) -> None:
+    try:
+        check_membership(run.read_spec(), spec)  # type: ignore[arg-type]
+        run.read_claim()
+        run.read_labels()
+        ended = run.read_exit()
+    except RunnerError as error:
+        said = _as_in(run.path.parents[1], error)
+        raise ImportUnusable(f"run {run.run_id} cannot be used: {said}") from None
+    if ended is None:
+        raise ImportUnusable(
+            f"run {run.run_id} has not ended (it has no exit.json); it would go on here. Wait "
+            "until it has, or copy its folder by hand"
+        )
+
+
+def _as_in(staging: Path, error: RunnerError) -> str:
+    """What is wrong with a file, by its path in the archive: the folder is gone in a moment."""
+    return re.sub(f"{re.escape(printable(staging))}/(unpacked|runs)/", "", str(error))
+
+
+def _require_same(one: Path, other: Path) -> None:
+    """Raises `ImportUnusable` unless both folders hold the same, caches and checkpoints aside."""
+    mine, theirs = ({name for name in _files_of(RunDir(folder), None) if name != LABELS}
+                    for folder in (one, other))  # fmt: skip
+    # Artifacts may have been left behind somewhere; what tells of the run may not.
+    compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
+    compared |= mine & theirs
+    differing = [name for name in sorted(compared) if name not in mine & theirs
+                 or not _equal(one / name, other / name)]  # fmt: skip
+    if differing:
+        raise ImportUnusable(
+            f"run {other.name} is there already with another content ({differing[0]}); nothing is "
+            f"written over it. Delete the experiment first, or move {other} elsewhere"
+        )
+
+
+def _equal(one: Path, other: Path) -> bool:
+    with one.open("rb") as mine, other.open("rb") as theirs:
+        while True:
+            first, second = mine.read(COMPARED_BYTES), theirs.read(COMPARED_BYTES)
+            if first != second:
+                return False
+            if not first:
+                return True
+
+
+def _put(data_dir: DataDir, runs: Sequence[RunDir]) -> None:
+    """All of them, or none where one fails."""
+    data_dir.runs.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as undo:
+        for run in runs:
+            target = data_dir.runs / run.run_id
+            os.rename(run.path, target)
+            undo.callback(shutil.rmtree, target, ignore_errors=True)
+        undo.pop_all()
+
+
+def _is_of_a_run(name: str, names: set[str]) -> bool:
+    """Whether a file lies in a folder with a specification."""
+    path = PurePosixPath(name)
+    is_cache = "compile-cache" in path.parts
+    return not is_cache and any(f"{parent}/spec.json" in names for parent in path.parents)
+
+
+@contextmanager
+def _locked(data_dir: DataDir) -> Iterator[None]:
+    """Nobody else changes which runs there are meanwhile."""
+    lock = FileLock(data_dir.library_lock)
+    if not lock.acquire(LOCK_PATIENCE_SECONDS):
+        raise ImportUnusable("something else changes the library of experiments; try again")
+    with lock:
+        yield
+
+
+@contextmanager
+def _staging(data_dir: DataDir) -> Iterator[Path]:
+    """A folder beside the runs, on the same disk, which is gone afterwards."""
+    folder = data_dir.path / f"{INCOMING}{secrets.token_hex(6)}"
+    (folder / "unpacked").mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,280 @@
+"""Run folders travel: packed and taken in again they are equal, and what is odd changes nothing."""
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.folders.labels import Labels
+from runner.folders.run_dir import DataDir, RunDir
+from storage.errors import ImportUnusable
+from storage.exchange import reports
+from storage.exchange.bring import bring
+from storage.exchange.run_folders import pack, take_in
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+
+RUNS = [f"{EXPERIMENT_ID}.{label}" for label in ("baseline", "control", "inductor")]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> DataDir:
+    data_dir = DataDir(tmp_path / "recorded")
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80))
+    backend = RunDir(data_dir.runs / RUNS[2])
+    backend.artifacts.mkdir()
+    (backend.artifacts / "predictions.parquet").write_bytes(b"PAR1")
+    backend.checkpoints.mkdir()
+    (backend.checkpoints / "step-80.pt").write_bytes(b"weights")
+    backend.compile_cache.mkdir()
+    (backend.compile_cache / "kernel.so").write_bytes(b"code")
+    backend.write_labels(Labels(name="Mine", tags=("one",)))
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> DataDir:
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    return data_dir
+
+
+def packed(recorded: DataDir, tmp_path: Path) -> Path:
+    archive = tmp_path / "runs.zip"
+    archive.write_bytes(pack(recorded.runs.iterdir()))
+    return archive
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
+
+
+def changed(archive: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """The archive with other files in it."""
+    with zipfile.ZipFile(archive) as whole:
+        content = {name: whole.read(name) for name in whole.namelist()}
+    change(content)
+    other = archive.with_name("changed.zip")
+    with zipfile.ZipFile(other, "w") as whole:
+        for name, data in content.items():
+            whole.writestr(name, data)
+    return other
+
+
+def test_what_was_packed_is_taken_in_equal_and_packs_equal_again(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    archive = packed(recorded, tmp_path)
+    taken = take_in(data_dir, archive)
+    assert (taken.experiments, sorted(taken.new_runs)) == ((EXPERIMENT_ID,), RUNS)
+    assert pack(data_dir.runs.iterdir()) == archive.read_bytes()
+    before, after = files(recorded.runs), files(data_dir.runs)
+    left_behind = {name for name in before if "/checkpoints/" in name or "/compile-cache/" in name}
+    assert len(left_behind) == 2
+    assert after == {name: data for name, data in before.items() if name not in left_behind}
+
+
+def test_taking_in_the_same_again_changes_nothing(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    archive = packed(recorded, tmp_path)
+    take_in(data_dir, archive)
+    before = files(data_dir.runs)
+    again = take_in(data_dir, archive)
+    assert (again.new_runs, sorted(again.known_runs)) == ([], RUNS)
+    assert files(data_dir.runs) == before
+    # Labels are what people here said since.
+    RunDir(data_dir.runs / RUNS[2]).write_labels(Labels(name="Ours"))
+    take_in(data_dir, archive)
+    assert RunDir(data_dir.runs / RUNS[2]).read_labels().name == "Ours"
+
+
+def test_a_shipped_example_is_not_taken_in_beside_itself(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    shutil.copytree(recorded.runs, tmp_path / "examples" / "one")
+    taken = take_in(data_dir, packed(recorded, tmp_path), examples=tmp_path / "examples")
+    assert sorted(taken.known_runs) == RUNS and not taken.new_runs
+    assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
+
+
+def add_to_journal(files: dict[str, bytes]) -> None:
+    files[f"{RUNS[0]}/events.jsonl"] += b"\n"
+
+
+def without_exit(files: dict[str, bytes]) -> None:
+    del files[f"{RUNS[0]}/exit.json"]
+
+
+def never_run(files: dict[str, bytes]) -> None:
+    for name in [name for name in files if not name.endswith("spec.json")]:
+        del files[name]
+
+
+def without_a_run(files: dict[str, bytes]) -> None:
+    for name in [name for name in files if name.startswith(RUNS[1])]:
+        del files[name]
+
+
+def with_another_spec(files: dict[str, bytes]) -> None:
+    name = f"{RUNS[0]}/spec.json"
+    spec = json.loads(files[name])
+    spec["experiment"]["name"] = "another"
+    files[name] = json.dumps(spec).encode()
+
+
+def with_hostile_spec(files: dict[str, bytes]) -> None:
+    spec = json.loads(files[f"{RUNS[0]}/spec.json"])
+    spec["experiment_id"] = "../../../tmp/x"
+    files[f"{RUNS[0]}/spec.json"] = json.dumps(spec).encode()
+
+
+def with_broken_spec(files: dict[str, bytes]) -> None:
+    files[f"{RUNS[0]}/spec.json"] = b"{" * 100_000
+
+
+def with_broken_labels(files: dict[str, bytes]) -> None:
+    files[f"{RUNS[0]}/labels.json"] = b"[]"
+
+
+def with_a_twin(files: dict[str, bytes]) -> None:
+    for name in [name for name in files if name.startswith(RUNS[0])]:
+        files[f"copy/{name}"] = files[name]
+
+
+def with_nothing(files: dict[str, bytes]) -> None:
+    files.clear()
+    files["notes.txt"] = b"hello"
+
+
+BAD = {
+    without_exit: "has not ended",
+    never_run: "has not ended",
+    without_a_run: "lacks the runs control",
+    with_another_spec: "describes another experiment",
+    with_hostile_spec: "no specification: ",
+    with_broken_spec: "no specification: ",
+    with_broken_labels: "cannot be used",
+    with_a_twin: "in it twice",
+    with_nothing: "no run folder in it",
+}
+
+
+@pytest.mark.parametrize(("change", "said"), BAD.items())
+def test_what_is_odd_is_refused_whole_and_leaves_nothing(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path,
+    change: Callable[[dict[str, bytes]], None], said: str,
+) -> None:  # fmt: skip
+    other = changed(packed(recorded, tmp_path), change)
+    with pytest.raises(ImportUnusable, match=said) as error:
+        bring(data_dir, other)
+    assert str(error.value).startswith("changed.zip is not taken: ")
+    assert str(data_dir.path) not in str(error.value), "no path of a folder that is gone"
+    left = {path.name for path in data_dir.path.iterdir()} - {"library.lock"}
+    assert left <= {"runs"} and not list(data_dir.runs.glob("*"))
+
+
+def test_a_run_that_is_there_with_another_content_is_not_written_over(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    archive = packed(recorded, tmp_path)
+    take_in(data_dir, archive)
+    before = files(data_dir.runs)
+    with pytest.raises(ImportUnusable, match="there already with another content") as error:
+        take_in(data_dir, changed(archive, add_to_journal))
+    assert "events.jsonl" in str(error.value)
+    assert files(data_dir.runs) == before
+
+
+def test_files_of_no_run_are_left_out_and_named(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    def whole_folder(files: dict[str, bytes]) -> None:
+        for name in list(files):
+            files[f"data/runs/{name}"] = files.pop(name)
+        files["data/breakeven.duckdb"] = b"x"
+        files[f"data/runs/{RUNS[2]}/artifacts/spec.json"] = b"not a run of its own"
+        files[f"data/runs/{RUNS[2]}/compile-cache/kernel.so"] = b"code"
+
+    taken = take_in(data_dir, changed(packed(recorded, tmp_path), whole_folder))
+    assert taken.left_out == [
+        "data/breakeven.duckdb", f"data/runs/{RUNS[2]}/compile-cache/kernel.so",
+    ]  # fmt: skip
+    names = {path.name for path in (data_dir.runs / RUNS[2]).iterdir()}
+    assert "compile-cache" not in names and "artifacts" in names
+
+
+def test_nothing_that_was_taken_in_may_be_executed(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    archive = packed(recorded, tmp_path)
+    with zipfile.ZipFile(archive, "a") as whole:
+        entry = zipfile.ZipInfo(f"{RUNS[2]}/artifacts/evil.sh")
+        entry.external_attr = 0o100777 << 16
+        whole.writestr(entry, "#!/bin/sh")
+    take_in(data_dir, archive)
+    modes = [path.stat().st_mode for path in data_dir.runs.rglob("*") if path.is_file()]
+    assert modes and not any(mode & 0o111 for mode in modes)
+
+
+def page(archive: bytes, before: str = "") -> bytes:
+    return f"<!DOCTYPE html>\n<html>{before}{reports.element(archive)}</html>".encode()
+
+
+def test_a_report_gives_back_what_was_put_into_it(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.html"
+    report.write_bytes(page(pack(recorded.runs.iterdir())))
+    assert bring(data_dir, report).runs.experiments == (EXPERIMENT_ID,)
+    assert pack(data_dir.runs.iterdir()) == pack(recorded.runs.iterdir())
+
+
+def test_a_report_that_was_changed_is_refused(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    archive = pack(recorded.runs.iterdir())
+    whole = page(archive)
+    start = whole.index(b'">') + 40
+    tampered = {
+        "changed": whole[:start] + (b"A" if whole[start : start + 1] != b"A" else b"B")
+        + whole[start + 1 :],
+        "cut": whole[: len(whole) // 2],
+        "empty": b"<!DOCTYPE html><html></html>",
+        "two": page(archive, reports.element(archive)),
+        "script": whole.replace(b"application/zip", b"text/javascript"),
+        "version": whole.replace(b"report-1", b"report-9"),
+        "commented": whole.replace(b"<html>", b"<html><!--").replace(b"</html>", b"--></html>")
+        .replace(b' data-format', b"  data-format"),
+    }  # fmt: skip
+    for name, content in tampered.items():
+        report = tmp_path / f"{name}.html"
+        report.write_bytes(content)
+        with pytest.raises(ImportUnusable, match=f"{name}.html is not taken"):
+            bring(data_dir, report)
+    assert not data_dir.runs.exists()
+
+
+def test_what_a_report_holds_is_judged_like_any_archive(data_dir: DataDir, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("../../outside", b"x")
+    report = tmp_path / "hostile.html"
+    report.write_bytes(page(file.getvalue()))
+    with pytest.raises(ImportUnusable, match="leads out of its folder"):
+        bring(data_dir, report)
+
+
+def test_several_experiments_come_together_or_not_at_all(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    spec = experiment_spec(num_steps=80)
+    other = "20261122-093015-123456-7f3b"
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(recorded.runs, label, spec, other).claim().start()
+        run.blocks([0.1] * 8, [1.0] * 80).end()
+    assert len(take_in(data_dir, packed(recorded, tmp_path)).experiments) == 2

@@ -1,0 +1,38 @@
+"""Sentences of ours as HTML, and foreign text of several lines made inert."""
+
+import re
+from html import escape
+
+from views.shared.inert import Html, Markdown, inert
+
+LINK = re.compile(r"\[([^\]]*)\]\(definitions#(\w+)\)")
+BOLD = re.compile(r"\*\*(.+?)\*\*")
+CODE = re.compile(r"`([^`]+)`")
+MARKED = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|\[([^\]]+)\]\([^)\s]*\)")
+
+
+def html(said: Markdown) -> Html:
+    """The little Markdown that sentences of ours have, as HTML: bold, code, links to definitions.
+
+    Everything foreign in them is entities already.
+    """
+    lines = said.strip().replace("\n\n", "<br>").replace("\n- ", "<br>\N{BULLET} ")
+    linked = LINK.sub(r'<a href="#def-\2">\1</a>', lines.removeprefix("- "))
+    return CODE.sub(r"<code>\1</code>", BOLD.sub(r"<strong>\1</strong>", linked))
+
+
+def inert_lines(text: str) -> Html:
+    """A text of several lines, as it is."""
+    return "\n".join(inert(line) for line in text.splitlines())
+
+
+def paragraphs(definition: str) -> Html:
+    """A text of `docs/metrics.md`, which nobody else writes."""
+    lines = re.split(r"\n(?=\n|[-*] |\|)", escape(definition, quote=False))
+    return "<br>".join(MARKED.sub(_marked, line.replace("\n", " ").strip()) for line in lines)
+
+
+def _marked(found: re.Match[str]) -> Html:
+    """Bold, code, or the words of a link."""
+    bold, code, words = found.groups()
+    return (bold and f"<strong>{bold}</strong>") or (code and f"<code>{code}</code>") or words

@@ -1,0 +1,158 @@
+// Plays an experiment as it went, at any speed: who has the turn, who compiles, how losses fall.
+const WHOLE_SECONDS = 40; // that a replay takes unless its reader wants otherwise
+const FRAME = 80; // milliseconds between two pictures
+
+function atWork(run, time) {
+  // Later entries win: an evaluation or a compilation lies within a turn.
+  return run.spans.filter(([, start, end]) => start <= time && time < end).at(-1);
+}
+
+function stepsDone(run, time) {
+  let done = 0;
+  for (const [kind, start, end, first, count] of run.spans) {
+    if (kind !== "training" || start > time) continue;
+    const share = end > start ? Math.min(1, (time - start) / (end - start)) : 1;
+    done = Math.max(done, first + count * share);
+  }
+  return done;
+}
+
+function pointsUpTo(run, done) {
+  let count = 0;
+  while (count < run.steps.length && run.steps[count] < done) count++;
+  return count;
+}
+
+function clock(seconds) {
+  const minutes = Math.floor(seconds / 60);
+  return minutes ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${seconds.toFixed(1)} s`;
+}
+
+const WORDS = { training: "has the turn", compiling: "compiling", evaluating: "evaluating" };
+
+class Replay {
+  constructor(box, data, zoom) {
+    Object.assign(this, { box, data, zoom, time: 0, playing: false });
+    this.speed = Math.max(1, data.seconds / WHOLE_SECONDS);
+    this.build();
+    rethemed.add(() => box.isConnected && this.layout());
+  }
+
+  build() {
+    const { box, data } = this;
+    box.replaceChildren();
+    const controls = box.appendChild(Object.assign(document.createElement("div"), { className: "controls" }));
+    this.button = controls.appendChild(document.createElement("button"));
+    this.button.onclick = () => (this.playing ? this.pause() : this.play());
+    this.button.textContent = "Play";
+    const speeds = controls.appendChild(document.createElement("select"));
+    speeds.setAttribute("aria-label", "Speed");
+    const usual = this.speed;
+    for (const speed of new Set([usual, 1, 2, 5, 10, 30, 100])) {
+      const option = new Option(`${+speed.toPrecision(2)} x as fast`, speed);
+      speeds.append(option);
+    }
+    speeds.onchange = () => (this.speed = Number(speeds.value));
+    this.range = controls.appendChild(document.createElement("input"));
+    Object.assign(this.range, { type: "range", min: 0, max: data.seconds, step: "any", value: 0 });
+    this.range.setAttribute("aria-label", "Time");
+    this.range.oninput = () => this.show(Number(this.range.value));
+    this.clock = controls.appendChild(Object.assign(document.createElement("span"), { className: "clock" }));
+    const list = box.appendChild(document.createElement("div"));
+    this.rows = data.runs.map((run) => {
+      const row = list.appendChild(Object.assign(document.createElement("div"), { className: "run" }));
+      const name = row.appendChild(Object.assign(document.createElement("div"), { className: "name" }));
+      name.append(run.label);
+      const what = name.appendChild(Object.assign(document.createElement("span"), { className: "what" }));
+      const track = row.appendChild(Object.assign(document.createElement("div"), { className: "track" }));
+      const done = track.appendChild(Object.assign(document.createElement("div"), { className: "done" }));
+      done.style.background = run.color;
+      return { row, what, done, total: stepsDone(run, Infinity) || 1 };
+    });
+    this.plot = box.appendChild(Object.assign(document.createElement("div"), { className: "plot" }));
+    this.hasLosses = data.runs.some((run) => run.losses.length);
+    if (!this.hasLosses) this.plot.remove();
+    this.layout();
+  }
+
+  async layout() {
+    const Plotly = await library;
+    if (!this.box.isConnected || !this.hasLosses) return this.show(this.time);
+    const losses = this.data.runs.flatMap((run) => run.losses).filter((one) => one !== null);
+    const steps = this.data.runs.flatMap((run) => run.steps);
+    const low = Math.min(...losses);
+    const high = Math.max(...losses);
+    const margin = 0.05 * (high - low || 1);
+    const layout = {
+      xaxis: { title: { text: "Step" }, range: [0, Math.max(...steps, 1)], showgrid: false },
+      yaxis: { title: { text: "Loss" }, range: [low - margin, high + margin] },
+      showlegend: false,
+      hovermode: "x unified",
+    };
+    const traces = this.data.runs.map((run) => ({
+      type: "scatter", mode: "lines", name: run.label, x: [], y: [],
+      line: { color: run.color, dash: run.dash, width: 1.8 * this.zoom },
+    }));
+    const made = themed(layout, this.plot, this.zoom);
+    await Plotly.react(this.plot, traces, this.zoom === 1 ? { ...made, height: 340 } : made, config);
+    this.shown = null;
+    this.show(this.time);
+  }
+
+  show(time) {
+    this.time = Math.min(time, this.data.seconds);
+    this.range.value = this.time;
+    this.clock.textContent = `${clock(this.time)} of ${clock(this.data.seconds)}`;
+    const counts = [];
+    this.data.runs.forEach((run, at) => {
+      const { row, what, done, total } = this.rows[at];
+      const steps = stepsDone(run, this.time);
+      const span = atWork(run, this.time);
+      row.className = `run ${span ? (span[0] === "compiling" ? "compiling" : "turn") : ""}`;
+      const waits = steps >= total ? "done" : steps > 0 ? "waits for its turn" : "not begun";
+      const took = span?.[0] === "compiling" ? ` for ${clock(this.time - span[1])}` : "";
+      what.textContent = span ? `${WORDS[span[0]]}${took}` : waits;
+      done.style.width = `${(100 * steps) / total}%`;
+      counts.push(pointsUpTo(run, steps));
+    });
+    if (this.hasLosses && this.plot.data && counts.join() !== this.shown) {
+      this.shown = counts.join();
+      const cut = (name) => this.data.runs.map((run, at) => run[name].slice(0, counts[at]));
+      window.Plotly.restyle(this.plot, { x: cut("steps"), y: cut("losses") });
+    }
+  }
+
+  play() {
+    if (this.time >= this.data.seconds) this.show(0);
+    this.playing = true;
+    this.button.textContent = "Pause";
+    let before = performance.now();
+    const tick = () => {
+      if (!this.playing || !this.box.isConnected) return this.pause();
+      const now = performance.now();
+      this.show(this.time + ((now - before) / 1000) * this.speed);
+      before = now;
+      if (this.time >= this.data.seconds) return this.pause();
+      setTimeout(tick, FRAME);
+    };
+    tick();
+  }
+
+  pause() {
+    this.playing = false;
+    this.button.textContent = this.time >= this.data.seconds ? "Play again" : "Play";
+  }
+}
+
+async function openReplay(box, zoom = 1) {
+  const data = (await figures).get(box.dataset.replay).replay;
+  box.player = new Replay(box, data, zoom);
+  return box.player;
+}
+
+const sightOfReplay = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting && !target.player) openReplay(target);
+  }
+});
+document.querySelectorAll("main .replay").forEach((box) => sightOfReplay.observe(box));

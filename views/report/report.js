@@ -1,0 +1,140 @@
+// The page of a report: unpacks what is inside it, draws charts when they come into sight.
+const own = document.currentScript.nonce;
+
+async function unpacked(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (one) =>
+    one.charCodeAt(0)
+  );
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+const library = unpacked("plotly-js").then((code) => {
+  const script = document.createElement("script");
+  script.nonce = own;
+  script.textContent = code;
+  document.head.append(script);
+  return window.Plotly;
+});
+const figures = unpacked("figures").then(
+  (text) => new Map(JSON.parse(text).map((one) => [one.id, one]))
+);
+
+const FAINT = "rgba(138, 143, 152, 0.22)";
+
+function isDark() {
+  const chosen = document.documentElement.style.colorScheme;
+  if (chosen) return chosen === "dark";
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+// Colours of the page, larger letters on a projector.
+function themed(layout, box, zoom) {
+  const { color, fontFamily } = getComputedStyle(box);
+  const clear = "rgba(0, 0, 0, 0)";
+  const made = { ...layout };
+  for (const name of Object.keys(layout).filter((one) => /^[xy]axis/.test(one))) {
+    const line = { gridcolor: FAINT, linecolor: FAINT, zerolinecolor: FAINT, automargin: true };
+    made[name] = { ...layout[name], ...line };
+  }
+  const { height, ...rest } = made;
+  return {
+    ...rest,
+    ...(zoom === 1 ? { height: Math.max(height ?? 340, 300) } : {}),
+    autosize: true,
+    font: { color, family: fontFamily, size: 12 * zoom },
+    hoverlabel: { bgcolor: isDark() ? "#1e2228" : "#ffffff" },
+    margin: { l: 8, r: 12, t: 36 * zoom, b: 8, ...(zoom === 1 ? layout.margin : {}), autoexpand: true },
+    modebar: { bgcolor: clear, color: "rgba(138, 143, 152, 0.8)", activecolor: color },
+    paper_bgcolor: clear,
+    plot_bgcolor: clear,
+  };
+}
+
+function larger(data, zoom) {
+  if (zoom === 1) return data;
+  return data.map((trace) => {
+    const line = trace.line?.width && { ...trace.line, width: trace.line.width * zoom };
+    const size = trace.marker?.size;
+    const marker = typeof size === "number" && { ...trace.marker, size: size * zoom };
+    return { ...trace, ...(line && { line }), ...(marker && { marker }) };
+  });
+}
+
+const config = { displaylogo: false, responsive: true, showSendToCloud: false };
+
+async function draw(box, id, name, zoom = 1) {
+  const [Plotly, all] = await Promise.all([library, figures]);
+  const known = all.get(id).figures;
+  const figure = structuredClone(known[name] ?? Object.values(known)[0]);
+  await Plotly.react(box, larger(figure.data, zoom), themed(figure.layout, box, zoom), config);
+}
+
+function drawChart(chart) {
+  const pressed = chart.querySelector('button[aria-pressed="true"]');
+  chart.drawn = true;
+  return draw(chart.querySelector(".plot"), chart.dataset.chart, pressed?.dataset.figure ?? "");
+}
+
+const charts = [...document.querySelectorAll(".chart")];
+for (const chart of charts) {
+  const buttons = [...chart.querySelectorAll(".choice button")];
+  buttons.forEach((button, at) => {
+    button.setAttribute("aria-pressed", at === 0);
+    button.onclick = () => {
+      buttons.forEach((one) => one.setAttribute("aria-pressed", one === button));
+      drawChart(chart);
+    };
+  });
+}
+
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (isIntersecting && !target.drawn) drawChart(target);
+    }
+  },
+  { rootMargin: "400px" }
+);
+charts.forEach((chart) => seen.observe(chart));
+
+const rethemed = new Set(); // what else wants to know that the colours are others
+
+function recolour() {
+  charts.filter((chart) => chart.drawn).forEach(drawChart);
+  rethemed.forEach((tell) => tell());
+}
+
+function switchTheme() {
+  document.documentElement.style.colorScheme = isDark() ? "light" : "dark";
+  recolour();
+}
+
+document.getElementById("theme").onclick = switchTheme;
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+
+// Paper is white: every chart is drawn in dark letters before it is printed.
+async function drawAllForPaper() {
+  document.documentElement.style.colorScheme = "light";
+  for (const chart of charts) await drawChart(chart);
+  for (const chart of charts) await window.Plotly.Plots.resize(chart.querySelector(".plot"));
+  return true;
+}
+
+document.getElementById("print").onclick = async () => {
+  const before = document.documentElement.style.colorScheme;
+  await drawAllForPaper();
+  window.print();
+  document.documentElement.style.colorScheme = before;
+  recolour();
+};
+
+document.getElementById("data").onclick = () => {
+  const packed = atob(document.getElementById("breakeven-runs").textContent);
+  const bytes = Uint8Array.from(packed, (one) => one.charCodeAt(0));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([bytes], { type: "application/zip" }));
+  link.download = "runs.zip";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+};

@@ -1,0 +1,49 @@
+"""Reports at an address of their own, `/report/EXPERIMENT`: to read, to present, to send a link.
+
+They are made when they are asked for, from the run folders as everything else; what somebody
+uploaded as a report is never served.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+from storage.errors import NotInStore
+from views.report.document import report
+from views.shared.resources import get_store
+
+ADDRESS = re.compile(r"/report/([A-Za-z0-9][A-Za-z0-9-]*)$")
+HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
+
+
+def address(experiment_id: str, presenting: bool = False) -> str:
+    """Relative, so that it holds behind a proxy that serves us under a path of its own."""
+    return f"report/{experiment_id}{'#present' if presenting else ''}"
+
+
+class Reports:
+    """ASGI middleware; all other addresses are the dashboard's."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        asked = ADDRESS.search(scope["path"]) if scope["type"] == "http" else None
+        if asked is None or scope["method"] not in ("GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
+        status, kind, body = await asyncio.to_thread(_answer, asked[1])
+        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
+
+
+def _answer(experiment_id: str) -> tuple[int, bytes, bytes]:
+    """Status, type and body."""
+    try:
+        page = report(get_store(), [experiment_id])
+    except NotInStore as error:
+        return 404, TEXT, f"{error}\n".encode(errors="replace")
+    return 200, HTML, page.encode(errors="replace")
