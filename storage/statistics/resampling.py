@@ -53,14 +53,19 @@ def _middle(samples: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
 
 
 def block_length(values: NDArray[np.float64]) -> int:
-    """Neighbours to resample together, 1 where they are independent; at most a third of all.
+    """Neighbours to resample together, by their `persistence`."""
+    return best_block_length(persistence(values), len(values))
+
+
+def best_block_length(correlation: float, count: int) -> int:
+    """Of so many values as much alike as neighbours: 1 where they are independent; at most a third.
 
     (sqrt(6) r / (1 - r^2))^(2/3) n^(1/3), the best length for a first-order autoregression (Hall,
-    Horowitz and Jing 1995, after Carlstein 1986), where r is `persistence`.
+    Horowitz and Jing 1995, after Carlstein 1986).
     """
-    r = min(max(persistence(values), 0.0), MAX_CORRELATION)
-    length = (math.sqrt(6) * r / (1 - r * r)) ** (2 / 3) * len(values) ** (1 / 3)
-    return max(1, min(int(length + 0.5), len(values) // 3))
+    r = min(max(correlation, 0.0), MAX_CORRELATION)
+    length = (math.sqrt(6) * r / (1 - r * r)) ** (2 / 3) * count ** (1 / 3)
+    return max(1, min(int(length + 0.5), count // 3))
 
 
 def persistence(values: NDArray[np.float64]) -> float:

@@ -1,0 +1,189 @@
+"""Steps in a series: where a number that is measured again and again came to stay elsewhere.
+
+A series is divided where its two parts differ most, or where a stretch differs most from what lies
+around it, if chance would hardly do as much: the standardized difference of the means is compared
+to the largest ones of the same values in random order (permutation test: Antoch and Huskova 2001).
+Each part is then looked at in the same way (binary segmentation: Vostrikova 1981; with stretches
+it is circular: Olshen, Venkatraman, Lucito and Wigler 2004). A series without a step so gets one
+with the chance `SIGNIFICANCE`, whatever its values are distributed like. Where neighbours are
+alike, whole blocks of them change places (Kirch 2007), because a machine that drifts makes steps by
+itself. How often this is wrong, and how soon it finds what is there, is measured:
+docs/decisions/steps-in-a-trend.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from storage.statistics.resampling import best_block_length
+
+SIGNIFICANCE = 0.01
+"""Half of it for steps, half for stretches."""
+NUM_PERMUTATIONS = 1999
+MAX_VALUES = 400
+"""Of a longer series the newest are looked at: comparing all stretches takes n^2 steps."""
+EQUAL = 1e-12
+MIN_SIDE = 2
+"""Values on either side of a step: a single one that stands out is none."""
+CONFIDENCE = 0.95
+PREDICTION = 0.99
+"""Share of values that are expected within `Level.expected` of a level that goes on."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A part of a series without a step, in the logarithms of its values."""
+
+    first: int
+    """Index of its first value."""
+    last: int
+    logs: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        """Geometric mean."""
+        return math.exp(sum(self.logs) / len(self.logs))
+
+    def expects(self, value: float) -> bool:
+        """Whether a further value of this level may be this one: within the prediction interval of
+        Student's t, and unknown, so true, of fewer than three values."""
+        n = len(self.logs)
+        if n < 3:
+            return True
+        spread = float(np.std(self.logs, ddof=1)) * math.sqrt(1 + 1 / n)
+        half = float(stats.t.ppf((1 + PREDICTION) / 2, n - 1)) * spread
+        return abs(math.log(value) - math.log(self.value)) <= half + 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Where a series came to stay at another level."""
+
+    index: int
+    """Of the first value of the new level."""
+    before: Level
+    after: Level
+    p_value: float
+    """Share of random orders that have as clear a step somewhere."""
+
+    @property
+    def ratio(self) -> float:
+        """New level over old."""
+        return self.after.value / self.before.value
+
+    @property
+    def ratio_interval(self) -> tuple[float, float]:
+        """95 % interval of the ratio, by Welch's t of the logarithms."""
+        one, other = np.array(self.after.logs), np.array(self.before.logs)
+        if max(np.ptp(one), np.ptp(other)) < EQUAL:
+            return self.ratio, self.ratio
+        found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
+        return math.exp(found.low), math.exp(found.high)
+
+
+def divide(values: Sequence[float]) -> tuple[list[Level], list[Step]]:
+    """The levels of a series of positive numbers, in their order, and the steps between them."""
+    logs = np.log(np.asarray(values, dtype=float))
+    skipped = max(0, len(logs) - MAX_VALUES)
+    found = _split(logs[skipped:], skipped)
+    bounds = [0, *(index for index, _ in found), len(logs)]
+    levels = [
+        Level(first=first, last=last - 1, logs=tuple(map(float, logs[first:last])))
+        for first, last in pairwise(bounds)
+    ]
+    steps = [
+        Step(index=index, before=before, after=after, p_value=p_value)
+        for (index, p_value), (before, after) in zip(found, pairwise(levels), strict=True)
+    ]
+    return levels, steps
+
+
+def _split(logs: Floats, first: int) -> list[tuple[int, float]]:
+    """Index and p-value of every step, `first` being the index of the first value."""
+    places, p_value = _clearest(logs)
+    found = [(first + place, p_value) for place in places]
+    if places:
+        for start, end in pairwise([0, *places, len(logs)]):
+            found += _split(logs[start:end], first + start)
+    return sorted(found)
+
+
+def _clearest(logs: Floats) -> tuple[list[int], float]:
+    """Where the clearest step is, or where the clearest stretch begins and ends, and the chance of
+    one as clear; no place where chance explains them."""
+    if len(logs) < 2 * MIN_SIDE:
+        return [], 1.0
+    for best in (_best_step, _best_stretch):
+        largest, places = best(logs[np.newaxis])
+        # What is left of equal values is rounding.
+        if not places or largest[0] < EQUAL:
+            continue
+        orders = _orders(len(logs), best_block_length(_correlation(logs, places), len(logs)))
+        as_clear = np.count_nonzero(best(logs[orders])[0] >= largest[0] * (1 - EQUAL))
+        p_value = 2 * (1 + as_clear) / (1 + NUM_PERMUTATIONS)
+        if p_value <= SIGNIFICANCE:
+            return places, p_value
+    return [], 1.0
+
+
+def _best_step(rows: Floats) -> tuple[Floats, list[int]]:
+    """The largest square of the difference of means over its variance, up to a factor that all
+    orders share, of each row; and the place of the first row's, at least `MIN_SIDE` values from
+    both ends."""
+    count = rows.shape[1]
+    places = np.arange(MIN_SIDE, count - MIN_SIDE + 1)
+    sizes = _sums(rows)[:, places] ** 2 * count / (places * (count - places))
+    return sizes.max(axis=1), [int(places[sizes[0].argmax()])]
+
+
+def _best_stretch(rows: Floats) -> tuple[Floats, list[int]]:
+    """As `_best_step`, of the values between two places and those around them."""
+    count = rows.shape[1]
+    sums = _sums(rows)
+    largest, places = np.zeros(len(rows)), list[int]()
+    for length in range(MIN_SIDE, count - 2 * MIN_SIDE + 1):
+        starts = np.arange(MIN_SIDE, count - MIN_SIDE - length + 1)
+        within = sums[:, starts + length] - sums[:, starts]
+        sizes = within**2 * count / (length * (count - length))
+        if sizes[0].max() > largest[0]:
+            start = int(starts[sizes[0].argmax()])
+            places = [start, start + length]
+        np.maximum(largest, sizes.max(axis=1), out=largest)
+    return largest, places
+
+
+def _sums(rows: Floats) -> Floats:
+    """Of each row the sums of its first 0, 1, 2, ... values, which come to 0 in the end."""
+    found: Floats = np.zeros((rows.shape[0], rows.shape[1] + 1))
+    np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1, out=found[:, 1:])
+    return found
+
+
+def _correlation(logs: Floats, places: Sequence[int]) -> float:
+    """Of neighbours, the levels between these places apart; its bias in short series (Kendall 1954)
+    is added."""
+    rest = np.concatenate([part - part.mean() for part in np.split(logs, places)])
+    square = float(rest @ rest)
+    found = float(rest[1:] @ rest[:-1]) / square if square > EQUAL else 0.0
+    return found + (1 + 3 * max(found, 0.0)) / len(logs)
+
+
+def _orders(count: int, length: int) -> NDArray[np.int64]:
+    """Random orders of so many values, of which `length` neighbours stay together; always the same
+    ones. Shape (`NUM_PERMUTATIONS`, count)."""
+    random = np.random.default_rng(0)
+    num_blocks = math.ceil(count / length)
+    blocks = random.permuted(np.tile(np.arange(num_blocks), (NUM_PERMUTATIONS, 1)), axis=1)
+    places = (blocks[:, :, np.newaxis] * length + np.arange(length)).reshape(NUM_PERMUTATIONS, -1)
+    # The last block may be shorter: what lies beyond is left out.
+    places = places[places < count].reshape(NUM_PERMUTATIONS, count)
+    turned = random.integers(count, size=(NUM_PERMUTATIONS, 1))
+    orders: NDArray[np.int64] = (places + turned) % count
+    return orders

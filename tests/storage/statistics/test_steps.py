@@ -1,0 +1,76 @@
+"""Where a series came to stay at another level, and where it only looks as if it had."""
+
+
+import numpy as np
+import pytest
+
+from storage.statistics.steps import NUM_PERMUTATIONS, divide
+
+NOISE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
+
+
+def test_a_series_that_comes_to_stay_a_tenth_lower_has_one_step_where_it_does() -> None:
+    levels, (step,) = divide([*NOISE, *(0.9 * value for value in NOISE)])
+    assert (step.index, step.before, step.after) == (8, *levels)
+    assert step.ratio == pytest.approx(0.9)
+    low, high = step.ratio_interval
+    assert 0.88 < low < 0.9 < high < 0.92
+    # No other place, and hardly an order among all those drawn, divides it as clearly.
+    assert step.p_value < 5 / (1 + NUM_PERMUTATIONS)
+
+
+def test_each_of_two_steps_is_found_also_when_the_series_comes_back() -> None:
+    values = [*NOISE, *(1.3 * value for value in NOISE), *NOISE]
+    levels, steps = divide(values)
+    assert [step.index for step in steps] == [8, 16]
+    assert [(level.first, level.last) for level in levels] == [(0, 7), (8, 15), (16, 23)]
+    assert [step.ratio for step in steps] == pytest.approx([1.3, 1 / 1.3])
+
+
+def test_one_value_that_stands_out_is_no_step_but_is_not_expected() -> None:
+    _, steps = divide([*NOISE, 1.8, *NOISE])
+    assert not steps
+    (level,), _ = divide(NOISE)
+    # Geometric mean 1.0, deviation of the logarithms 0.0131, t of 99 % with 7 degrees 3.499:
+    # 3.499 x 0.0131 x sqrt(1 + 1/8) = 0.0486
+    assert level.expects(1.045) and level.expects(0.957)
+    assert not level.expects(1.055) and not level.expects(0.945)
+
+
+def test_two_values_at_the_end_are_a_step_once_enough_came_before() -> None:
+    """Of n values in random order the two that stand out are the last or first two with the chance
+    4 / (n (n - 1)), half of the 0.01 that are allowed from n = 29 on."""
+    noise = np.exp(0.01 * np.random.default_rng(1).normal(size=40))
+    assert divide([*noise[:22], 0.5, 0.5])[1] == []
+    (step,) = divide([*noise, 0.5, 0.5])[1]
+    assert step.index == 40
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [1.0, 2.0, 3.0], [2.0] * 50])
+def test_what_is_too_short_or_never_changes_has_no_step(values: list[float]) -> None:
+    levels, steps = divide(values)
+    assert steps == [] and len(levels) == 1 if values else levels[0].logs == ()
+
+
+def test_without_noise_a_step_has_an_exact_ratio() -> None:
+    _, (step,) = divide([2.0] * 10 + [1.0] * 10)
+    assert (step.index, step.ratio, step.ratio_interval) == (10, 0.5, (0.5, 0.5))
+
+
+def rate_of_alarms(correlation: float, count: int, num_series: int) -> float:
+    """Share of series without a step, each value so much like the one before, that get one."""
+    random = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(num_series):
+        noise = random.normal(size=count)
+        for number in range(1, count):
+            noise[number] += correlation * noise[number - 1]
+        alarms += bool(divide(np.exp(0.01 * noise))[1])
+    return alarms / num_series
+
+
+def test_series_without_a_step_seldom_get_one_also_where_neighbours_are_alike() -> None:
+    """1 % are meant: of 200 at most 6 with 99.5 % chance. With neighbours alike it is a bit more
+    (docs/decisions/steps-in-a-trend.md), and 43 % if nobody looked at them."""
+    assert rate_of_alarms(0.0, 40, 200) <= 6 / 200
+    assert rate_of_alarms(0.6, 100, 100) <= 12 / 100
