@@ -34,7 +34,8 @@ def alike(correlation: float) -> Noise:
 
 
 def heavy_tails(random: np.random.Generator, count: int) -> NDArray[np.float64]:
-    return random.standard_t(3, size=count) / np.sqrt(3)
+    noise: NDArray[np.float64] = random.standard_t(3, size=count) / np.sqrt(3)
+    return noise
 
 
 def bad_nights(random: np.random.Generator, count: int) -> NDArray[np.float64]:
@@ -52,7 +53,7 @@ KINDS: dict[str, Noise] = {
 
 
 def has_step(noise: NDArray[np.float64]) -> bool:
-    return bool(divide(np.exp(SPREAD * noise))[1])
+    return bool(divide(np.exp(SPREAD * noise).tolist())[1])
 
 
 def false_alarms(noise: Noise, count: int, trials: int, seed: int) -> str:
@@ -87,7 +88,7 @@ def delay(noise: Noise, size: float, trials: int, seed: int) -> str:
 
 
 def _finds(noise: NDArray[np.float64]) -> bool:
-    _, steps = divide(np.exp(SPREAD * noise))
+    _, steps = divide(np.exp(SPREAD * noise).tolist())
     return any(abs(step.index - BEFORE) <= 1 for step in steps)
 
 

@@ -2,6 +2,7 @@
 
     python -m storage compare EXPERIMENT
     python -m storage list [WORD...]
+    python -m storage trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
@@ -19,6 +20,8 @@ there is no control, or no backend). A broken parity outranks a run that did not
 `accuracy`, with or without conditions: 0 every check passes; 1 one was not made; 2 bad input; 3 one
 does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
 there is no 4.
+
+Exit status of `trend`: 0; 2 bad input; 5 a condition of `--fail-if` is met (docs/ci-gate.md).
 
 Exit status of `suite`: 0 every cell passed; 1 one is not over, was stopped, or was measured too
 badly to be compared with the earlier suite run; 2 bad input; 3 one failed; 5 one is worse than in
@@ -48,11 +51,14 @@ from storage.exchange import FORMATS, NOTES
 from storage.exchange.bring import bring
 from storage.exchange.suites import SUITE_FORMATS
 from storage.index.store import Store
+from storage.library.backend_rows import backend_rows
+from storage.library.trends import trends
 from storage.suite.cells import outcomes
 from storage.suite.regressions import against
 from storage.terminal import correctness as correctness_report
 from storage.terminal import gate, library
 from storage.terminal import suite as suite_report
+from storage.terminal import trend as trend_report
 from storage.terminal.report import brought_text, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
@@ -94,6 +100,17 @@ def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
         found = library.listed(store, read_filter(options))
     print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
     return 0
+
+
+def _trend(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        rows = backend_rows(store, library.listed(store, read_filter(options)))
+    found = trends(rows, options.of)
+    print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
+    refused = trend_report.reasons(found, options.fail_if, options.within)
+    for reason in refused:
+        print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)
+    return REFUSED if refused else FINISHED
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -185,7 +202,10 @@ def parser() -> argparse.ArgumentParser:
     exporting.add_argument("--format", choices=list(FORMATS), required=True)
     exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
     listing = add("list", _list, "list experiments and what they came to")
-    add_list_options(listing)
+    telling = add("trend", _trend, "tell how the same training fared over time, and its steps")
+    for command in (listing, telling):
+        add_list_options(command)
+    trend_report.add_trend_options(telling)
     summing = add("suite", _suite, "print the summary of a suite run, and what changed")
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
     summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")

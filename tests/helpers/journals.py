@@ -216,11 +216,13 @@ def record_experiment(
     spec: ExperimentSpec | None = None,
     experiment_id: str = EXPERIMENT_ID,
     backend_offset: float = 0.0,
+    backend_seconds: float = 0.1,
+    environment: dict[str, Any] | None = None,
 ) -> str:
     """A finished experiment of four blocks or more; returns its id.
 
-    Baseline and control take 0.2 s a step, backends 0.1 s after 3 s of compiling. The control's
-    loss lies 1e-5 beside the baseline's, the backends' `backend_offset`.
+    Baseline and control take 0.2 s a step, backends `backend_seconds` after 3 s of compiling. The
+    control's loss lies 1e-5 beside the baseline's, the backends' `backend_offset`.
     """
     spec = experiment_spec() if spec is None else spec
     losses = falling_losses(spec.num_steps)
@@ -229,7 +231,10 @@ def record_experiment(
     for variant in spec.variants:
         compiles = variant.role == "backend"
         shifted = [loss + offsets[variant.role] for loss in losses]
-        recording = Recording(runs, variant.label, spec, experiment_id).claim().start()
-        recording.blocks([0.1 if compiles else 0.2] * num_blocks, shifted, 3.0 if compiles else 0.0)
+        recording = Recording(runs, variant.label, spec, experiment_id).claim()
+        recording.start(environment=environment)
+        recording.blocks(
+            [backend_seconds if compiles else 0.2] * num_blocks, shifted, 3.0 if compiles else 0.0
+        )
         recording.evaluation(0.8).end()
     return experiment_id

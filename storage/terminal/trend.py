@@ -1,0 +1,186 @@
+"""Trends for the terminal: each series with its steps, and whether a nightly job should fail."""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.texts import printable
+from storage.library.trends import QUANTITIES, Point, Series
+from storage.numbers.formats import DASH, format_share
+from storage.numbers.metrics import METRICS
+from storage.statistics.steps import Step
+
+WITHIN = 10
+METAVAR = "worse|'worse>PERCENT'|out-of-line"
+HELP = (
+    "exit with status 5, and say why, if a series came to a worse level, or to one that is worse "
+    "by more than so many percent (in quotes: the shell takes > for itself); or if its newest "
+    "experiment is out of line with the level before. Several are joined by commas"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A step to a level that is worse by more than a share, or, with None, a newest point that is
+    out of line."""
+
+    worse: float | None
+
+
+def add_trend_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what a trend is told of, and when a job fails."""
+    parser.add_argument("--of", choices=QUANTITIES, default="speedup",
+                        help="the number whose trend is told (default: speedup)")  # fmt: skip
+    parser.add_argument("--fail-if", type=_parse_argument, default=[], metavar=METAVAR, help=HELP)
+    parser.add_argument(
+        "--within", type=_count, default=WITHIN, metavar="COUNT",
+        help=f"among how many of the newest experiments a step must lie to fail (default: {WITHIN}"
+        "); what lies further back was seen before",
+    )  # fmt: skip
+
+
+def parse_conditions(text: str) -> list[Condition]:
+    """The conditions of a text such as `worse>2%,out-of-line`; raises ValueError."""
+    return [_parse(part.strip()) for part in text.split(",")]
+
+
+def report(found: Sequence[Series]) -> str:
+    """Every series with its level and its steps."""
+    if not found:
+        return "no experiment that is over has such a number"
+    return "\n".join(line for series in found for line in _lines(series))
+
+
+def as_json(found: Sequence[Series]) -> str:
+    """A list of series, each with its points, levels and steps."""
+    return json.dumps([_told(series) for series in found], indent=1)
+
+
+def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: int) -> list[str]:
+    """Why a job fails, a line for each series and step that meets a condition."""
+    lines = []
+    for series in found:
+        limits = [one.worse for one in conditions if one.worse is not None]
+        if limits:
+            lines += [f"{_title(series)}: {step_text(series, step)}"
+                      for step in series.regressions(min(limits), within)]  # fmt: skip
+        if series.is_out_of_line and any(one.worse is None for one in conditions):
+            lines.append(f"{_title(series)}: {out_of_line_text(series)}")
+    return lines
+
+
+def step_text(series: Series, step: Step) -> str:
+    """`slower since 2026-11-20 (EXPERIMENT): 1.60x to 1.42x, -11.2 % (-12.0 to -10.1 %); torch 2.12
+    to 2.13`."""
+    write = METRICS[series.quantity].format
+    low, high = step.ratio_interval
+    interval = "" if low == high else f" ({_change(low)} to {_change(high)})"
+    point = series.points[step.index]
+    return (
+        f"{'worse' if series.worsening(step) > 0 else 'better'} since {when_text(point)} "
+        f"({point.experiment_id}): {write(step.before.value)} to {write(step.after.value)}, "
+        f"{_change(step.ratio)}{interval}{_versions(series, step)}"
+    )
+
+
+def out_of_line_text(series: Series) -> str:
+    """What to think of a newest point that is none of its level."""
+    write = METRICS[series.quantity].format
+    newest = series.points[-1]
+    level = series.levels[-1]
+    before = math.exp(sum(level.logs[:-1]) / (len(level.logs) - 1))
+    return (
+        f"the newest, {write(newest.value)} ({newest.experiment_id}), is out of line with "
+        f"{write(before)} before; run it again: one alone is no step"
+    )
+
+
+def when_text(point: Point) -> str:
+    """The day of an experiment."""
+    return DASH if pd.isna(point.submitted) else point.submitted.strftime("%Y-%m-%d")
+
+
+def _lines(series: Series) -> list[str]:
+    write = METRICS[series.quantity].format
+    first, last = when_text(series.points[0]), when_text(series.points[-1])
+    count = len(series.points)
+    span = f"{count} experiments, {first} to {last}" if count > 1 else f"1 experiment, {first}"
+    lines = [f"{_title(series)}: {write(series.levels[-1].value)} now; {span}"]
+    lines += [f"  {step_text(series, step)}" for step in series.steps]
+    return lines + ([f"  {out_of_line_text(series)}"] if series.is_out_of_line else [])
+
+
+def _title(series: Series) -> str:
+    title = METRICS[series.quantity].title.lower()
+    return printable(f"{title} of {series.backend}: {series.title}, {series.device}")
+
+
+def _change(ratio: float) -> str:
+    return f"{'+' if ratio >= 1 else '-'}{format_share(abs(ratio - 1))}"
+
+
+def _versions(series: Series, step: Step) -> str:
+    changed = [f"{name} {before or DASH} to {after or DASH}"
+               for name, (before, after) in series.changed(step).items()]  # fmt: skip
+    return printable(f"; {', '.join(changed)}") if changed else ""
+
+
+def _told(series: Series) -> dict[str, Any]:
+    return {
+        **{name: getattr(series, name)
+           for name in ("quantity", "workload", "title", "device", "backend")},
+        "points": [
+            {**vars(point), "submitted": None if pd.isna(point.submitted)
+             else point.submitted.isoformat()}
+            for point in series.points
+        ],
+        "levels": [
+            {"first": level.first, "last": level.last, "value": level.value}
+            for level in series.levels
+        ],
+        "steps": [
+            {"index": step.index, "ratio": step.ratio, "interval": step.ratio_interval,
+             "p_value": step.p_value, "changed": series.changed(step)}
+            for step in series.steps
+        ],
+        "is_out_of_line": series.is_out_of_line,
+    }  # fmt: skip
+
+
+def _parse(text: str) -> Condition:
+    name, above, limit = (part.strip() for part in text.partition(">"))
+    if text == "out-of-line":
+        return Condition(worse=None)
+    if name != "worse":
+        raise ValueError(f"{text!r} is no condition; choose from {METAVAR.replace('|', ', ')}")
+    if not above:
+        return Condition(worse=0.0)
+    try:
+        percent = float(limit.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < 100:
+        raise ValueError(f"{text!r} has no limit in percent; write 'worse>2%'")
+    return Condition(worse=percent / 100)
+
+
+def _parse_argument(text: str) -> list[Condition]:
+    try:
+        return parse_conditions(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of experiments")
+    return count
