@@ -16,6 +16,8 @@ pages = [
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "run.py", title="Run", icon=":material/troubleshoot:"),
     st.Page(VIEWS / "suites.py", title="Suites", icon=":material/view_list:"),
+    st.Page(VIEWS / "matrix.py", title="Matrix", icon=":material/grid_on:"),
+    st.Page(VIEWS / "trends.py", title="Trends", icon=":material/timeline:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]
 st.navigation(pages, position="top").run()

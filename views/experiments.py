@@ -3,26 +3,18 @@
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import ACTIVE_EXPERIMENTS
 from storage.index.store import Store
-from storage.library.catalog import catalog, compute
+from storage.library.catalog import catalog
 from storage.library.filters import chosen
 from views.access import permissions
 from views.library import disk, query, saved, selected, table
+from views.library.filling import watch
 from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
 from views.parts.downloads import csv_button
 from views.shared import words
 from views.shared.inert import Markdown
-from views.shared.resources import get_store, take_in
-
-COMPUTE_SECONDS = 0.3
-"""Of each look, for numbers that are not there yet: a page must not wait for a thousand."""
-LOOK_SECONDS = 0.5
-LOOK_SECONDS_WHILE_RACING = 3.0
-"""Whoever is timed on this machine is to be disturbed little."""
-IS_DUE = "experiments look is due"
-"""In the session's state: whether the next run of `look` is its own, and not part of the page."""
+from views.shared.resources import get_store
 
 
 def main() -> None:
@@ -91,29 +83,6 @@ def counted(frame: pd.DataFrame, found: pd.DataFrame) -> list[Markdown]:
     if pending:
         told.append(f"{pending:,} not compared yet; their numbers fill in by themselves")
     return told
-
-
-def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
-    """Computes in small steps what is missing, and draws the page anew once something changed."""
-    unknown = not frame["known"].astype(bool).all()
-    unmeasured = (frame["total_bytes"].isna() & frame["experiment_id"].notna()).any()
-    active = frame["state"].isin(ACTIVE_EXPERIMENTS).any()
-    if unknown or unmeasured or active:
-        st.session_state[IS_DUE] = False
-        every = LOOK_SECONDS_WHILE_RACING if active else LOOK_SECONDS
-        st.fragment(look, run_every=every)(store, frame, listed)
-
-
-def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
-    """What is listed comes first."""
-    is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
-    if not is_due:
-        return
-    take_in(store.ingest)
-    if not compute(store, COMPUTE_SECONDS, only=listed):
-        compute(store, COMPUTE_SECONDS)
-    if catalog(store) is not frame:
-        st.rerun()
 
 
 main()

@@ -67,24 +67,30 @@ def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: in
     for series in found:
         limits = [one.worse for one in conditions if one.worse is not None]
         if limits:
-            lines += [f"{_title(series)}: {step_text(series, step)}"
+            lines += [f"{_title(series)}: {change_text(series, step)}"
                       for step in series.regressions(min(limits), within)]  # fmt: skip
         if series.is_out_of_line and any(one.worse is None for one in conditions):
-            lines.append(f"{_title(series)}: {out_of_line_text(series)}")
+            lines.append(f"{_title(series)}: {out_of_line_text(series)} "
+                         f"({series.points[-1].experiment_id})")  # fmt: skip
     return lines
 
 
-def step_text(series: Series, step: Step) -> str:
-    """`slower since 2026-11-20 (EXPERIMENT): 1.60x to 1.42x, -11.2 % (-12.0 to -10.1 %); torch 2.12
-    to 2.13`."""
+def change_text(series: Series, step: Step) -> str:
+    """`worse since 2026-11-20 (EXPERIMENT): ` and `sizes_text`."""
+    point = series.points[step.index]
+    word = "worse" if series.worsening(step) > 0 else "better"
+    since = f"{when_text(point)} ({point.experiment_id})"
+    return f"{word} since {since}: {sizes_text(series, step)}"
+
+
+def sizes_text(series: Series, step: Step) -> str:
+    """`1.60x to 1.42x, -11.2 % (-12.0 % to -10.1 %); torch 2.12 to 2.13`."""
     write = METRICS[series.quantity].format
     low, high = step.ratio_interval
     interval = "" if low == high else f" ({_change(low)} to {_change(high)})"
-    point = series.points[step.index]
     return (
-        f"{'worse' if series.worsening(step) > 0 else 'better'} since {when_text(point)} "
-        f"({point.experiment_id}): {write(step.before.value)} to {write(step.after.value)}, "
-        f"{_change(step.ratio)}{interval}{_versions(series, step)}"
+        f"{write(step.before.value)} to {write(step.after.value)}, {_change(step.ratio)}{interval}"
+        f"{_versions(series, step)}"
     )
 
 
@@ -95,8 +101,8 @@ def out_of_line_text(series: Series) -> str:
     level = series.levels[-1]
     before = math.exp(sum(level.logs[:-1]) / (len(level.logs) - 1))
     return (
-        f"the newest, {write(newest.value)} ({newest.experiment_id}), is out of line with "
-        f"{write(before)} before; run it again: one alone is no step"
+        f"the newest, {write(newest.value)}, is out of line with {write(before)} before; run it "
+        "again: one alone is no step"
     )
 
 
@@ -111,7 +117,7 @@ def _lines(series: Series) -> list[str]:
     count = len(series.points)
     span = f"{count} experiments, {first} to {last}" if count > 1 else f"1 experiment, {first}"
     lines = [f"{_title(series)}: {write(series.levels[-1].value)} now; {span}"]
-    lines += [f"  {step_text(series, step)}" for step in series.steps]
+    lines += [f"  {change_text(series, step)}" for step in series.steps]
     return lines + ([f"  {out_of_line_text(series)}"] if series.is_out_of_line else [])
 
 

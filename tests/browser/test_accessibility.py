@@ -27,6 +27,8 @@ PAGES = {
     **{f"Run, {tab}": f"{RUN}&tab={tab}" for tab in TABS},
     "Run, failed": f"run?experiment={EXPERIMENTS['failed']}",
     "Suites": "suites",
+    "Matrix": "matrix",
+    "Trends": "trends",
     "Definitions": "definitions",
 }
 """Address of each page, over all kinds of records."""

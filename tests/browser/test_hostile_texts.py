@@ -103,6 +103,8 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
     walk.open("experiments", q=HOST)
     walk.open("launch", again=failed)
     walk.open("suites", suite_run=short("suite_run"))
+    walk.open("matrix")
+    walk.open("trends")
     walk.open("definitions")
     walk.open("launch")
     told = {"name", "model", "error-message", "error-traceback", "stopped-reason", "suite_run",
@@ -122,6 +124,8 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
         ("live", ("experiment",)),
         ("run", ("experiment", "run", "tab", "values", "gradients")),
         ("suites", ("suite_run", "against", "suite-speedups")),
+        ("matrix", ("across", "cells", "q", "model", "sort")),
+        ("trends", ("of", "training", "q", "device")),
         ("launch", ("preset", "again", "quick.name",
                     "quick.backends", "quick.text_column", "quick.data",
                     "own.data", "quick.model", "quick.optimizer_options", "quick.task",

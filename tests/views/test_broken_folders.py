@@ -87,7 +87,9 @@ def with_extremes(folder: DataDir) -> RunDir:
     return run
 
 
-@pytest.mark.parametrize("page", ["experiments", "compare", "live", "run", "suites"])
+@pytest.mark.parametrize(
+    "page", ["experiments", "compare", "live", "run", "suites", "matrix", "trends"]
+)
 def test_a_journal_of_extremes_breaks_no_page(folder: DataDir, page: str) -> None:
     run = with_extremes(folder)
     opened(page, experiment=BAD, run=run.run_id)

@@ -70,6 +70,11 @@ def ask_sort() -> None:
     st.selectbox("Sorted by", orders, **bound("sort", "-when", orders), format_func=_sort_title)
 
 
+def title(name: str) -> Markdown:
+    """What a facet, or the host, is called."""
+    return "Host" if name == "host" else TITLES[name]
+
+
 def command(asked: Filter) -> str:
     """The same list without the browser."""
     return shlex.join(["python", "-m", "runner", "list", *filter_arguments(asked)])

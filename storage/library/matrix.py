@@ -1,0 +1,135 @@
+"""Backends against models, batch sizes, devices or versions: the newest experiment in each cell."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+Emptiness = Literal["not run", "not finished", "not measured"]
+ACROSS = ("model", "data", "task", "scenario", "batch", "precision", "device", "host", "torch",
+          "transformers")  # fmt: skip
+"""What the columns may be: columns of `backend_rows`."""
+QUANTITIES = ("speedup", "break_even_steps", "compile_seconds", "peak_memory_bytes", "parity")
+"""What a cell may tell: names in METRICS, and columns of `backend_rows`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A backend under one condition."""
+
+    backend: str
+    column: str
+    empty: Emptiness | None = None
+    """Why there is no value; None if there is one."""
+    value: Any = None
+    """A number, infinite for never, or a verdict."""
+    low: float | None = None
+    """The 95 % interval, of a speedup."""
+    high: float | None = None
+    verdict: str | None = None
+    """Of the speed."""
+    parity: str | None = None
+    state: str | None = None
+    """How the run stands that is told of."""
+    experiment_id: str | None = None
+    num_experiments: int = 0
+    """How many there are; the newest one that has the value is told of, or else the newest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """Cells by backend, the one in most columns first, and by column."""
+
+    across: str
+    quantity: str
+    backends: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    """All of them, row by row."""
+    mixed: dict[str, tuple[str, ...]]
+    """What else the experiments that are told of differ in, with the values that there are: cells
+    beside each other differ in these, too."""
+
+    def rows(self) -> list[list[Cell]]:
+        """The cells of each backend."""
+        width = len(self.columns)
+        return [list(self.cells[start : start + width])
+                for start in range(0, len(self.cells), width)]  # fmt: skip
+
+
+def matrix(rows: pd.DataFrame, across: str, quantity: str) -> Matrix:
+    """What `backend_rows`, oldest first, come to."""
+    by_place: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows.to_dict("records"):
+        by_place.setdefault((row["backend"], _text(row[across])), []).append(row)
+    columns = sorted({column for _, column in by_place}, key=_order)
+    backends = _widest_first([backend for backend, _ in by_place])
+    told = {place: _told_of(mine, quantity) for place, mine in by_place.items()}
+    cells = [
+        _cell(told.get((backend, column)), backend, column, quantity,
+              len(by_place.get((backend, column), ())))
+        for backend in backends
+        for column in columns
+    ]  # fmt: skip
+    return Matrix(
+        across=across,
+        quantity=quantity,
+        backends=tuple(backends),
+        columns=tuple(columns),
+        cells=tuple(cells),
+        mixed=_mixed([row for row in told.values() if row[quantity] is not None], across),
+    )
+
+
+def _told_of(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, Any]:
+    measured = [row for row in rows if row[quantity] is not None]
+    return (measured or rows)[-1]
+
+
+def _cell(
+    row: dict[str, Any] | None, backend: str, column: str, quantity: str, num_experiments: int
+) -> Cell:
+    if row is None:
+        return Cell(backend=backend, column=column, empty="not run")
+    value = row[quantity]
+    empty: Emptiness | None = None
+    if value is None:
+        empty = "not measured" if row["state"] == "finished" else "not finished"
+    return Cell(
+        backend=backend,
+        column=column,
+        empty=empty,
+        value=value,
+        low=row["speedup_low"] if quantity == "speedup" else None,
+        high=row["speedup_high"] if quantity == "speedup" else None,
+        verdict=row["speed_verdict"],
+        parity=row["parity"],
+        state=row["state"],
+        experiment_id=row["experiment_id"],
+        num_experiments=num_experiments,
+    )
+
+
+def _mixed(told: Sequence[dict[str, Any]], across: str) -> dict[str, tuple[str, ...]]:
+    values = {name: {_text(row[name]) for row in told} for name in ACROSS if name != across}
+    return {name: tuple(sorted(seen, key=_order)) for name, seen in values.items() if len(seen) > 1}
+
+
+def _widest_first(backends: Sequence[str]) -> list[str]:
+    counts = {name: backends.count(name) for name in dict.fromkeys(backends)}
+    return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def _text(value: Any) -> str:
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "unknown" if missing else str(value)
+
+
+def _order(text: str) -> tuple[bool, float, str]:
+    """Numbers by their size, then words."""
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text

@@ -1,0 +1,102 @@
+"""Backends by what they were compared under: what a cell tells of, and why one is empty."""
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from storage.library.matrix import ACROSS, Cell, matrix
+from views.charts.matrix import MAX_ACROSS, heat_map
+
+USUAL: dict[str, Any] = {
+    **dict.fromkeys(ACROSS, "x"), "batch": 8, "model": "bert", "state": "finished",
+    "backend": "inductor", "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
+    "speed_verdict": "faster", "parity": "holds", "break_even_steps": 40.0,
+    "compile_seconds": 3.0, "peak_memory_bytes": None, "experiment_id": "one",
+}  # fmt: skip
+
+
+def rows(*changes: dict[str, Any]) -> pd.DataFrame:
+    """Backend rows, oldest first, each like the usual one but for what is given."""
+    return pd.DataFrame([{**USUAL, **one} for one in changes], dtype=object)
+
+
+def cells(frame: pd.DataFrame, across: str = "model", quantity: str = "speedup") -> list[Cell]:
+    return list(matrix(frame, across, quantity).cells)
+
+
+def test_a_cell_tells_of_the_newest_experiment_that_has_the_number() -> None:
+    (cell,) = cells(
+        rows(
+            {"experiment_id": "old", "speedup": 1.1},
+            {"experiment_id": "new", "speedup": 1.3},
+            {"experiment_id": "broken off", "speedup": None, "state": "failed"},
+        )
+    )
+    assert (cell.experiment_id, cell.value, cell.num_experiments) == ("new", 1.3, 3)
+
+
+def test_what_is_empty_says_why() -> None:
+    frame = rows(
+        {"model": "a"},
+        {"model": "b", "speedup": None, "state": "out_of_memory"},
+        {"model": "a", "backend": "eager", "speedup": None},
+    )
+    found = {(cell.backend, cell.column): cell.empty for cell in cells(frame)}
+    assert found == {
+        ("inductor", "a"): None,
+        ("inductor", "b"): "not finished",
+        ("eager", "a"): "not measured",
+        ("eager", "b"): "not run",
+    }
+
+
+def test_columns_of_numbers_stand_by_their_size_and_unknown_ones_last() -> None:
+    frame = rows(*({"batch": batch} for batch in (64, 8, None, 128)))
+    assert matrix(frame, "batch", "speedup").columns == ("8", "64", "128", "unknown")
+
+
+def test_what_the_cells_differ_in_besides_is_told() -> None:
+    frame = rows({"precision": "bf16"}, {"model": "gpt2", "precision": "float32"})
+    assert matrix(frame, "model", "speedup").mixed == {"precision": ("bf16", "float32")}
+    assert matrix(frame, "precision", "speedup").mixed == {"model": ("bert", "gpt2")}
+    assert matrix(rows({}, {"speedup": 1.2}), "model", "speedup").mixed == {}
+
+
+def drawn(frame: pd.DataFrame, quantity: str = "speedup") -> Any:
+    figure = heat_map(matrix(frame, "model", quantity))
+    return figure.data[0]
+
+
+def test_colours_lie_on_either_side_of_one_and_words_say_what_is_doubtful() -> None:
+    frame = rows(
+        {"model": "a", "speedup": 2.0},
+        {"model": "b", "speedup": 0.5, "speed_verdict": "slower", "parity": "broken"},
+        {"model": "c", "speedup": 1.0, "speed_verdict": "unsure"},
+    )
+    heat = drawn(frame)
+    assert list(heat.z[0]) == [1.0, -1.0, 0.0], "doublings"
+    assert list(heat.text[0]) == ["2.00x", "0.50x<br>parity broken", "1.00x<br>unsure"]
+    assert "1.40 to 1.60" in heat.customdata[0][0]
+
+
+@pytest.mark.parametrize("quantity", ["break_even_steps", "compile_seconds"])
+def test_never_lies_beyond_all_that_comes_to_an_end(quantity: str) -> None:
+    heat = drawn(
+        rows({"model": "a", quantity: 100.0}, {"model": "b", quantity: math.inf}), quantity
+    )
+    assert heat.z[0][0] == pytest.approx(2.0)
+    assert heat.z[0][1] == heat.zmax > 2.0
+    assert heat.text[0][1] == "never"
+
+
+def test_many_conditions_stand_below_each_other() -> None:
+    few = heat_map(
+        matrix(rows(*({"model": str(n)} for n in range(MAX_ACROSS))), "model", "speedup")
+    )
+    many = heat_map(
+        matrix(rows(*({"model": str(n)} for n in range(MAX_ACROSS + 1))), "model", "speedup")
+    )
+    assert (len(few.data[0].x), len(few.data[0].y)) == (MAX_ACROSS, 1)
+    assert (len(many.data[0].x), len(many.data[0].y)) == (1, MAX_ACROSS + 1)

@@ -1,0 +1,59 @@
+"""The pages Matrix and Trends as a reader gets them."""
+
+from dataclasses import replace
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.index.store import Store
+from storage.library.catalog import compute
+from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.pages import opened, text
+
+pytestmark = pytest.mark.heavy
+SPEC = experiment_spec(controls=0)
+
+
+def compared(folder: DataDir) -> None:
+    """As if somebody had waited until all numbers are there."""
+    with Store.open(folder) as store:
+        store.ingest_all()
+        compute(store, 100.0)
+
+
+def test_without_an_experiment_both_pages_say_what_they_are_for(folder: DataDir) -> None:
+    assert "Nothing to compare yet" in text(opened("matrix"))
+    assert "Nothing to follow yet" in text(opened("trends"))
+
+
+def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
+    for day in range(1, 13):
+        slow, version = (0.1, "2.12.0") if day <= 8 else (0.125, "2.13.0")
+        record_experiment(
+            folder.runs, replace(SPEC, name=f"night {day}"), f"202611{day:02d}-093015-123456-7f3a",
+            backend_seconds=slow * (1 + 0.01 * (day % 3)),
+            environment={"versions": {"torch": version}},
+        )  # fmt: skip
+    compared(folder)
+    said = text(opened("trends"))
+    assert "1 step to a worse level" in said
+    assert (
+        "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
+    )
+    assert "Nothing came to a worse level" in text(opened("trends", torch="2.12.0"))
+
+
+def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> None:
+    record_experiment(folder.runs, SPEC)
+    bigger = replace(
+        SPEC,
+        data=replace(SPEC.data, num_train_samples=40 * 16),
+        training=replace(SPEC.training, batch_size=16, precision="bf16"),
+    )
+    record_experiment(folder.runs, bigger, "20261122-093015-123456-7f3a")
+    compared(folder)
+    app = opened("matrix", across="batch")
+    assert "These experiments also differ in precision (bf16, float32)" in text(app)
+    (cells,) = (frame.value for frame in app.dataframe)
+    assert list(cells["Batch size"]) == ["8", "16"]
+    assert "also differ" not in text(opened("matrix", across="batch", precision="bf16"))

@@ -1,0 +1,131 @@
+"""A heat map of backends by what they were compared under, each cell with its value in words."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import plotly.graph_objects as go
+
+from storage.library.matrix import Cell, Matrix
+from storage.numbers.metrics import METRICS
+from views.charts.layers import layout
+from views.charts.palette import BAD, KNOWN, NEUTRAL
+
+ROW_HEIGHT, MARGINS = 56, 110
+MAX_ACROSS = 10
+"""Columns that a figure has room for; if there are more, backends stand above."""
+GAIN, LOSS, GOOD = KNOWN["inductor"].color, "#c2662d", KNOWN["eager"].color
+MOST_OCTAVES = 2.0
+"""Doublings of speed from which on a colour is as strong as it gets."""
+PARITY = {"broken": 0.0, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
+"""Places of verdicts on the scale from bad to good; those of checks, which are no runs', follow."""
+CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
+
+
+def heat_map(found: Matrix) -> go.Figure:
+    """One row per backend and one column per condition, or the other way round where there are many
+    conditions; what is empty says why."""
+    rows = found.rows()
+    down, across = found.backends, found.columns
+    if len(across) > MAX_ACROSS:
+        down, across, rows = across, down, [list(column) for column in zip(*rows, strict=True)]
+    values = [[_place(found.quantity, cell) for cell in row] for row in rows]
+    low, high, colors = _scale(found.quantity, values)
+    figure = go.Figure()
+    figure.add_heatmap(
+        x=list(across), y=list(down), z=values, zmin=low, zmax=high,
+        colorscale=colors, showscale=False, xgap=3, ygap=3,
+        text=[[_said(found.quantity, cell) for cell in row] for row in rows],
+        texttemplate="%{text}", textfont={"size": 13}, hoverongaps=False,
+        customdata=[[_in_full(found.quantity, cell) for cell in row] for row in rows],
+        hovertemplate="%{customdata}<extra></extra>",
+    )  # fmt: skip
+    empty = [(x, y, cell) for y, row in zip(down, rows, strict=True)
+             for x, cell in zip(across, row, strict=True) if cell.empty]  # fmt: skip
+    figure.add_scatter(
+        x=[x for x, _, _ in empty], y=[y for _, y, _ in empty], mode="text",
+        text=[cell.empty for _, _, cell in empty], showlegend=False,
+        textfont={"color": NEUTRAL, "size": 12}, hovertemplate="%{customdata}<extra></extra>",
+        customdata=[_in_full(found.quantity, cell) for _, _, cell in empty],
+    )  # fmt: skip
+    figure.update_layout(layout() | {"height": MARGINS + ROW_HEIGHT * len(rows)})
+    # Also where every name is a number, as batch sizes are.
+    figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
+    return figure.update_yaxes(type="category", autorange="reversed", showgrid=False,
+                               automargin=True, ticksuffix=" ")  # fmt: skip
+
+
+def _place(quantity: str, cell: Cell) -> float | None:
+    """Where a value lies on its scale of colours."""
+    if cell.empty:
+        return None
+    return PLACES[quantity](cell.value)
+
+
+def _log(value: float) -> float | None:
+    """Compile latencies and break-evens span decades; never lies beyond all others."""
+    if math.isinf(value):
+        return math.inf
+    return math.log10(max(value, 1e-6))
+
+
+PLACES: dict[str, Callable[[Any], float | None]] = {
+    "speedup": math.log2,
+    "break_even_steps": _log,
+    "compile_seconds": _log,
+    "peak_memory_bytes": _log,
+    "parity": lambda verdict: (PARITY | CHECKS).get(verdict, 0.5),
+}
+
+
+def _scale(
+    quantity: str, values: list[list[float | None]]
+) -> tuple[float, float, list[tuple[float, str]]]:
+    """From where to where the colours reach, and the colours; infinite values get the last one."""
+    if quantity == "speedup":
+        return -MOST_OCTAVES, MOST_OCTAVES, [(0.0, LOSS), (0.5, "#e3e6ea"), (1.0, GAIN)]
+    if quantity == "parity":
+        return 0.0, 1.0, [(0.0, BAD), (0.5, NEUTRAL), (1.0, GOOD)]
+    known = [one for row in values for one in row if one is not None and math.isfinite(one)]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    beyond = max(high, low + 0.5)
+    for row in values:
+        row[:] = [beyond if one is not None and math.isinf(one) else one for one in row]
+    return low, beyond, [(0.0, "#b9cdec"), (0.5, GAIN), (1.0, "#163f75")]
+
+
+def _said(quantity: str, cell: Cell) -> str:
+    """The value, and below it what keeps it from being good."""
+    if cell.empty:
+        return ""
+    notes = []
+    if quantity == "speedup" and cell.verdict and cell.verdict not in ("faster", "slower"):
+        notes.append(cell.verdict)
+    if quantity != "parity" and cell.parity == "broken":
+        notes.append("parity broken")
+    return "<br>".join([_written(quantity, cell), *notes])
+
+
+def _in_full(quantity: str, cell: Cell) -> str:
+    """What a reader finds on hover."""
+    lines = [f"{cell.backend}, {cell.column}"]
+    if cell.empty == "not run":
+        return "<br>".join([*lines, "no experiment has both"])
+    if cell.empty:
+        state = (cell.state or "").replace("_", " ")
+        lines.append("its runs did not finish: " + state if cell.empty == "not finished"
+                     else "it finished without this number")  # fmt: skip
+    else:
+        interval = "" if cell.low is None else f" ({cell.low:.2f} to {cell.high:.2f})"
+        lines.append(f"{METRICS[quantity].title}: {_written(quantity, cell)}{interval}")
+    lines += [f"{METRICS[name].title}: {value}" for name, value in
+              (("speed_verdict", cell.verdict), ("parity", cell.parity)) if value]  # fmt: skip
+    if cell.num_experiments > 1:
+        lines.append(f"the newest of {cell.num_experiments} experiments")
+    return "<br>".join(lines)
+
+
+def _written(quantity: str, cell: Cell) -> str:
+    if isinstance(cell.value, float) and math.isinf(cell.value):
+        return "never"
+    return METRICS[quantity].format(cell.value)

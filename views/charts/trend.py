@@ -1,0 +1,108 @@
+"""One number over the days: each experiment with its interval, the levels and their steps."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.library.trends import Point, Series
+from storage.numbers.metrics import METRICS, axis_unit
+from views.charts.layers import HEIGHT, layout
+from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
+from views.shared import links
+
+BETTER = KNOWN["eager"].color
+MARGIN = pd.Timedelta(hours=12)
+"""Beside the first and the last experiment; a single one has a day of its own."""
+MAX_MARKED = 12
+"""Changes of versions that are named; of more of them the names would hide each other."""
+
+
+def trend(found: Sequence[Series]) -> go.Figure:
+    """Series of one quantity over the time of submission."""
+    figure = go.Figure()
+    quantity = found[0].quantity
+    looks = run_looks(series.backend for series in found)
+    factor, title = _unit(found)
+    for row, series in enumerate(found):
+        look = looks[series.backend]
+        known = [point for point in series.points if point.low is not None]
+        figure.add_scatter(
+            x=[point.submitted for point in series.points],
+            y=[point.value * factor for point in series.points],
+            mode="markers", name=series.backend, legendgroup=series.backend,
+            marker={"color": look.color, "symbol": look.symbol, "size": 8},
+            error_y=None if not known else {
+                "type": "data", "symmetric": False, "color": look.color, "thickness": 1.2,
+                "array": [(point.high or point.value) - point.value for point in series.points],
+                "arrayminus": [point.value - (point.low or point.value)
+                               for point in series.points]},
+            text=[_in_full(series, point) for point in series.points],
+            hovertemplate="%{text}<extra></extra>",
+        )  # fmt: skip
+        for level in series.levels:
+            first, last = series.points[level.first], series.points[level.last]
+            figure.add_scatter(
+                x=[first.submitted, last.submitted], y=[level.value * factor] * 2, mode="lines",
+                line={"color": look.color, "width": 2}, opacity=0.6, showlegend=False,
+                legendgroup=series.backend, hoverinfo="skip",
+            )  # fmt: skip
+        _mark_steps(figure, series, factor, row)
+    _mark_versions(figure, found)
+    if quantity == "speedup":
+        figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+    figure.update_layout(layout() | {"height": HEIGHT + 60, "showlegend": True})
+    when = [point.submitted for series in found for point in series.points]
+    figure.update_xaxes(gridcolor=FAINT, range=[min(when) - MARGIN, max(when) + MARGIN])
+    return figure.update_yaxes(title_text=links.axis(quantity, title), gridcolor=FAINT)
+
+
+def _unit(found: Sequence[Series]) -> tuple[float, str]:
+    quantity = found[0].quantity
+    if not quantity.endswith("seconds"):
+        return 1.0, METRICS[quantity].axis_title
+    return axis_unit(quantity, pd.Series([p.value for one in found for p in one.points]))
+
+
+def _mark_steps(figure: go.Figure, series: Series, factor: float, row: int) -> None:
+    """An arrow from the old level to the new one, red where it is worse. What several series write
+    beside the same step stands in rows."""
+    for step in series.steps:
+        point = series.points[step.index]
+        color = BAD if series.worsening(step) > 0 else BETTER
+        figure.add_annotation(
+            x=point.submitted, y=step.after.value * factor, ax=point.submitted,
+            ay=step.before.value * factor, xref="x", yref="y", axref="x", ayref="y",
+            showarrow=True, arrowhead=2, arrowwidth=2, arrowcolor=color, text="",
+        )  # fmt: skip
+        figure.add_annotation(
+            x=point.submitted, y=step.after.value * factor,
+            text=f"{series.backend} {step.ratio - 1:+.1%}",
+            showarrow=False, xanchor="left", xshift=8, yshift=15 * (row + 1),
+            font={"color": color, "size": 12},
+        )  # fmt: skip
+
+
+def _mark_versions(figure: go.Figure, found: Sequence[Series]) -> None:
+    """A line where the version of torch changed, with its name."""
+    points = sorted((point for series in found for point in series.points),
+                    key=lambda point: point.submitted)  # fmt: skip
+    changes = [
+        (after.submitted, after.versions["torch"])
+        for before, after in pairwise(points)
+        if before.versions["torch"] != after.versions["torch"]
+    ]
+    for when, version in changes[-MAX_MARKED:]:
+        figure.add_vline(x=when, line={"color": NEUTRAL, "width": 1, "dash": "dash"})
+        figure.add_annotation(
+            x=when, y=1, yref="paper", text=f"torch {version}", showarrow=False, xanchor="left",
+            yanchor="top", font={"color": NEUTRAL, "size": 11},
+        )  # fmt: skip
+
+
+def _in_full(series: Series, point: Point) -> str:
+    write = METRICS[series.quantity].format
+    interval = "" if point.low is None else f" ({point.low:.2f} to {point.high:.2f})"
+    versions = ", ".join(f"{name} {value}" for name, value in point.versions.items() if value)
+    return f"{point.name}<br>{series.backend}: {write(point.value)}{interval}<br>{versions}"

@@ -1,0 +1,49 @@
+"""Fills in what experiments came to, in small steps, while a page shows what is known."""
+
+import pandas as pd
+import streamlit as st
+
+from runner.folders.states import ACTIVE_EXPERIMENTS
+from storage.index.store import Store
+from storage.library.catalog import catalog, compute
+from views.shared.resources import take_in
+
+COMPUTE_SECONDS = 0.3
+"""Of each look, for numbers that are not there yet: a page must not wait for a thousand."""
+LOOK_SECONDS = 0.5
+LOOK_SECONDS_WHILE_RACING = 3.0
+"""Whoever is timed on this machine is to be disturbed little."""
+IS_DUE = "experiments look is due"
+"""In the session's state: whether the next run of `look` is its own, and not part of the page."""
+
+
+def tell_pending(found: pd.DataFrame) -> int:
+    """Says how many rows of what was found have no numbers yet; returns it."""
+    pending = int((~found["known"].astype(bool)).sum())
+    if pending:
+        st.info(f"{pending:,} of {len(found):,} experiments are not compared yet; they fill in by "
+                "themselves.", icon=":material/hourglass_top:")  # fmt: skip
+    return pending
+
+
+def watch(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+    """Computes in small steps what is missing, and draws the page anew once something changed."""
+    unknown = not frame["known"].astype(bool).all()
+    unmeasured = (frame["total_bytes"].isna() & frame["experiment_id"].notna()).any()
+    active = frame["state"].isin(ACTIVE_EXPERIMENTS).any()
+    if unknown or unmeasured or active:
+        st.session_state[IS_DUE] = False
+        every = LOOK_SECONDS_WHILE_RACING if active else LOOK_SECONDS
+        st.fragment(look, run_every=every)(store, frame, listed)
+
+
+def look(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
+    """What is listed comes first."""
+    is_due, st.session_state[IS_DUE] = st.session_state.get(IS_DUE), True
+    if not is_due:
+        return
+    take_in(store.ingest)
+    if not compute(store, COMPUTE_SECONDS, only=listed):
+        compute(store, COMPUTE_SECONDS)
+    if catalog(store) is not frame:
+        st.rerun()

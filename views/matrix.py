@@ -1,0 +1,122 @@
+"""Matrix: every backend against models, batch sizes, devices, versions, in one heat map."""
+
+import pandas as pd
+import streamlit as st
+
+from storage.library.backend_rows import backend_rows
+from storage.library.catalog import catalog
+from storage.library.filters import chosen
+from storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
+from storage.numbers.metrics import METRICS
+from views.charts.matrix import heat_map
+from views.library import query
+from views.library.address import bound
+from views.library.filling import tell_pending, watch
+from views.parts.damaged import show_damaged
+from views.parts.downloads import chart_card
+from views.parts.exports import Origin, files_of
+from views.shared.inert import Markdown, inert
+from views.shared.resources import get_store
+
+EMPTY = """\
+#### Nothing to compare yet
+
+Each experiment that is over fills a row of cells here: its backends, by its model, batch size,
+precision, device or version. Launch one, or a whole suite, and come back.
+"""
+SHOWN = 8
+"""Values that a sentence names."""
+
+
+def main() -> None:
+    store = get_store()
+    frame = catalog(store)
+    show_damaged(store)
+    if frame.empty:
+        st.markdown(EMPTY)
+        st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        asked = query.ask_filter(frame)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        across = st.selectbox(
+            "Across", ACROSS, **bound("across", "model", ACROSS), format_func=query.title,
+            width=180,
+        )  # fmt: skip
+        quantity = st.selectbox(
+            "In each cell", QUANTITIES, **bound("cells", "speedup", QUANTITIES), width=200,
+            format_func=lambda name: inert(METRICS[name].title),
+        )  # fmt: skip
+    found = chosen(frame, asked)
+    rows = backend_rows(store, found)
+    tell_pending(found)
+    if rows.empty:
+        st.info("No experiment that is over fits. Take a word or a filter away.",
+                icon=":material/search_off:")  # fmt: skip
+    else:
+        show_matrix(matrix(rows, across, quantity), rows)
+    watch(store, frame, list(found["experiment_id"].dropna()))
+
+
+def show_matrix(found: Matrix, rows: pd.DataFrame) -> None:
+    """The heat map, what its cells differ in besides, and the way to each experiment."""
+    title = f"{METRICS[found.quantity].title} by backend and {query.title(found.across).lower()}"
+    with files_of(Origin(name="matrix")):
+        chart_card(
+            title, lambda: heat_map(found), lambda: table(found), name="matrix",
+            numbers=[found.quantity],
+            help="Each cell tells of the newest experiment with that backend; point at one to see "
+            "its interval. Grey lies near 1.",
+        )  # fmt: skip
+    if found.mixed:
+        st.caption(mixed_text(found))
+    with st.expander("Every cell, with its experiment", icon=":material/table:"):
+        st.dataframe(
+            linked_table(found), hide_index=True, key="matrix-cells",
+            column_config={"experiment": st.column_config.LinkColumn(
+                "Experiment", display_text=r"experiment=(.+)")},
+        )  # fmt: skip
+
+
+def mixed_text(found: Matrix) -> Markdown:
+    """What cells beside each other differ in, so that nobody takes it for the columns' effect."""
+    parts = []
+    for name, values in found.mixed.items():
+        more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        parts.append(f"{query.title(name).lower()} ({inert(', '.join(values[:SHOWN]))}{more})")
+    return (
+        f":material/info: These experiments also differ in {'; '.join(parts)}. Filter to one of "
+        "each before you call a difference the effect of what stands above."
+    )
+
+
+def table(found: Matrix) -> pd.DataFrame:
+    """One row per cell."""
+    return pd.DataFrame([
+        {
+            "backend": cell.backend, found.across: cell.column, found.quantity: cell.value,
+            "low": cell.low, "high": cell.high, "speed_verdict": cell.verdict,
+            "parity": cell.parity, "why_empty": cell.empty, "experiment_id": cell.experiment_id,
+            "num_experiments": cell.num_experiments,
+        }
+        for cell in found.cells
+    ])  # fmt: skip
+
+
+def linked_table(found: Matrix) -> pd.DataFrame:
+    """The same as it is read: values as they are written everywhere, and a link."""
+    write = METRICS[found.quantity].format
+    frame = table(found)
+    shown = frame[["backend", found.across]].rename(
+        columns={"backend": "Backend", found.across: query.title(found.across)}
+    )
+    shown[METRICS[found.quantity].title] = [
+        empty or ("never" if one == float("inf") else write(one))
+        for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
+    ]
+    shown["Speed"], shown["Parity"] = frame["speed_verdict"], frame["parity"]
+    shown["experiment"] = [key and f"./?experiment={key}" for key in frame["experiment_id"]]
+    return shown
+
+
+main()

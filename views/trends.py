@@ -1,0 +1,192 @@
+"""Trends: how the same training fared over days and versions, and which changes came to stay."""
+
+import shlex
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import pandas as pd
+import streamlit as st
+
+from runner.commands.filters import filter_arguments
+from storage.library.backend_rows import backend_rows
+from storage.library.catalog import catalog
+from storage.library.filters import chosen
+from storage.library.trends import QUANTITIES, Point, Series, trends
+from storage.numbers.metrics import METRICS
+from storage.terminal.trend import out_of_line_text, sizes_text, when_text
+from views.charts.trend import trend
+from views.library import query
+from views.library.address import bound
+from views.library.filling import tell_pending, watch
+from views.parts.damaged import show_damaged
+from views.parts.downloads import chart_card
+from views.parts.exports import Origin, files_of
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.links import linked
+from views.shared.resources import get_store
+
+EMPTY = """\
+#### Nothing to follow yet
+
+Run the same training again, on another day or with another version of torch, and its numbers line
+up here. A change that came to stay is marked, with what else changed just then.
+"""
+ICONS = {
+    True: ":red[:material/trending_down:] worse,",
+    False: ":green[:material/trending_up:] better,",
+}
+"""Of a step, by whether it is to a worse level."""
+MAX_LISTED = 5
+"""Trainings whose changes are listed at once."""
+FEWEST = 4
+"""Experiments that a series must have before a step can be told at all."""
+
+
+def main() -> None:
+    store = get_store()
+    frame = catalog(store)
+    show_damaged(store)
+    if frame.empty:
+        st.markdown(EMPTY)
+        st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        asked = query.ask_filter(frame)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        quantity = st.selectbox(
+            "Trend of", QUANTITIES, **bound("of", "speedup", QUANTITIES), width=200,
+            format_func=lambda name: inert(METRICS[name].title),
+        )  # fmt: skip
+        with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
+            st.caption("For a nightly job: exit status 5 once something came to a worse level.")
+            parts = ["python", "-m", "storage", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
+            st.code(shlex.join([*parts, *filter_arguments(asked)]), language="bash",
+                    wrap_lines=True)  # fmt: skip
+    found = chosen(frame, asked)
+    series = trends(backend_rows(store, found), quantity)
+    pending = tell_pending(found)
+    if series:
+        show_trends(series, pending)
+    else:
+        st.info("No experiment that is over has this number. Take a word or a filter away.",
+                icon=":material/search_off:")  # fmt: skip
+    watch(store, frame, list(found["experiment_id"].dropna()))
+
+
+def show_trends(series: Sequence[Series], pending: int) -> None:
+    """All that came to another level, and one workload's series in full."""
+    changed = [one for one in series if one.steps or one.is_out_of_line]
+    show_changes(series, changed, pending)
+    groups: dict[str, list[Series]] = {}
+    for one in [*changed, *series]:
+        mine = groups.setdefault(f"{one.workload} {one.device}", [])
+        if one not in mine:
+            mine.append(one)
+    keys = list(groups)
+    key = st.selectbox(
+        "Training", keys, **bound("training", keys[0], keys),
+        format_func=lambda key: inert(_group_title(groups[key])),
+    )  # fmt: skip
+    shown = groups[key if key in groups else keys[0]]
+    quantity = METRICS[shown[0].quantity]
+    with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
+        chart_card(
+            f"{quantity.title} over time", lambda: trend(shown), lambda: table(shown),
+            name="trend", numbers=[shown[0].quantity],
+            help="A mark is an experiment, a line the level that it belongs to, an arrow a step: "
+            "a change that came to stay. Broken lines: another version of torch.",
+        )  # fmt: skip
+    with st.expander("Every experiment", icon=":material/table:"):
+        st.dataframe(
+            linked_table(shown), hide_index=True, key="trend-experiments",
+            column_config={"experiment": st.column_config.LinkColumn(
+                "Experiment", display_text=r"experiment=(.+)")},
+        )  # fmt: skip
+
+
+def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: int) -> None:
+    """The answer: what is worse now, what is better, what ought to be run again."""
+    told = [(one, step) for one in changed for step in one.steps]
+    worse = [(one, step) for one, step in told if one.worsening(step) > 0]
+    long = [one for one in series if len(one.points) >= FEWEST]
+    if worse:
+        st.markdown(f"### {words.plural(len(worse), 'step')} to a worse level")
+    elif pending:
+        st.markdown("### No step so far")
+    elif not long:
+        st.markdown("### Not enough experiments to tell a step yet")
+        st.caption(f"It takes {FEWEST} of the same training at least; the longest series has "
+                   f"{words.plural(len(series[0].points), 'experiment')}.")  # fmt: skip
+    else:
+        st.markdown("### Nothing came to a worse level")
+        points = max(len(one.points) for one in long)
+        st.caption(f"{words.plural(len(long), 'series')} of up to {points:,} experiments were "
+                   "looked at.")  # fmt: skip
+    groups: dict[str, list[Series]] = {}
+    for one in changed:
+        groups.setdefault(f"{one.title} · {one.device}", []).append(one)
+    listed = [_changes(title, group) for title, group in groups.items()]
+    st.markdown("\n\n".join(listed[:MAX_LISTED]))
+    if len(listed) > MAX_LISTED:
+        with st.expander(words.plural(len(listed) - MAX_LISTED, "more training")):
+            st.markdown("\n\n".join(listed[MAX_LISTED:]))
+
+
+def _changes(title: str, group: Sequence[Series]) -> Markdown:
+    """What happened to one training, a line each."""
+    lines = []
+    for one in group:
+        backend = f"**{inert(one.backend)}**"
+        for step in reversed(one.steps):
+            since = _linked_day(one.points[step.index])
+            sizes = linked(one.quantity, inert(sizes_text(one, step)))
+            lines.append(f"{ICONS[one.worsening(step) > 0]} {backend} since {since}: {sizes}")
+        if one.is_out_of_line:
+            newest = _linked_day(one.points[-1])
+            lines.append(f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} "
+                         f"({newest})")  # fmt: skip
+    return "\n".join([f"{inert(title)}\n", *(f"- {line}" for line in lines)])
+
+
+def _linked_day(point: Point) -> Markdown:
+    return f"[{inert(when_text(point))}](./?experiment={inert(quote(point.experiment_id))})"
+
+
+def _group_title(group: Sequence[Series]) -> str:
+    points = max(len(one.points) for one in group)
+    marks = sum(len(one.steps) for one in group)
+    steps = f", {words.plural(marks, 'step')}" if marks else ""
+    return f"{group[0].title} · {group[0].device} ({words.plural(points, 'experiment')}{steps})"
+
+
+def table(shown: Sequence[Series]) -> pd.DataFrame:
+    """One row per experiment and backend, oldest first."""
+    return pd.DataFrame([
+        {
+            "experiment_id": point.experiment_id, "name": point.name,
+            "submitted": point.submitted, "backend": one.backend, one.quantity: point.value,
+            "low": point.low, "high": point.high, **point.versions,
+        }
+        for one in shown
+        for point in one.points
+    ])  # fmt: skip
+
+
+def linked_table(shown: Sequence[Series]) -> pd.DataFrame:
+    """The same, newest first, as it is read."""
+    write = METRICS[shown[0].quantity].format
+    return pd.DataFrame([
+        {
+            "When": when_text(point), "Backend": one.backend,
+            METRICS[one.quantity].title: write(point.value), "Name": point.name,
+            **{name.capitalize() if name == "host" else name: value
+               for name, value in point.versions.items()},
+            "experiment": f"./?experiment={point.experiment_id}",
+        }
+        for one in shown
+        for point in reversed(one.points)
+    ])  # fmt: skip
+
+
+main()
