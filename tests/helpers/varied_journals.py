@@ -51,7 +51,8 @@ def _blocks(
         is_compiled = compiles and first == 0
         seconds[0] += 3.0 * is_compiled
         run.block(seconds, losses[first : first + 10], compiled=[0] if is_compiled else (),
-                  peak_memory_bytes=random.randrange(10**9), reserved_memory_bytes=10**9)  # fmt: skip
+                  peak_memory_bytes=random.randrange(10**9),
+                  reserved_memory_bytes=10**9)  # fmt: skip
         run.device(wall_seconds=sum(seconds), cpus=2, own_cpu_seconds=1.5 * sum(seconds),
                    busy_cpu_seconds=(1.55 + 0.3 * random.random()) * sum(seconds),
                    stolen_cpu_seconds=0.001, cpu_frequency_mhz=2000.0 + random.gauss(0, 200),
