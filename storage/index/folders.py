@@ -84,12 +84,20 @@ class Agreed:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
         self._specs: dict[str, ExperimentSpec | None] = {}
+        self._texts: dict[str, str] = {}
 
     def spec(self, experiment_id: str) -> ExperimentSpec | None:
         if experiment_id not in self._specs:
             folders = self._listing.of_experiment(experiment_id)
             self._specs[experiment_id] = agreed_spec(map(RunDir, folders))
         return self._specs[experiment_id]
+
+    def text(self, experiment_id: str) -> str:
+        """The same as JSON."""
+        if experiment_id not in self._texts:
+            spec = self.spec(experiment_id)
+            self._texts[experiment_id] = json.dumps(None if spec is None else asdict(spec))
+        return self._texts[experiment_id]
 
 
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
@@ -105,7 +113,10 @@ def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
         "backend": spec.variant.backend,
         "origin": origin,
         "num_steps": spec.experiment.num_steps,
-        "spec": json.dumps(asdict(spec)),
+        # As `RunSpec.to_json` writes it, for all runs of the experiment from one text.
+        "spec": f'{{"experiment_id": {json.dumps(spec.experiment_id)}, '
+        f'"experiment": {agreed.text(spec.experiment_id)}, '
+        f'"variant": {json.dumps(asdict(spec.variant))}}}',
     }
 
 

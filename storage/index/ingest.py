@@ -35,6 +35,9 @@ from storage.index.watch import Watch
 SMALL_BYTES = 500_000
 """Of new lines, up to which reading all of them at once takes less than a statement per kind."""
 
+OWN_FILE_BYTES = 200_000
+"""Of a journal's new lines, from which on they are read from a file of their own."""
+
 
 def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
     """Runs one tick, or as much as several; returns the number of new event rows and whether more
@@ -160,9 +163,24 @@ def _insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
 def _read_kind(
     cursor: Cursor, kind: str, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes]
 ) -> int:
+    """Inserts the rows of one kind: of long journals each from a file of its own, of short ones
+    from one file together, because opening one takes as long as hundreds of lines."""
     columns = tables[EVENT_TABLES[kind]]
-    with journal_files(slices) as names:
-        return _insert_kind(cursor, kind, columns, reader(columns), names)
+    own = {owner: lines for owner, lines in slices.items() if len(lines) >= OWN_FILE_BYTES}
+    short = {owner: lines for owner, lines in slices.items() if owner not in own}
+    num_rows = 0
+    if own:
+        with journal_files(own) as names:
+            num_rows += _insert_kind(cursor, kind, columns, reader(columns), names)
+    if short:
+        with journal_files(_together(short)) as names:
+            num_rows += _insert_kind(cursor, kind, columns, reader(columns, OF_LINE), names)
+    return num_rows
+
+
+def _together(slices: Mapping[Owner, bytes]) -> dict[Owner, bytes]:
+    """The lines of several runs as of one file, each of which says whose it is."""
+    return {(0, "all"): b"".join(with_owner(*owner, lines) for owner, lines in slices.items())}
 
 
 def _distribute(
@@ -172,9 +190,7 @@ def _distribute(
     if not slices:
         return 0
     merged = {name: column for table in tables.values() for name, column in table.items()}
-    # In one file: with so many columns each takes as long as thousands of lines.
-    lines = b"".join(with_owner(*owner, lines) for owner, lines in slices.items())
-    with journal_files({(0, "staged"): lines}) as names:
+    with journal_files(_together(slices)) as names:
         staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, OF_LINE)}"
         cursor.execute(staging, [names])
     found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}

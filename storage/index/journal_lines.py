@@ -6,8 +6,10 @@ for the fields of all other kinds only if it is told which they are.
 
 import json
 import re
+from contextlib import suppress
 
 import numpy as np
+import orjson
 
 FREQUENT = ("step", "block", "device")
 BEGIN = rb'\{"v":1,(?:"seq":\d{1,15},)?"kind":"(?:%b)",'
@@ -46,7 +48,9 @@ def with_owner(experiment: int, run_id: str, lines: bytes) -> bytes:
 
 
 def _is_object(line: bytes) -> bool:
-    try:
+    with suppress(ValueError):
+        return isinstance(orjson.loads(line), dict)
+    try:  # It may hold what is no JSON to the letter, such as NaN.
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False

@@ -180,7 +180,8 @@ def layers_of(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     ever shorter dashes: of each something shows beneath those above it.
     """
     looks = run_looks(frame["label"])
-    roles = dict(zip(frame["label"], frame["role"], strict=True))
+    runs = frame[["label", "role"]].drop_duplicates()
+    roles = dict(zip(runs["label"], runs["role"], strict=True))
     order = sorted(
         looks, key=lambda label: (roles[label] != "baseline", -_longest_dash(looks[label]))
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 from zlib import crc32
 
+import pandas as pd
+
 NEUTRAL = "#8f949d"
 FAINT = "rgba(138, 143, 152, 0.22)"
 BAD = "#d94a57"
@@ -65,14 +67,15 @@ REPEAT = re.compile(r"-\d+$")
 """Ends the label of a repeat, which looks like what it repeats."""
 
 
-def run_looks(labels: Iterable[str]) -> dict[str, Look]:
+def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:
     """The look of each run.
 
     That of a label which `KNOWN` has not depends on nothing but the label, so that a backend of
     one's own looks the same in every experiment; only where two would look alike does the one that
     is named later take the next look that is free.
     """
-    ordered = list(dict.fromkeys(labels))
+    # A frame of steps has the few labels very many times.
+    ordered = list(dict.fromkeys(labels.unique() if isinstance(labels, pd.Series) else labels))
     named = {label: REPEAT.sub("", label) for label in ordered}
     looks = {label: KNOWN[name] for label, name in named.items() if name in KNOWN}
     for label in sorted(set(ordered) - set(looks)):

@@ -1,8 +1,10 @@
 """The charts of a comparison, each with its data and its way out."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 
 import pandas as pd
 import streamlit as st
@@ -34,6 +36,9 @@ THROUGHPUT = {
     "peak_share": "Of the peak",
 }
 """What is counted per second, and how a choice calls it."""
+MAX_KEPT = 4
+"""Comparisons whose charts are kept for whoever looks at them next; with their series the largest
+have some ten megabytes."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,14 @@ class Charts:
 
 def show(store: Store, comparison: Comparison) -> None:
     """All charts, of the runs that the reader picks."""
-    steps = queries.step_times(store, comparison.experiment_id)
-    if steps.empty:
+    if not any(result.measured.num_steps for result in comparison.results):
         st.caption("No step was recorded, so there is nothing to chart.")
         return
     results = _pick(comparison)
     if not results:
         st.caption("Pick at least one run above to see its charts.")
         return
-    charts = cards(store, comparison, results, steps)
+    charts = _kept_cards(store, comparison, results)
     for card in charts.above:
         show_card(card)
     for column, mine in zip(st.columns(2), (charts.left, charts.right), strict=True):
@@ -73,6 +77,25 @@ def show(store: Store, comparison: Comparison) -> None:
         show_card(card)
     if comparison.spec.kind.trains_fully:
         compare_predictions.show(store, comparison, results)
+
+
+def _kept_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> Charts:
+    """The cards with all that was drawn of them, as long as the comparison is the same: one in
+    which anything changed is another object."""
+    labels = tuple(result.label for result in results)
+    with _lock:
+        for known, of, charts in _kept:
+            if known is comparison and of == labels:
+                return charts
+    steps = queries.step_times(store, comparison.experiment_id)
+    charts = cards(store, comparison, results, steps)
+    with _lock:
+        _kept.append((comparison, labels, charts))
+    return charts
+
+
+_lock = Lock()
+_kept: deque[tuple[Comparison, tuple[str, ...], Charts]] = deque(maxlen=MAX_KEPT)
 
 
 def cards(

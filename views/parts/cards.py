@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import pandas as pd
@@ -40,6 +41,16 @@ class Card:
     def figures(self) -> dict[str, Draw]:
         """By name; that of a single one is empty."""
         return {"": self.draw} if callable(self.draw) else dict(self.draw)
+
+    def figure(self, name: str) -> go.Figure:
+        """The figure of that name, drawn when it is first asked for."""
+        if name not in self._drawn:
+            self._drawn[name] = self.figures[name]()
+        return self._drawn[name]
+
+    @cached_property
+    def _drawn(self) -> dict[str, go.Figure]:
+        return {}
 
     @property
     def explanation(self) -> Markdown:

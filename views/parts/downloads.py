@@ -61,7 +61,7 @@ def show_card(card: Card, *, moves: bool = False) -> None:
             st.markdown(f"**{card.title}**", help=card.explanation, width="stretch")
             figures = card.figures
             chosen = "" if "" in figures else _choice(list(figures), card.name)
-            figure = figures[chosen]()
+            figure = card.figure(chosen)
             with st.container(horizontal=True, width="content", gap="xsmall"):
                 _chart_downloads(card, figure)
         name = card.name

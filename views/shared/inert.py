@@ -129,4 +129,5 @@ def _without_foreign_tags(text: str) -> str:
         return text
     kept = OUR_TAGS.findall(text)
     foreign = [UNSEEN.sub(" ", part).replace("<", "&lt;") for part in OUR_TAGS.split(text)]
-    return "".join(part + tag for part, tag in zip(foreign, [*kept, ""], strict=True))
+    cleaned = "".join(part + tag for part, tag in zip(foreign, [*kept, ""], strict=True))
+    return text if cleaned == text else cleaned
