@@ -9,6 +9,7 @@ from storage.library.filters import chosen
 from views.access import permissions
 from views.library import disk, query, saved, selected, table
 from views.library.filling import watch
+from views.parts import importing
 from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
 from views.parts.downloads import csv_button
@@ -38,8 +39,11 @@ def main() -> None:
     found = chosen(frame, asked)
     actions = st.container()
     picked = show_table(frame, found, columns)
-    with actions:
-        selected.show(store, picked)
+    with actions, st.container(horizontal=True, vertical_alignment="center"):
+        with st.container():
+            selected.show(store, picked)
+        with st.container(width="content"):
+            importing.show()
     selected.show_notes(picked)
     watch(store, frame, list(found["experiment_id"].dropna()))
 
@@ -55,6 +59,7 @@ def show_nothing(store: Store, frame: pd.DataFrame) -> None:
         clicked = permissions.may_act() and quick_race_button()
         st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
         disk.show(store, frame)
+        importing.show()
     if clicked:
         quick_race()
 

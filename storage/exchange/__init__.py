@@ -10,7 +10,8 @@ run_folders.py whole runs, packed and taken in
 reports.py     the same within a one-file report
 archives.py    unpacks what strangers packed
 bring.py       tells which of all this a file is
-imports.py     CSV files of the harness, kept in the data folder
+imports.py     their files, read in and kept in the data folder
+import_json.py those of them that are JSON
 """
 
 from collections.abc import Callable

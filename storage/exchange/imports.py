@@ -1,4 +1,5 @@
-"""CSV files of the Dynamo harness that a person brought along, to be shown beside own results.
+"""Results of PyTorch's benchmarks that a person brought along, to be shown beside own ones: CSV of
+the Dynamo harness, JSON of cachebench and of the HUD.
 
 They lie as they came in `imports/` of the data folder, which is the truth about them: they are few
 and small, and are read whenever they are asked for. A 0.0 where the harness writes one for a
@@ -11,17 +12,22 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from runner.folders.run_dir import DataDir
 from storage.errors import ImportUnusable
+from storage.exchange.archives import KNOWN
+from storage.exchange.import_json import IDENTITY, JUDGED, PASSED, read_records
 
 FOLDER = "imports"
+SUFFIXES = (".csv", ".json")
+MAX_BYTES = 16 * 2**20
+"""Of one file; real ones have some thousands, and all of them are read for a page."""
 REQUIRED = ("dev", "name", "batch_size")
 MEASURED = ("speedup", "accuracy")
 """A performance file has the first, an accuracy file the second."""
-PASSED = ("pass", "pass_due_to_skip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +60,15 @@ NUMBERS = (
 def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
     """Copies a file into the data folder and returns its rows.
 
-    Raises `ImportUnusable` if it is no CSV of the harness, or if another file of its name is there.
+    Raises `ImportUnusable` if it holds none, or if another file of its name is there.
     """
+    if file.suffix.lower() not in SUFFIXES:
+        raise ImportUnusable(
+            f"{file} is nothing that can be imported: that is a report, an archive of run folders "
+            f"({KNOWN}), CSV of the Dynamo harness, and JSON of cachebench or the HUD"
+        )
+    if file.stat().st_size > MAX_BYTES:
+        raise ImportUnusable(f"{file} is larger than {MAX_BYTES // 2**20} MiB")
     rows = list(read_rows(file))
     target = data_dir.path / FOLDER / file.name
     if target.exists() and target.read_bytes() != file.read_bytes():
@@ -69,22 +82,33 @@ def import_file(data_dir: DataDir, file: Path) -> list[ImportedRow]:
 def imported(data_dir: DataDir) -> pd.DataFrame:
     """Every row of every imported file, with the columns of `ImportedRow`.
 
-    Raises `ImportUnusable` for a file that was put there by hand and is none of the harness's.
+    Raises `ImportUnusable` for a file that was put there by hand and holds no such rows.
     """
-    files = sorted((data_dir.path / FOLDER).glob("*.csv"))
-    rows = [asdict(row) for file in files for row in read_rows(file)]
+    rows = [asdict(row) for file in _files(data_dir) for row in read_rows(file)]
     return pd.DataFrame(rows, columns=[field.name for field in fields(ImportedRow)])
 
 
 def imported_version(data_dir: DataDir) -> tuple[tuple[str, int, int], ...]:
     """Another one after every change of the imported files."""
-    files = sorted((data_dir.path / FOLDER).glob("*.csv"))
-    stats = [(file.name, file.stat()) for file in files]
+    stats = [(file.name, file.stat()) for file in _files(data_dir)]
     return tuple((name, found.st_mtime_ns, found.st_size) for name, found in stats)
+
+
+def _files(data_dir: DataDir) -> list[Path]:
+    found = (data_dir.path / FOLDER).glob("*")
+    return sorted(file for file in found if file.suffix.lower() in SUFFIXES)
 
 
 def read_rows(file: Path) -> Iterator[ImportedRow]:
     """The rows of one file; raises `ImportUnusable`, naming the line."""
+    if file.suffix.lower() == ".json":
+        for cells in read_records(file, NUMBERS):
+            numbers: dict[str, Any] = {
+                name: None if cells["has_failed"] else cells.get(name) for name in NUMBERS
+            }
+            told: dict[str, Any] = {name: cells[name] for name in (*IDENTITY, *JUDGED)}
+            yield ImportedRow(file=file.name, **told, **numbers)
+        return
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             reader = csv.DictReader(lines)

@@ -79,6 +79,11 @@ def keep(name: str, content: bytes) -> Path:
 
 def safe_name(name: str, suffix: str, content: bytes) -> str:
     """`reviews-1f2e3d4c5b6a.csv`: letters, digits and dashes, and a part of the content's hash."""
-    stem = Path(name.replace("\\", "/")).name[: -len(suffix)]
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or "data"
-    return f"{plain}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+    return f"{plain_stem(name, suffix)}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+
+
+def plain_stem(name: str, suffix: str) -> str:
+    """The name of a file without folders and ending, of letters, digits and dashes alone."""
+    stem = Path(name.replace("\\", "/")).name
+    stem = stem[: len(stem) - len(suffix)]
+    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or "data"

@@ -1,0 +1,75 @@
+"""What is brought in on a page: by those who may, whatever it is called, whatever it holds."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.exchange import reports
+from storage.exchange.imports import imported
+from storage.exchange.run_folders import pack
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from views.access import permissions
+from views.parts import importing
+from views.parts.importing import accepted, came
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> bytes:
+    """An archive of a recorded experiment."""
+    recorded = DataDir(tmp_path / "recorded")
+    record_experiment(recorded.runs, experiment_spec(num_steps=80))
+    return pack(recorded.runs.iterdir())
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.path.mkdir()
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    monkeypatch.setattr(importing.permissions, "may_act", lambda: True)
+    return data_dir
+
+
+HARNESS = b"dev,name,batch_size,speedup,abs_latency\ncuda,bert,32,1.5,41.2\n"
+
+
+def test_a_file_is_what_it_holds_whatever_it_is_called(data_dir: DataDir, runs: bytes) -> None:
+    page = f"<!DOCTYPE html>{reports.element(runs)}".encode()
+    assert came(data_dir, "../../Mein Bericht.html", page).brought.runs.new_runs
+    again = came(data_dir, "runs.zip", runs)
+    assert again.brought.runs.experiments == (EXPERIMENT_ID,) and not again.brought.runs.new_runs
+    assert came(data_dir, "in/ductor (1).csv", HARNESS).brought.rows
+    assert imported(data_dir)["file"].tolist() == ["ductor-1.csv"]
+    kept = came(data_dir, "reviews.csv", b"text,label\ngood,1\n").data_file
+    assert kept is not None and kept.parent == data_dir.path / "uploads"
+
+
+def test_what_is_wrong_is_said_without_paths_of_this_machine(data_dir: DataDir) -> None:
+    hostile = io.BytesIO()
+    with zipfile.ZipFile(hostile, "w") as archive:
+        archive.writestr("../../evil", b"x")
+    files = {
+        "x.zip": hostile.getvalue(), "x.html": b"<html>", "x.json": b"{}", "x.exe": b"MZ",
+        "x.csv": b"dev,name,batch_size\n", "x.tar.gz": b"\x1f\x8b",
+    }  # fmt: skip
+    for name, content in files.items():
+        problem = came(data_dir, name, content).problem
+        assert problem and "/tmp" not in problem and str(data_dir.path) not in problem, name
+    assert not data_dir.runs.exists() or not list(data_dir.runs.iterdir())
+    assert imported(data_dir).empty
+
+
+def test_who_may_only_look_brings_nothing_in(
+    data_dir: DataDir, runs: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    with pytest.raises(permissions.NotAllowed):
+        came(data_dir, "runs.zip", runs)
+    assert not data_dir.runs.exists()
+
+
+def test_every_ending_that_is_understood_is_accepted() -> None:
+    assert {"zip", "tar", "tar.gz", "tgz", "html", "csv", "json", "parquet"} <= set(accepted())

@@ -1,0 +1,132 @@
+"""Bring something in, on a page: reports, archives of run folders, results of PyTorch's benchmarks,
+data files. Nothing of it is executed; `storage/exchange/` judges what it holds."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import streamlit as st
+
+from runner.errors import RunnerError
+from runner.folders.run_dir import DataDir
+from runner.specs.workload import DATA_FILE_SUFFIXES
+from storage.errors import ImportUnusable, StoreError
+from storage.exchange.bring import Brought, bring
+from views.access import permissions, uploads
+from views.shared import words
+from views.shared.inert import Markdown, code, inert
+from views.shared.resources import EXAMPLES, data_dir, get_store, take_in
+
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+RESULT_SUFFIXES = (".html", ".htm", ".csv", ".json")
+HELP = (
+    "A report or an archive (ZIP, tar, tar.gz) of run folders: all of its experiments are taken "
+    "in, or nothing. CSV of the Dynamo harness and JSON of cachebench or of PyTorch's HUD: shown "
+    "beside own results. Any other CSV, JSONL or Parquet: kept as a data file to train on."
+)
+DONE = "brought"
+"""In the session's state: what came of the last files, until the next ones."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of one file."""
+
+    name: str
+    brought: Brought = field(default_factory=Brought)
+    data_file: Path | None = None
+    problem: str = ""
+
+
+@st.fragment
+def show() -> None:
+    """A menu for those who may; it is made once somebody opens it."""
+    if not permissions.may_act():
+        return
+    menu = st.popover("Import", icon=":material/upload:", key="import", on_change="rerun")
+    if not menu.open:
+        return
+    with menu:
+        given = st.file_uploader(
+            "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
+            key="import-files", max_upload_size=uploads.MAX_MEBIBYTES, type=accepted(),
+        )  # fmt: skip
+        if st.button("Import them", key="import-go", type="primary", disabled=not given):
+            with st.spinner("Looking through what came …"):
+                st.session_state[DONE] = [came(data_dir(), one.name, one.getvalue())
+                                          for one in given or ()]  # fmt: skip
+            take_in(get_store().ingest_all)
+            st.rerun()  # The page behind the menu shows what there is now.
+        for one in st.session_state.get(DONE, ()):
+            _say(one)
+
+
+def accepted() -> list[str]:
+    """Endings of files that are taken, as Streamlit wants them."""
+    every = {*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES, *DATA_FILE_SUFFIXES}
+    return sorted(one.removeprefix(".") for one in every)
+
+
+def came(folder: DataDir, name: str, content: bytes) -> Came:
+    """Takes a file in, whatever it is. Raises `NotAllowed` where this session may only look."""
+    permissions.require_acting()
+    try:
+        if _is_data_file(name, content):
+            return Came(name, data_file=uploads.keep(name, content))
+        with tempfile.TemporaryDirectory() as temporary:
+            file = Path(temporary, _plain_name(name))
+            file.write_bytes(content)
+            try:
+                return Came(name, bring(folder, file, EXAMPLES))
+            except ImportUnusable as error:
+                return Came(name, problem=str(error).replace(f"{temporary}/", ""))
+    except (RunnerError, StoreError, OSError) as error:
+        return Came(name, problem=str(error))
+
+
+def _is_data_file(name: str, content: bytes) -> bool:
+    """Whether a file is none of the harness's, as its first line tells, but one to train on."""
+    lower = name.lower()
+    if not lower.endswith(tuple(DATA_FILE_SUFFIXES)):
+        return False
+    first = content[:4096].partition(b"\n")[0].split(b",")
+    is_result = lower.endswith(".csv") and {b"dev", b"name", b"batch_size"} <= set(first)
+    return not is_result and not lower.endswith(".json")
+
+
+def _plain_name(name: str) -> str:
+    """Under which a file lies among those of the harness: letters, digits, dashes and its end."""
+    end = next((one for one in (*ARCHIVE_SUFFIXES, *RESULT_SUFFIXES) if name.lower().endswith(one)),
+               "")  # fmt: skip
+    return uploads.plain_stem(name, end) + end
+
+
+def _say(one: Came) -> None:
+    if one.problem:
+        st.error(f"**{inert(one.name)}**: {inert(one.problem)}", icon=":material/error:")
+        return
+    st.success(f"**{inert(one.name)}**: {_told(one)}", icon=":material/check_circle:")
+    for experiment_id in one.brought.runs.experiments[:5]:
+        st.page_link("views/compare.py", label=f"Compare {inert(experiment_id)}",
+                     icon=":material/leaderboard:",
+                     query_params={"experiment": experiment_id})  # fmt: skip
+    if one.data_file is not None:
+        st.page_link("views/launch.py", label="Train on it", icon=":material/arrow_forward:",
+                     query_params={**uploads.OWN_DATA, "own.data": str(one.data_file)})  # fmt: skip
+
+
+def _told(one: Came) -> Markdown:
+    if one.data_file is not None:
+        return f"kept as {code(one.data_file)}"
+    if one.brought.rows:
+        return f"{words.plural(len(one.brought.rows), 'row')} beside own results"
+    runs = one.brought.runs
+    told = [words.plural(len(runs.new_runs), "new run")] if runs.new_runs else []
+    told += [_counted(runs.known_runs, "run", "there already")] if runs.known_runs else []
+    told += [_counted(runs.left_out, "file", "left out, of no run")] if runs.left_out else []
+    return ", ".join(told)
+
+
+def _counted(those: Sequence[str], word: Markdown, what: Markdown) -> Markdown:
+    return f"{words.plural(len(those), word)} {what}"
