@@ -3,6 +3,7 @@
     python -m storage compare EXPERIMENT
     python -m storage list [WORD...]
     python -m storage trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
+    python -m storage difference EXPERIMENT EXPERIMENT...
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
@@ -46,6 +47,7 @@ from storage.comparison import latency
 from storage.comparison.comparison import compare
 from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
+from storage.difference.sides import load_sides
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.bring import bring
@@ -59,6 +61,7 @@ from storage.terminal import correctness as correctness_report
 from storage.terminal import gate, library
 from storage.terminal import suite as suite_report
 from storage.terminal import trend as trend_report
+from storage.terminal.difference import difference_report
 from storage.terminal.report import brought_text, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
@@ -111,6 +114,15 @@ def _trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     for reason in refused:
         print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)
     return REFUSED if refused else FINISHED
+
+
+def _difference(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        sides = load_sides(store, options.experiments)
+    if len(sides) < 2:
+        raise StoreError("a difference needs two experiments at least")
+    print(difference_report(sides))  # noqa: T201
+    return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -206,6 +218,10 @@ def parser() -> argparse.ArgumentParser:
     for command in (listing, telling):
         add_list_options(command)
     trend_report.add_trend_options(telling)
+    text = "hold experiments against each other: the first is what others are compared with"
+    add("difference", _difference, text).add_argument(
+        "experiments", nargs="+", metavar="EXPERIMENT", help="id, as `list` has it"
+    )
     summing = add("suite", _suite, "print the summary of a suite run, and what changed")
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
     summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")

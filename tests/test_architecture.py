@@ -23,8 +23,8 @@ FORBIDDEN = {
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
-PAGES = {"experiments", "compare", "live", "launch", "run", "suites", "matrix", "trends",
-         "definitions"}  # fmt: skip
+PAGES = {"experiments", "compare", "difference", "live", "launch", "run", "suites", "matrix",
+         "trends", "definitions"}  # fmt: skip
 
 
 def sources(part: str) -> list[Path]:

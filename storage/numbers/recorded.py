@@ -196,6 +196,8 @@ _RECORDED = (
               "What a mean over models and its verdict would be without one of them.", format_text),
     _recorded("disk_bytes", "Size on disk", "All files in the folders of an experiment's runs.",
               format_bytes),
+    _recorded("over_first", "Quotient of speedups", "A speedup over that of the first experiment.",
+              format_ratio, "x"),
     _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),

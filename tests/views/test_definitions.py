@@ -294,6 +294,12 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(
     check(opened(experiment=EXPERIMENT_ID))
 
 
+def test_every_number_of_experiments_side_by_side_leads_to_its_definition(folder: DataDir):
+    for experiment_id in (EXPERIMENT_ID, "other"):
+        record_experiment(folder.runs, experiment_spec(num_steps=80), experiment_id)
+    check(opened("difference", of=[EXPERIMENT_ID, "other"]))
+
+
 def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):
     record_experiment(folder.runs)
     compute(resources.get_store(), 100.0)

@@ -32,6 +32,7 @@ from views.shared import resources, words
     [
         ("compare", ("One click trains a tiny BERT",)),
         ("experiments", ("No experiment yet",)),
+        ("difference", ("Choose two experiments or more",)),
         ("live", ("Nothing is running.",)),
         ("launch", ("What will run", "python -m runner compare")),
         ("run", ("No runs yet.",)),

@@ -18,7 +18,7 @@ from runner.commands.filters import (
     parse_terms,
 )
 from storage.library.filters import facet_counts
-from views.library.address import bound, value
+from views.shared.address import bound, value
 from views.shared.inert import Markdown, inert
 
 TITLES = {

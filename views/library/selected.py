@@ -14,6 +14,7 @@ from runner.folders.labels import MAX_NAME, MAX_TAG, Labels
 from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState
 from storage import queries
+from storage.difference.sides import MAX_SIDES
 from storage.index.store import Store
 from storage.library import sizes
 from storage.numbers.formats import format_bytes
@@ -64,7 +65,16 @@ def show_notes(rows: pd.DataFrame) -> None:
 
 def _show_links(rows: pd.DataFrame) -> None:
     if len(rows) > 1:
-        st.markdown(f"**{words.plural(len(rows), 'experiment')}**", width="content")
+        if len(rows) > MAX_SIDES:
+            many = words.plural(len(rows), "experiment")
+            st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
+                        width="content")  # fmt: skip
+            return
+        st.page_link(
+            "views/difference.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
+            icon=":material/compare_arrows:",
+            query_params=[("of", one) for one in rows["experiment_id"]],
+        )  # fmt: skip
         return
     one = {"experiment": rows["experiment_id"].iloc[0]}
     active = ExperimentState(rows["state"].iloc[0]).is_active

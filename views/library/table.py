@@ -11,8 +11,8 @@ import streamlit as st
 
 from storage.numbers.recorded import NUMBERS
 from views.library import pictures
-from views.library.address import bound
 from views.shared import words
+from views.shared.address import bound
 from views.shared.inert import Markdown
 from views.shared.links import explained
 

@@ -42,8 +42,8 @@ def choose_experiment(
     asked = experiments["experiment_id"] == st.query_params.get("experiment")
     shown = ~experiments["archived"] | asked
     rows = experiments[shown if shown.any() else slice(None)].set_index("experiment_id", drop=False)
-    titles = _titles(rows)
-    chosen = _choose(page, "experiment", list(titles), titles.__getitem__, before, otherwise)
+    named = titles(rows)
+    chosen = _choose(page, "experiment", list(named), named.__getitem__, before, otherwise)
     return rows.loc[chosen]
 
 
@@ -84,7 +84,7 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
     return default, remember
 
 
-def _titles(experiments: pd.DataFrame) -> dict[str, str]:
+def titles(experiments: pd.DataFrame) -> dict[str, str]:
     """Name and time of each experiment. A selector mixes up entries that read the same, so those
     that would also carry the end of their id.
     """

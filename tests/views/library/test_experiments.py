@@ -73,13 +73,13 @@ def test_a_list_can_be_searched_filtered_and_sorted_by_its_address(listed: DataD
 
 def test_what_is_typed_and_chosen_stands_in_the_address(listed: DataDir):
     app = page()
-    app.text_input(key="list.q").set_value("second").run()
-    app.multiselect(key="list.state").set_value(["finished"]).run()
-    app.selectbox(key="list.sort").set_value("name").run()
+    app.text_input(key="address.q").set_value("second").run()
+    app.multiselect(key="address.state").set_value(["finished"]).run()
+    app.selectbox(key="address.sort").set_value("name").run()
     assert not app.exception and names(app) == ["Second"]
     said = {name: app.query_params[name] for name in ("q", "state", "sort")}
     assert said == {"q": "second", "state": "finished", "sort": "name"}
-    app.text_input(key="list.q").set_value("").run()
+    app.text_input(key="address.q").set_value("").run()
     assert "q" not in app.query_params
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-PREFIX = "list."
+PREFIX = "address."
 """Of the widgets' keys: names as short as `model` may be used elsewhere."""
 
 
@@ -20,15 +20,19 @@ def value(name: str, default: Any) -> Any:
     return given[-1] if given else default
 
 
-def bound(name: str, default: Any, options: Sequence[str] | None = None) -> Mapping[str, Any]:
+def bound(
+    name: str, default: Any, options: Sequence[str] | None = None, most: int | None = None
+) -> Mapping[str, Any]:
     """The key and callback of a widget that shows what the address says, and changes it.
 
-    `options`: what there is to choose; what an address says beyond that is left out.
+    `options`: what there is to choose; what an address says beyond that is left out, and so is of a
+    list what comes after the first `most`.
     """
     key, seen = PREFIX + name, f"{PREFIX}{name} seen"
     given = st.query_params.get_all(name)
     if key not in st.session_state or st.session_state.get(seen) != given:
-        st.session_state[key] = _possible(value(name, default), default, options)
+        possible = _possible(value(name, default), default, options)
+        st.session_state[key] = possible if most is None else possible[:most]
         st.session_state[seen] = given
 
     def changed() -> None:

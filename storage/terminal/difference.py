@@ -1,0 +1,106 @@
+"""Experiments held against each other, as text; sentences that pages show, too."""
+
+from collections.abc import Sequence
+
+from runner.texts import printable
+from storage.difference.comparable import Comparable, Obstacle, comparable
+from storage.difference.settings import differing
+from storage.difference.sides import Side, labels
+from storage.difference.speedups import Difference, differences
+from storage.numbers.formats import DASH, aligned_table
+from storage.numbers.metrics import METRICS
+from storage.statistics.speedups import ratio_text
+
+SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
+         "accuracy", "final_loss")  # fmt: skip
+"""Numbers beside the speedup."""
+OF_LEARNING = ("accuracy", "final_loss")
+WHY: dict[Obstacle, str] = {
+    "scenario": "they measure different things",
+    "part": "one trains, the other only makes forward passes",
+    "task": "the task is another",
+    "model": "the model is another",
+    "weights": "the initial weights are others",
+    "data": "the data are others",
+    "unknown": "not all of them say which weights and data they had",
+}
+
+
+def difference_report(sides: Sequence[Side]) -> str:
+    """Who is compared, by how much, what may not be compared, and what differs."""
+    lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
+    lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
+    for name in SHOWN:
+        rows = number_rows(sides, name)
+        if len(rows) > 1:
+            lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
+    lines += ["", *obstacles(sides)]
+    found = differing(sides)
+    if found:
+        header = ["what differs", *(side.letter for side in sides)]
+        rows = [list(map(printable, (f"{one.kind} {one.name}", *one.values))) for one in found]
+        lines += ["", *aligned_table([header, *rows], len(header))]
+    else:
+        lines.append("Settings, machines, software and data are the same.")
+    return "\n".join(lines)
+
+
+def difference_text(found: Difference | None) -> str:
+    """`1.10 times (1.06 to 1.14), higher`; a dash for None."""
+    if found is None:
+        return DASH
+    interval = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.ratio:.2f} times{interval}, {found.verdict}"
+
+
+def obstacles(sides: Sequence[Side]) -> list[str]:
+    """A sentence for each side of which something may not be compared with the first."""
+    reference, *others = sides
+    told = []
+    for side in others:
+        found = comparable(reference, side)
+        if found.obstacles:
+            told.append(obstacle_text(reference, side, found))
+    return told
+
+
+def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
+    """What of two sides is not compared, and why."""
+    what = "losses and accuracies" if found.speed else "neither speeds nor losses"
+    verb = "are not compared" if found.speed else "are compared"
+    why = " and ".join(WHY[obstacle] for obstacle in found.obstacles)
+    return f"{reference.letter} and {side.letter}: {what} {verb}, because {why}."
+
+
+def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
+    """A row for each backend and the baseline: its number on every side that may be compared with
+    the first."""
+    metric, reference = METRICS[name], sides[0]
+    rows = [["", *(side.letter for side in sides)]]
+    for label in ["baseline", *labels(sides)]:
+        cells = []
+        for side in sides:
+            allowed = side is reference or may_stand_beside(reference, side, name)
+            result = side.result(label) if allowed else None
+            cells.append(DASH if result is None else metric.format(result.value(name)))
+        if any(cell != DASH for cell in cells):
+            rows.append([label, *cells])
+    return rows
+
+
+def may_stand_beside(reference: Side, side: Side, name: str) -> bool:
+    """Whether a number of two sides may be read as if one workload had made both."""
+    found = comparable(reference, side)
+    return found.learning if name in OF_LEARNING else found.speed
+
+
+def _speed_rows(sides: Sequence[Side], found: Sequence[Difference]) -> list[list[str]]:
+    by_place = {(one.label, one.letter): one for one in found}
+    others = [f"{side.letter} over {sides[0].letter}" for side in sides[1:]]
+    rows = [["speedup", *(side.letter for side in sides), *others]]
+    for label in labels(sides):
+        results = [side.result(label) for side in sides]
+        speeds = [DASH if one is None else ratio_text(one.speedup) for one in results]
+        quotients = [difference_text(by_place.get((label, side.letter))) for side in sides[1:]]
+        rows.append([label, *speeds, *quotients])
+    return rows

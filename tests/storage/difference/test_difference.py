@@ -1,0 +1,196 @@
+"""Experiments held against each other: by how much, what may not be compared, what differs."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
+from storage.__main__ import main
+from storage.difference.comparable import comparable
+from storage.difference.settings import differing
+from storage.difference.sides import load_sides
+from storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.numbers.formats import DASH
+from storage.statistics.resampling import median_interval
+from storage.statistics.speedups import Ratio
+from tests.helpers.journals import Recording, experiment_spec, falling_losses
+
+A, B, C = (f"2026112{day}-093015-123456-7f3a" for day in (1, 2, 3))
+
+
+def ratio(median: float, low: float | None = None, high: float | None = None) -> Ratio:
+    return Ratio(median=median, low=low, high=high, p_value=0.01, n=10)
+
+
+def record(
+    runs: Path,
+    experiment_id: str,
+    seconds: float,
+    spec: ExperimentSpec | None = None,
+    environment: dict[str, Any] | None = None,
+    **workload: Any,
+) -> None:
+    """The baseline takes 0.2 s a step, inductor `seconds`, both to about 1 %; 8 blocks each."""
+    spec = experiment_spec(num_steps=80) if spec is None else spec
+    random = np.random.default_rng(int(experiment_id[7]))
+    for variant in spec.variants:
+        usual = seconds if variant.role == "backend" else 0.2
+        run = Recording(runs, variant.label, spec, experiment_id).claim()
+        run.start(environment=environment, **workload)
+        run.blocks(list(usual * random.uniform(0.99, 1.01, 8)), falling_losses(80),
+                   2.0 if variant.role == "backend" else 0.0)  # fmt: skip
+        run.evaluation(0.8).end()
+
+
+def test_the_interval_of_a_quotient_is_made_of_both_intervals() -> None:
+    """On logarithms a = ln 2, 0.3 down and 0.4 up; b = 0, 0.4 down and 0.3 up: half widths are 5
+    and 4 times sqrt(2), by sqrt(0.3^2 + 0.3^2) and sqrt(0.4^2 + 0.4^2)."""
+    other = ratio(2.0, 2 * math.exp(-0.3), 2 * math.exp(0.4))
+    reference = ratio(1.0, math.exp(-0.4), math.exp(0.3))
+    quotient, low, high = ratio_of_speedups(reference, other)
+    assert quotient == 2.0 and low is not None and high is not None
+    assert math.log(low) == pytest.approx(math.log(2) - 0.3 * math.sqrt(2))
+    assert math.log(high) == pytest.approx(math.log(2) + 0.4 * math.sqrt(2))
+    assert ratio_of_speedups(ratio(1.0), other) == (2.0, None, None)
+
+
+def test_the_p_value_is_that_of_the_interval() -> None:
+    """An interval that just reaches 1 has p = 0.05, one half as wide p = 0.00009 (z = 3.92)."""
+    assert p_value(math.e, 1.0, math.exp(2)) == pytest.approx(0.05, abs=1e-6)
+    assert p_value(math.e, math.exp(0.5), math.exp(1.5)) == pytest.approx(8.86e-5, rel=1e-2)
+    assert p_value(1.0, 0.9, 1.1) == 1.0
+    assert p_value(2.0, 2.0, 2.0) == 0.0
+    assert p_value(2.0, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("quotient", "low", "high", "p", "said"),
+    [
+        (1.5, 1.4, 1.6, 0.001, "higher"),
+        (0.7, 0.6, 0.8, 0.001, "lower"),
+        (1.5, 1.4, 1.6, 0.06, "unsure"),  # corrected over many
+        (1.015, 1.005, 1.025, 0.001, "unsure"),  # not beyond the margin, nor inside it
+        (1.01, 1.001, 1.019, 0.001, "same"),
+        (1.0, 0.9, 1.1, 1.0, "unsure"),
+        (1.5, None, None, None, "unsure"),
+    ],
+)
+def test_a_verdict_counts_beyond_chance_and_margin(
+    quotient: float, low: float | None, high: float | None, p: float | None, said: str
+) -> None:
+    assert verdict(quotient, low, high, p, 0.02) == said
+
+
+def test_nothing_is_called_the_same_on_machines_noisier_than_five_percent() -> None:
+    assert verdict(1.0, 0.99, 1.01, 1.0, 0.05) == "same"
+    assert verdict(1.0, 0.99, 1.01, 1.0, 0.06) == "unsure"
+
+
+def test_two_equal_speedups_are_told_apart_in_about_one_of_twenty_cases_only() -> None:
+    """400 pairs of experiments with the same speedup: the 95 % interval leaves 1 out in 5 % of
+    them, give or take 3 %."""
+    random = np.random.default_rng(7)
+
+    def measured() -> Ratio:
+        rounds = np.exp(random.normal(0.3, 0.05, 40))
+        low, high = median_interval(rounds)
+        return ratio(float(np.median(rounds)), low, high)
+
+    wrong = 0
+    for _ in range(400):
+        _, low, high = ratio_of_speedups(measured(), measured())
+        assert low is not None and high is not None
+        wrong += not low <= 1 <= high
+    assert 0.02 <= wrong / 400 <= 0.08
+
+
+def test_speedups_of_one_workload_on_two_machines_are_compared(data_dir: DataDir) -> None:
+    """2x here and 1.25x there: 0.625 times as much."""
+    record(data_dir.runs, A, 0.1)
+    record(data_dir.runs, B, 0.16, environment={"device_name": "Other GPU", "host": "there"})
+    with Store.in_memory(data_dir) as store:
+        sides = load_sides(store, [A, B, A])
+        assert [side.letter for side in sides] == ["A", "B"]
+        (found,) = differences(sides)
+        told = {(one.kind, one.name): one.values for one in differing(sides)}
+    assert found.label == "inductor" and found.letter == "B"
+    assert found.ratio == pytest.approx(0.625, rel=0.02)
+    assert found.low is not None and found.high is not None
+    assert found.low < 0.625 < found.high and found.verdict == "lower"
+    assert told == {
+        ("environment", "device_name"): ("Test CPU", "Other GPU"),
+        ("environment", "host"): ("box", "there"),
+    }
+
+
+def test_settings_and_versions_that_differ_are_listed_and_no_others(data_dir: DataDir) -> None:
+    record(data_dir.runs, A, 0.1)
+    training = TrainingSpec(batch_size=4, precision="bf16")
+    spec = replace(experiment_spec(num_steps=80, name="other"), training=training)
+    record(data_dir.runs, B, 0.1, replace(spec, data=replace(spec.data, num_train_samples=320)),
+           {"versions": {"torch": "2.12.0", "transformers": "5.23.0"}})  # fmt: skip
+    with Store.in_memory(data_dir) as store:
+        told = {one.name: one.values for one in differing(load_sides(store, [A, B]))}
+    assert told["training.batch_size"] == ("8", "4")
+    assert told["training.precision"] == ("float32", "bf16")
+    assert told["versions.torch"] == ("2.13.0", "2.12.0")
+    assert set(told) == {"training.batch_size", "training.precision", "versions.torch",
+                         "data.num_train_samples"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "workload", "obstacles", "speed", "learning"),
+    [
+        ({}, {}, (), True, True),
+        ({}, {"weights_sha256": "cc"}, ("weights",), True, False),
+        ({}, {"data_sha256": "cc"}, ("data",), True, False),
+        ({}, {"data_sha256": None}, ("unknown",), True, False),
+        ({"model": ModelSpec(source="builtin:bert-base")}, {}, ("model",), False, False),
+        ({}, {"num_parameters": 7}, ("model",), False, False),
+        ({"task": "causal_lm", "model": ModelSpec(source="builtin:gpt2-tiny")}, {},
+         ("task", "model"), False, False),
+    ],
+)  # fmt: skip
+def test_what_may_not_be_compared_is_named_and_gets_no_number(
+    data_dir: DataDir, changes: dict[str, Any], workload: dict[str, Any],
+    obstacles: tuple[str, ...], speed: bool, learning: bool,
+) -> None:  # fmt: skip
+    record(data_dir.runs, A, 0.1)
+    record(data_dir.runs, B, 0.1, experiment_spec(num_steps=80, **changes), **workload)
+    with Store.in_memory(data_dir) as store:
+        sides = load_sides(store, [A, B])
+        found = comparable(*sides)
+        assert found.obstacles == obstacles
+        assert (found.speed, found.learning) == (speed, learning)
+        assert bool(differences(sides)) == speed
+
+
+def test_an_experiment_that_is_not_there_is_refused_by_name(data_dir: DataDir) -> None:
+    record(data_dir.runs, A, 0.1)
+    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match="nonsense"):
+        load_sides(store, [A, "nonsense"])
+
+
+def test_the_command_prints_who_by_how_much_and_what_differs(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir.runs, A, 0.1)
+    record(data_dir.runs, B, 0.16, weights_sha256="cc")
+    record(data_dir.runs, C, 0.1, experiment_spec(num_steps=80, model=ModelSpec(
+        source="builtin:bert-base")))  # fmt: skip
+    assert main(["difference", A, B, C, f"--data-folder={data_dir.path}"]) == 0
+    said = capsys.readouterr().out
+    assert f"B  {B}  test" in said and "lower" in said
+    assert "A and B: losses and accuracies are not compared, because the initial weights" in said
+    assert "A and C: neither speeds nor losses are compared, because the model is another." in said
+    assert "setting model.source" in said and "data weights_sha256" in said
+    (accuracy,) = [block for block in said.split("\n\n") if block.startswith("Accuracy")]
+    assert accuracy.splitlines()[-1].split() == ["inductor", "80.0", "%", DASH, DASH]
+    assert main(["difference", A, f"--data-folder={data_dir.path}"]) == 2

@@ -1,0 +1,64 @@
+"""Side by side: the page of experiments held against each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from runner.folders import library
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ModelSpec
+from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.pages import charts, opened, text
+
+IDS = [f"2026112{day}-093015-123456-7f3a" for day in range(10)]
+
+
+@pytest.fixture
+def recorded(folder: DataDir) -> DataDir:
+    """Two alike, and one of another model."""
+    spec = experiment_spec(num_steps=80)
+    for experiment_id in IDS[:2]:
+        record_experiment(folder.runs, spec, experiment_id)
+    other = experiment_spec(num_steps=80, name="<b>other</b>",
+                            model=ModelSpec(source="builtin:bert-base"))  # fmt: skip
+    record_experiment(folder.runs, other, IDS[2])
+    return folder
+
+
+def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
+    app = opened("difference", of=IDS[:2])
+    said = text(app)
+    assert "1.00 x" in said and "same" in said
+    assert "Nothing: settings, machines, software and data are the same." in said
+    assert "Losses are not drawn together" not in said
+    drawn = charts(app)
+    assert '"name":"A"' in drawn and '"name":"B"' in drawn
+
+
+def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
+    app = opened("difference", of=[IDS[0], IDS[2]])
+    said = text(app)
+    assert "A and B: neither speeds nor losses are compared, because the model is another." in said
+    assert "Losses are not drawn together: the model is another." in said
+    assert "not compared" in said and '"name":"B"' not in charts(app)
+    assert "model.source" in said and "builtin:bert-base" in said
+
+
+def test_losses_of_a_backend_can_be_chosen(recorded: DataDir):
+    assert "Loss of baseline" in text(opened("difference", of=IDS[:2]))
+    assert "Loss of inductor" in text(opened("difference", of=IDS[:2], losses_of="inductor"))
+    assert "Loss of baseline" in text(opened("difference", of=IDS[:2], losses_of="nonsense"))
+
+
+def test_fewer_than_two_or_more_than_eight_break_nothing(recorded: DataDir):
+    for of in ([], [IDS[0]], ["nonsense", IDS[0]]):
+        assert "Choose two experiments or more" in text(opened("difference", of=of))
+    for experiment_id in IDS[3:]:
+        record_experiment(recorded.runs, experiment_spec(), experiment_id)
+    app = opened("difference", of=IDS)
+    assert len(app.multiselect(key="address.of").value) == 8
+
+
+def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
+    library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
+    assert "same" in text(opened("difference", of=IDS[:2]))

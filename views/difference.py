@@ -1,0 +1,122 @@
+"""Side by side: any experiments held against each other, with what differs and what may not be
+compared."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.difference.comparable import comparable
+from storage.difference.settings import differing
+from storage.difference.sides import MAX_SIDES, Side, labels, load_sides
+from storage.difference.speedups import differences
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from storage.terminal.difference import WHY, obstacles
+from views.charts import sides as side_charts
+from views.comparison.leaderboard import run_mark
+from views.parts.downloads import chart_card
+from views.parts.exports import Origin, files_of, slug
+from views.shared import words
+from views.shared.address import bound
+from views.shared.inert import inert
+from views.shared.resources import get_store
+from views.shared.selection import titles
+from views.sides import tables
+
+PARAMETER = "of"
+
+
+def main() -> None:
+    store = get_store()
+    listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
+    names = titles(listed)
+    given = bound(PARAMETER, [], list(names), most=MAX_SIDES)
+    chosen = st.multiselect(
+        "Experiments", list(names), **given, format_func=names.__getitem__,
+        max_selections=MAX_SIDES, placeholder="Choose two or more",
+        help="The first one is what the others are compared with.",
+    )  # fmt: skip
+    if len(chosen) < 2:
+        st.info("**Choose two experiments or more** above, or tick them on Experiments: of two "
+                "days, machines, versions, batch sizes or precisions.",
+                icon=":material/compare_arrows:")  # fmt: skip
+        st.page_link("views/experiments.py", label="Experiments", icon=":material/table_rows:")
+        return
+    sides = load_sides(store, chosen)
+    show_who(sides)
+    for said in obstacles(sides):
+        st.warning(inert(said), icon=":material/block:")
+    facts = tuple(f"{side.letter}: {side.name} · {side.experiment_id}" for side in sides)
+    with files_of(Origin(name=slug("-".join(side.name for side in sides)), facts=facts)):
+        show(store, sides)
+
+
+def show_who(sides: Sequence[Side]) -> None:
+    """What each letter stands for."""
+    for column, side in zip(st.columns(len(sides)), sides, strict=True):
+        device = side.environment.get("device_name") or side.spec.device
+        torch = (side.environment.get("versions") or {}).get("torch")
+        column.html(f"<h3>{run_mark(side.letter, side_charts.LOOKS[side.letter])}</h3>")
+        column.page_link("views/compare.py", label=inert(side.name),
+                         query_params={"experiment": side.experiment_id})  # fmt: skip
+        version = f", torch {inert(torch)}" if torch else ""
+        column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}")
+
+
+def show(store: Store, sides: Sequence[Side]) -> None:
+    found = differences(sides)
+    if labels(sides):
+        tables.show_speedups(sides, found)
+        alike = [side for side in sides
+                 if side is sides[0] or comparable(sides[0], side).speed]  # fmt: skip
+        chart_card("Speedups", lambda: side_charts.speedups(alike),
+                   tables.speedup_frame(sides, found), name="sides",
+                   numbers=["speedup"])  # fmt: skip
+    show_losses(store, sides)
+    with st.container(border=True):
+        st.markdown("**Other numbers**")
+        st.html(tables.numbers_html(sides))
+    with st.container(border=True):
+        st.markdown("**What differs**")
+        others = differing(sides)
+        if others:
+            st.html(tables.differing_html(sides, others))
+        else:
+            st.caption("Nothing: settings, machines, software and data are the same.")
+
+
+def show_losses(store: Store, sides: Sequence[Side]) -> None:
+    """The losses of one backend, or of the baselines, of all sides that learned the same; which
+    were left out is said above the chart."""
+    reference = sides[0]
+    alike = [side for side in sides
+             if side is reference or comparable(reference, side).learning]  # fmt: skip
+    if len(alike) < 2:
+        why = {obstacle for side in sides[1:] for obstacle in comparable(reference, side).obstacles}
+        told = " and ".join(WHY[obstacle] for obstacle in WHY if obstacle in why)
+        st.caption(f"Losses are not drawn together: {inert(told)}.")
+        return
+    names = ["baseline", *labels(alike)]
+    given = bound("losses_of", names[0], names)
+    label = st.segmented_control("Losses of", names, **given, required=True,
+                                 format_func=inert)  # fmt: skip
+    frames = []
+    for side in alike:
+        losses = queries.losses(store, side.experiment_id)
+        wanted = side.spec.repeats_by_label.get(str(label), (str(label),))[0]
+        frames.append(losses[losses["label"] == wanted].assign(letter=side.letter))
+    frame = pd.concat(frames, ignore_index=True)
+    if frame.empty:
+        st.caption("No losses were recorded.")
+        return
+    left_out = [side.letter for side in sides if side not in alike]
+    if left_out:
+        st.caption(f"Without {inert(', '.join(left_out))}.")
+    title = f"{METRICS['loss'].title} of {inert(label)}"
+    chart_card(title, lambda: side_charts.losses(frame), frame, name="side-losses",
+               numbers=["loss"])  # fmt: skip
+
+
+main()

@@ -1,0 +1,131 @@
+"""Tables of the page Side by side: speedups with their differences, other numbers, what differs."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from storage.difference.settings import Differing
+from storage.difference.sides import Side, labels
+from storage.difference.speedups import Difference
+from storage.numbers.formats import DASH
+from storage.numbers.metrics import METRICS
+from storage.numbers.recorded import NUMBERS
+from storage.statistics.speedups import ratio_text
+from storage.terminal.difference import SHOWN, difference_text, number_rows
+from views.charts.palette import run_looks
+from views.comparison.leaderboard import run_mark, scrolled, verdict_word, with_interval
+from views.parts.downloads import csv_button
+from views.shared.inert import Html, inert
+from views.shared.links import anchor_html, explained
+
+CLASSES = {"higher": "good", "lower": "bad", "same": "plain", "unsure": "doubtful"}
+TITLES = {"setting": "Setting", "environment": "Machine and software", "data": "Model and data"}
+
+EXPLANATION = (
+    "A quotient above 1 is a higher speedup than in the first experiment. Its 95 % interval comes "
+    "from the two intervals, which were measured apart from each other (Zou and Donner 2008). A "
+    "verdict counts beyond chance, corrected over all quotients, and beyond what both machines "
+    f"call noise. {explained(['speedup', 'over_first'])}"
+)
+
+
+def show_speedups(sides: Sequence[Side], found: Sequence[Difference]) -> None:
+    """A row for each backend: its speedup on each side, and each over that of the first."""
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown("**By how much**", help=EXPLANATION, width="stretch")
+            csv_button("CSV", speedup_frame(sides, found), "difference")
+        st.html(speedup_html(sides, found))
+
+
+def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
+    """The same as a table of HTML; text from specifications is escaped."""
+    by_place = {(one.label, one.letter): one for one in found}
+    names = labels(sides)
+    looks = run_looks(names)
+    over = NUMBERS["over_first"].definition
+    head = "".join(f"<th>{_title(side)}</th>" for side in sides)
+    for side in sides[1:]:
+        title = f"{side.letter} over {sides[0].letter}"
+        head += f"<th>{anchor_html('over_first', title, over)}</th>"
+    body = ""
+    for label in names:
+        results = [side.result(label) for side in sides]
+        speeds = [DASH if one is None else ratio_text(one.speedup) for one in results]
+        body += f"<tr><td>{run_mark(label, looks[label])}</td>"
+        body += "".join(f"<td>{with_interval(speed)}</td>" for speed in speeds)
+        quotients = [by_place.get((label, side.letter)) for side in sides[1:]]
+        body += "".join(f"<td>{_quotient(quotient)}</td>" for quotient in quotients)
+        body += "</tr>"
+    whole = f"<thead><tr><th>Backend</th>{head}</tr></thead><tbody>{body}</tbody>"
+    return scrolled(whole, "Speedups side by side")
+
+
+def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.DataFrame:
+    """One row per backend and side, with the quotient."""
+    by_place = {(one.label, one.letter): one for one in found}
+    rows = []
+    for side in sides:
+        for label in labels(sides):
+            result, quotient = side.result(label), by_place.get((label, side.letter))
+            speedup = result.speedup if result else None
+            rows.append({
+                "experiment": side.experiment_id, "name": side.name, "label": label,
+                "speedup": speedup and speedup.median, "speedup_low": speedup and speedup.low,
+                "speedup_high": speedup and speedup.high,
+                "over_first": quotient and quotient.ratio,
+                "over_first_low": quotient and quotient.low,
+                "over_first_high": quotient and quotient.high,
+                "p_holm": quotient and quotient.p_holm,
+                "verdict": quotient and quotient.verdict,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def numbers_html(sides: Sequence[Side]) -> Html:
+    """Every other number, the sides of each run below each other; what may not be compared with
+    the first is a dash."""
+    found = {name: {row[0]: row[1:] for row in number_rows(sides, name)[1:]} for name in SHOWN}
+    shown = [name for name in SHOWN if found[name]]
+    runs = ["baseline", *labels(sides)]
+    looks = run_looks(runs)
+    head = "".join(
+        f"<th>{anchor_html(name, METRICS[name].title, METRICS[name].definition)}</th>"
+        for name in shown
+    )
+    body = ""
+    for label in runs:
+        for place, side in enumerate(sides):
+            title = "" if place else run_mark(label, looks[label])
+            cells = [found[name].get(label, [DASH] * len(sides))[place] for name in shown]
+            listed = "".join(f"<td>{inert(cell)}</td>" for cell in cells)
+            body += f"<tr><td>{title}</td><td>{inert(side.letter)}</td>{listed}</tr>"
+    whole = f"<thead><tr><th>Run</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
+    return scrolled(whole, "Other numbers side by side")
+
+
+def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
+    """What differs, and nothing else."""
+    about = NUMBERS["facts"].definition
+    head = "".join(f"<th>{anchor_html('facts', side.letter, about)}</th>" for side in sides)
+    body = ""
+    for place, one in enumerate(found):
+        first = place == 0 or found[place - 1].kind != one.kind
+        kind = inert(TITLES[one.kind]) if first else ""
+        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in one.values)
+        body += f"<tr><td>{kind}</td><td>{inert(one.name)}</td>{cells}</tr>"
+    whole = f"<thead><tr><th>What</th><th>Differs in</th>{head}</tr></thead><tbody>{body}</tbody>"
+    return scrolled(whole, "What differs")
+
+
+def _title(side: Side) -> Html:
+    letter = anchor_html("speedup", side.letter, METRICS["speedup"].definition)
+    return f"{letter} <small>{inert(side.name)}</small>"
+
+
+def _quotient(found: Difference | None) -> Html:
+    if found is None:
+        return '<span class="verdict plain">not compared</span>'
+    text = difference_text(found).rpartition(", ")[0].replace("times", "x", 1)
+    return f"{with_interval(text)} {verdict_word(found.verdict, CLASSES[found.verdict])}"
