@@ -10,11 +10,11 @@ from storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
 from storage.numbers.metrics import METRICS
 from views.charts.matrix import heat_map
 from views.library import query
-from views.library.address import bound
 from views.library.filling import tell_pending, watch
 from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of
+from views.shared.address import bound
 from views.shared.inert import Markdown, inert
 from views.shared.resources import get_store
 

@@ -16,12 +16,12 @@ from storage.numbers.metrics import METRICS
 from storage.terminal.trend import out_of_line_text, sizes_text, when_text
 from views.charts.trend import trend
 from views.library import query
-from views.library.address import bound
 from views.library.filling import tell_pending, watch
 from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of
 from views.shared import words
+from views.shared.address import bound
 from views.shared.inert import Markdown, inert
 from views.shared.links import linked
 from views.shared.resources import get_store
