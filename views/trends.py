@@ -93,7 +93,7 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
     with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
         chart_card(
             f"{quantity.title} over time", lambda: trend(shown), lambda: table(shown),
-            name="trend", numbers=[shown[0].quantity],
+            name="trend", numbers=["trend", shown[0].quantity],
             help="A mark is an experiment, a line the level that it belongs to, an arrow a step: "
             "a change that came to stay. Broken lines: another version of torch.",
         )  # fmt: skip

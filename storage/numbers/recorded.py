@@ -194,6 +194,12 @@ _RECORDED = (
               format_text),
     _recorded("left_out", "What a mean rests on",
               "What a mean over models and its verdict would be without one of them.", format_text),
+    _recorded("trend", "Trend", "Levels of a number over experiments of the same training, and the "
+              "steps between them.", format_text),
+    _recorded("samples_seen", "Samples so far", "Samples that a training has learned from so far.",
+              format_count),
+    _recorded("tokens_seen", "Tokens so far",
+              "Tokens that a training has learned from so far, padding included.", format_count),
     _recorded("disk_bytes", "Size on disk", "All files in the folders of an experiment's runs.",
               format_bytes),
     _recorded("over_first", "Quotient of speedups", "A speedup over that of the first experiment.",

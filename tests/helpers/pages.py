@@ -34,7 +34,7 @@ def opened(page: str = "compare", **query: str) -> AppTest:
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
-    assert not app.exception
+    assert not app.exception, [one.value for one in app.exception]
     return app
 
 

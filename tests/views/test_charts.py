@@ -505,6 +505,24 @@ def test_behind_the_verdicts_stands_how_sure_they_are_and_nothing_that_no_run_ha
     }
 
 
+def test_losses_stand_over_the_time_that_a_person_waits_for() -> None:
+    """The compiled run's first step takes 10 s, and both come to a loss of 1 in their third."""
+    frame = series("loss", baseline=[3.0, 2.0, 1.0], inductor=[3.0, 2.0, 1.0])
+    frame["cumulative_seconds"] = [1.0, 2.0, 3.0, 10.0, 10.5, 11.0]
+    figure = charts.losses(frame, over="cumulative_seconds")
+    assert list(trace(figure, "baseline").x) == [1.0, 2.0, 3.0]
+    assert list(trace(figure, "inductor").x) == [10.0, 10.5, 11.0]
+    assert "Training time (s)" in figure.layout.xaxis.title.text
+
+
+def test_averages_of_a_long_training_stand_over_time_as_well() -> None:
+    frame = series("loss", inductor=[1.0] * 300)
+    frame["cumulative_seconds"] = [5.0 + 0.5 * step for step in range(300)]
+    faint, average = charts.losses(frame, over="cumulative_seconds").data
+    assert (faint.x[0], average.x[0]) == (5.0, 5.0)
+    assert average.x[-1] == pytest.approx(154.5)
+
+
 def test_a_doubt_that_several_runs_share_is_said_once():
     found = doubts([result("eager", parity=unknown("no control")),
                     result("inductor", parity=unknown("no control"))])  # fmt: skip

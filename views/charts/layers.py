@@ -29,12 +29,16 @@ MAX_SMOOTH_POINTS = 500
 
 
 def losses(
-    frame: pd.DataFrame, band: pd.DataFrame | None = None, every_step: pd.DataFrame | None = None
+    frame: pd.DataFrame,
+    band: pd.DataFrame | None = None,
+    every_step: pd.DataFrame | None = None,
+    over: str = "step",
 ) -> go.Figure:
     """Training loss over steps, one line per run, on the band that the control allows.
 
     `frame`: run_id, label, role, step, loss. `band`: step, baseline, low, high. A long training is
     drawn faintly, with its moving average on top, taken from `every_step` where `frame` is thinned.
+    `over`: a column of both frames, and a number of the registry, to stand below instead of steps.
     """
     figure = go.Figure()
     if band is not None and len(band):
@@ -45,15 +49,15 @@ def losses(
     for label, _role, look, run in by_run(frame):
         if window > 1:
             figure.add_scatter(
-                x=run["step"], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
+                x=run[over], y=run["loss"], mode="lines", line={"color": look.color, "width": 1},
                 opacity=0.25, legendgroup=label, showlegend=False, hoverinfo="skip",
             )  # fmt: skip
             run = moving_average(full[full["label"] == label], window)
         figure.add_scatter(
-            x=run["step"], y=run["loss"], name=label, mode="lines", legendgroup=label,
+            x=run[over], y=run["loss"], name=label, mode="lines", legendgroup=label,
             **layers[label],
         )  # fmt: skip
-    over_steps(figure, links.axis("loss"))
+    over_steps(figure, links.axis("loss"), over)
     return figure.update_yaxes(range=_loss_range(frame))
 
 
@@ -64,11 +68,11 @@ def smoothing_window(frame: pd.DataFrame) -> int:
 
 
 def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
-    """step, loss: the mean of `window` steps around each, thinned to what a screen can show."""
+    """The run with the mean loss of `window` steps around each, thinned to what a screen shows."""
     ordered = run.sort_values("step")
     finite = ordered["loss"].astype(float).where(np.isfinite(ordered["loss"].astype(float)))
     mean = finite.rolling(window, center=True, min_periods=1).mean()
-    smooth = pd.DataFrame({"step": ordered["step"], "loss": mean})
+    smooth = ordered.assign(loss=mean)
     return smooth.iloc[:: max(1, len(smooth) // MAX_SMOOTH_POINTS)]
 
 
@@ -108,15 +112,15 @@ def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
     return run.iloc[np.unique(np.concatenate([extremes.idxmin(), extremes.idxmax()]))]
 
 
-def over_steps(figure: go.Figure, y_title: str) -> go.Figure:
-    """The common look of every figure over steps."""
+def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure:
+    """The common look of every figure over steps, or over another number that grows with them."""
     figure.update_layout(**layout(), hovermode="x unified")
     named = sum(trace.showlegend is not False for trace in figure.data)
     if named < 2:
         figure.update_layout(showlegend=False, margin_t=8)
     # On a narrow screen each run takes a line of the legend, above and out of the same height.
     figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
-    figure.update_xaxes(title_text=links.axis("step"), showgrid=False, zeroline=False)
+    figure.update_xaxes(title_text=links.axis(over), showgrid=False, zeroline=False)
     return figure.update_yaxes(title_text=y_title, zeroline=False)
 
 

@@ -65,26 +65,26 @@ def last_scores(
 
 
 def scores_of_runs(
-    frame: pd.DataFrame, name: str, majority_share: float | None = None
+    frame: pd.DataFrame, name: str, majority_share: float | None = None, over: str = ""
 ) -> go.Figure:
     """What each run scored, by epoch, or by step if epochs had several evaluations.
 
-    `frame`: label, role, epoch, step, value of one number on one split.
+    `frame`: label, role, epoch, step, value of one number on one split. `over`: another column, and
+    number of the registry, to stand below.
     """
     figure = go.Figure()
-    by_step = frame.duplicated(["label", "epoch"]).any()
+    over = over or ("step" if frame.duplicated(["label", "epoch"]).any() else "epoch")
     layers = layers_of(frame)
     for label, _role, look, run in by_run(frame):
         figure.add_scatter(
-            x=run["step"] if by_step else run["epoch"],
-            y=run["value"],
+            x=run[over], y=run["value"],
             name=label, mode="lines+markers", marker={"size": 8, "symbol": look.symbol},
             **layers[label],
         )  # fmt: skip
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))
-    _score_axis(figure, name)
-    return figure if by_step else figure.update_xaxes(title_text=links.axis("epoch"), dtick=1)
+    _score_axis(figure, name).update_xaxes(title_text=links.axis(over))
+    return figure.update_xaxes(dtick=1) if over == "epoch" else figure
 
 
 def _score_axis(figure: go.Figure, name: str) -> go.Figure:

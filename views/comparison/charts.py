@@ -28,6 +28,8 @@ from views.parts.downloads import show_card
 from views.shared.inert import inert
 from views.shared.selection import OTHER_RUNS, remembered
 
+OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
+"""What may stand below losses instead of steps, and how a choice calls it."""
 THROUGHPUT = {
     "samples_per_second": "Samples",
     "tokens_per_second": "Tokens",
@@ -115,8 +117,8 @@ def cards(
     left = [_step_times(steps, events), _metric(results, "compile_seconds")]
     right = [*_throughput(results), _memory(results)]
     if spec.kind.trains_fully:
-        left.append(_scores(store, comparison, results, task_scores(results)))
-        right.append(_scores(store, comparison, results, ["loss"]))
+        left.append(_scores(store, comparison, results, task_scores(results), steps))
+        right.append(_scores(store, comparison, results, ["loss"], steps))
     device = device_panel.card(_of(queries.device_samples(store, experiment_id), results), "device")
     return Charts(above, left, right, [device] if device else [])
 
@@ -166,14 +168,19 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
 def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> Card:
+    over = ["cumulative_seconds", *_counted(store, comparison.experiment_id)]
+    steps = _with_progress(store, comparison.experiment_id, steps)
     losses = _of(queries.losses(store, comparison.experiment_id), results)
+    losses = losses.merge(steps[["label", "step", *over]], on=["label", "step"], how="left")
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.loss_band
     draw: dict[str, Draw] = {
-        "Loss": lambda: mark_compiler_events(
+        "By step": lambda: mark_compiler_events(
             mark_resumptions(charts.losses(losses, band, steps), resumptions), events
         ),
+        **{OVER[name]: partial(charts.losses, losses, None, steps, name) for name in over},
+        "Log": lambda: charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
         "Difference": partial(charts.loss_differences, losses, band),
     }
 
@@ -183,7 +190,7 @@ def _losses(
     window = charts.smoothing_window(losses)
     smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
     told = [] if events.empty else EVENT_NUMBERS
-    numbers = ["parity", "loss_difference", *told]
+    numbers = ["parity", "loss_difference", *over, *told]
     help = smoothed if window > 1 else ""
     return Card("Training loss", draw, every_step, "loss", numbers, help)
 
@@ -224,13 +231,22 @@ def _memory(results: Sequence[Result]) -> Card:
 
 
 def _scores(
-    store: Store, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
+    store: Store,
+    comparison: Comparison,
+    results: Sequence[Result],
+    names: Sequence[str],
+    steps: pd.DataFrame,
 ) -> Card:
     """Numbers of the evaluations: bars for a single one, lines for several."""
     experiment_id = comparison.experiment_id
     split = comparison.spec.evaluation.primary_split
     scores = _of(queries.evaluation_metrics(store, experiment_id), results)
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
+    # An evaluation after so many steps comes when the last of them is done.
+    ends = steps[["label", "step", "seconds"]].assign(
+        step=steps["step"] + 1, cumulative_seconds=steps.groupby("label")["seconds"].cumsum()
+    )
+    scores = scores.merge(ends.drop(columns="seconds"), on=["label", "step"], how="left")
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     draw: dict[str, Draw] = {}
     for name in names:
@@ -242,13 +258,37 @@ def _scores(
             partial(score_charts.scores_of_runs, mine, name, guessing) if several
             else partial(score_charts.last_scores, results, column, guessing)
         )  # fmt: skip
-    title, *others = draw
+        if several:
+            draw[_by_time(METRICS[column].title)] = partial(
+                score_charts.scores_of_runs, mine, name, guessing, "cumulative_seconds"
+            )
     data = scores[scores["name"].isin(names)]
-    name = "eval_loss" if names[0] == "loss" else names[0]
-    numbers = ["eval_loss"] if names[0] == "loss" else names
-    if others:
+    columns = ["eval_loss" if name == "loss" else name for name in names]
+    numbers = [*columns, "cumulative_seconds"] if len(draw) > len(names) else columns
+    if len(names) > 1:
         return Card("Scores", draw, data, "scores", numbers)
-    return Card(title, draw[title], data, name, numbers)
+    title = METRICS[columns[0]].title
+    return Card(title, draw if len(draw) > 1 else draw[title], data, columns[0], numbers)
+
+
+def _by_time(title: str) -> str:
+    return f"{title}, {OVER['cumulative_seconds'].lower()}"
+
+
+def _counted(store: Store, experiment_id: str) -> dict[str, float]:
+    """What grows with every step of the experiment, by how much, as far as it is known."""
+    known = queries.workloads(store, experiment_id)
+    columns = {"samples_seen": "samples_per_step", "tokens_seen": "tokens_per_step"}
+    counts = {name: known[column].dropna() for name, column in columns.items()}
+    return {name: float(count.iloc[0]) for name, count in counts.items() if len(count)}
+
+
+def _with_progress(store: Store, experiment_id: str, steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps with how long, and on how much, each run had trained by their end."""
+    counts = _counted(store, experiment_id)
+    seconds = steps.groupby("label")["seconds"].cumsum()
+    grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
+    return steps.assign(cumulative_seconds=seconds, **grown)
 
 
 def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:

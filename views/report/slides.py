@@ -114,7 +114,9 @@ def _same(content: Content, cards: dict[str, Card]) -> Iterator[Slide]:
         if one.parity is not None:
             labels.setdefault(parity_text(one.parity), []).append(one.label)
     said = [f"**{inert(', '.join(runs))}**: {inert(verdict)}" for verdict, runs in labels.items()]
-    yield Slide(title="Does it learn the same thing?", sentences=said, chart="loss", figure="Loss")
+    yield Slide(
+        title="Does it learn the same thing?", sentences=said, chart="loss", figure="By step"
+    )
 
 
 def _doubts(content: Content) -> Iterator[Slide]:
