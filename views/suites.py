@@ -19,6 +19,7 @@ from views.parts import exchange
 from views.parts.downloads import chart_card, table_downloads
 from views.parts.exports import files_of, suite_origin
 from views.parts.tables import show_table
+from views.report import menu as report_menu
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked, sentence
@@ -54,7 +55,7 @@ def main() -> None:
         found = outcomes(store, run["suite_run"])
         before = outcomes(store, earlier) if earlier else []
     compared = against(found, before) if earlier else None
-    show_answer(run, found, compared, earlier)
+    show_answer(store, run, found, compared, earlier)
     with files_of(suite_origin(run)):
         show_summary(store, run, found)
         if compared is not None:
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def show_answer(
-    run: pd.Series, found: Sequence[Outcome], compared: Against | None, earlier: str
+    store: Store, run: pd.Series, found: Sequence[Outcome], compared: Against | None, earlier: str
 ) -> None:
     """The answer in a sentence or two, how far the run is, and where it ran."""
     num_open = run["num_experiments"] - run["num_over"]
@@ -78,7 +79,11 @@ def show_answer(
     st.markdown(f"### {suite_words.headline(groups(found), compared, earlier)}")
     parts = [run["device_name"], words.day(run["submitted"])]
     parts += [f"torch {run['torch_version']}"] if run["torch_version"] else []
-    st.caption(" · ".join(inert(part) for part in parts if part))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(" · ".join(inert(part) for part in parts if part), width="stretch")
+        report_menu.links(run["suite_run"])
+        with st.container(width="content"):
+            report_menu.show(store, run["suite_run"], suite_origin(run), is_suite=True)
 
 
 def show_summary(store: Store, run: pd.Series, found: Sequence[Outcome]) -> None:

@@ -20,6 +20,7 @@ from storage.library import sizes
 from storage.numbers.formats import format_bytes
 from views.access import permissions
 from views.parts.actions import errors_said, launch
+from views.report import menu as report_menu
 from views.shared import words
 from views.shared.inert import Markdown, inert, notes
 from views.shared.resources import data_dir, look_at_machine, take_in
@@ -65,16 +66,7 @@ def show_notes(rows: pd.DataFrame) -> None:
 
 def _show_links(rows: pd.DataFrame) -> None:
     if len(rows) > 1:
-        if len(rows) > MAX_SIDES:
-            many = words.plural(len(rows), "experiment")
-            st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
-                        width="content")  # fmt: skip
-            return
-        st.page_link(
-            "views/difference.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
-            icon=":material/compare_arrows:",
-            query_params=[("of", one) for one in rows["experiment_id"]],
-        )  # fmt: skip
+        _show_links_of_several(rows)
         return
     one = {"experiment": rows["experiment_id"].iloc[0]}
     active = ExperimentState(rows["state"].iloc[0]).is_active
@@ -84,6 +76,21 @@ def _show_links(rows: pd.DataFrame) -> None:
         st.page_link("views/live.py", label="Live", icon=":material/monitor_heart:",
                      query_params=one)  # fmt: skip
     st.page_link("views/run.py", label="Runs", icon=":material/troubleshoot:", query_params=one)
+    report_menu.links(one["experiment"])
+
+
+def _show_links_of_several(rows: pd.DataFrame) -> None:
+    if len(rows) > MAX_SIDES:
+        many = words.plural(len(rows), "experiment")
+        st.markdown(f"**{many}**", help=f"At most {MAX_SIDES:d} can stand side by side.",
+                    width="content")  # fmt: skip
+    else:
+        st.page_link(
+            "views/difference.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
+            icon=":material/compare_arrows:",
+            query_params=[("of", one) for one in rows["experiment_id"]],
+        )  # fmt: skip
+    report_menu.links(*rows["experiment_id"].dropna())
 
 
 def _show_actions(store: Store, rows: pd.DataFrame) -> None:

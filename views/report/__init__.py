@@ -3,6 +3,8 @@
 content.py     what is told of an experiment: sentences, tables, charts
 slides.py      the same for a room full of people, one idea a screen
 markup.py      sentences as HTML
+elements.py    charts and tables as HTML
+article.py     an experiment or a suite run as HTML
 document.py    one HTML file of it all, which needs no network
 files.py       that file on the disk, or printed as PDF; `python -m views.report` for a terminal
 replay.py      what happened when, to be played again

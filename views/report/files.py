@@ -18,18 +18,21 @@ def report_file(store: Store, asked: Sequence[str], suffix: str) -> bytes:
 
     Raises `NotInStore`, and `NotDrawn` where no browser prints it.
     """
-    page = report(store, experiments_of(store, asked)).encode(errors="replace")
+    page = report_of(store, asked).encode(errors="replace")
     return _printed(page) if suffix.lower() == ".pdf" else page
 
 
-def experiments_of(store: Store, asked: Sequence[str]) -> list[str]:
-    """Ids of experiments; of a suite run those of all its experiments."""
-    suites = set(queries.list_suite_runs(store)["suite_run"])
-    found: dict[str, None] = {}
+def report_of(store: Store, asked: Sequence[str]) -> str:
+    """The page; of a suite run it has all experiments. Raises `NotInStore`."""
+    known = set(queries.list_suite_runs(store)["suite_run"])
+    suite_runs = [one for one in dict.fromkeys(asked) if one in known]
+    ids: dict[str, None] = {}
     for one in asked:
-        ids = list(queries.suite_experiments(store, one)["experiment_id"]) if one in suites else []
-        found |= dict.fromkeys(ids or [one])
-    return list(found)
+        mine = [one]
+        if one in known:
+            mine = list(queries.suite_experiments(store, one)["experiment_id"])
+        ids |= dict.fromkeys(mine)
+    return report(store, list(ids), suite_runs)
 
 
 def _printed(page: bytes) -> bytes:

@@ -27,17 +27,19 @@ PRESENT_HELP = (
 ALL_HELP = "Every chart as a picture, every table and the data behind each chart in all formats."
 
 
-def links(experiment_id: str) -> None:
-    """Leads to the report as a page, and to its first screen for a projector."""
-    st.link_button("Present", address(experiment_id, presenting=True), type="tertiary",
+def links(*asked: str) -> None:
+    """Leads to the report of experiments or suite runs as a page, and to its first screen for a
+    projector."""
+    st.link_button("Present", address(*asked, presenting=True), type="tertiary",
                    icon=":material/slideshow:", help=PRESENT_HELP)  # fmt: skip
-    st.link_button("Report", address(experiment_id), type="tertiary", icon=":material/article:",
-                   help="The whole experiment on one page that can be sent as a link.")  # fmt: skip
+    st.link_button("Report", address(*asked), type="tertiary", icon=":material/article:",
+                   help="All of it on one page that can be sent as a link.")  # fmt: skip
 
 
 @st.fragment
-def show(store: Store, experiment_id: str, about: Origin) -> None:
-    """A menu that is made once somebody opens it, without the rest of the page."""
+def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> None:
+    """A menu that is made once somebody opens it, without the rest of the page; `asked`: the id of
+    an experiment or of a suite run."""
     menu = st.popover("Take away", key="take-away", icon=":material/download:", on_change="rerun")
     if not menu.open:
         return
@@ -47,16 +49,18 @@ def show(store: Store, experiment_id: str, about: Origin) -> None:
         lacking = None if find_browser() else NO_BROWSER
         with st.container(horizontal=True):
             for suffix, mime in REPORTS.items():
-                write = partial(report_file, store, [experiment_id], f".{suffix}")
+                write = partial(report_file, store, [asked], f".{suffix}")
                 none = lacking if suffix == "pdf" else None
                 download(inert(suffix.upper()), write, f"report.{suffix}", mime, unavailable=none)
+        if is_suite:
+            return
         st.markdown("**Everything** as files, in one archive", help=ALL_HELP)
         style = choose_style("everything")
         format = st.segmented_control(
             "Pictures", list(FORMATS), default="png", required=True, key="everything-format",
             format_func=lambda one: inert(one.upper()),
         )  # fmt: skip
-        write = partial(_everything, store, experiment_id, str(format), style)
+        write = partial(_everything, store, asked, str(format), style)
         download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking)
 
 

@@ -1,4 +1,4 @@
-"""Reports at an address of their own, `/report/EXPERIMENT`: to read, to present, to send a link.
+"""Reports at addresses of their own, `/report/EXPERIMENT,...`: to read, to present, to send on.
 
 They are made when they are asked for, from the run folders as everything else; what somebody
 uploaded as a report is never served.
@@ -7,18 +7,23 @@ uploaded as a report is never served.
 import asyncio
 import re
 from typing import Any
+from urllib.parse import quote
 
 from storage.errors import NotInStore
-from views.report.document import report
+from views.report.files import report_of
 from views.shared.resources import get_store
 
-ADDRESS = re.compile(r"/report/([A-Za-z0-9][A-Za-z0-9-]*)$")
+ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
+SEPARATOR = ","
 HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
 
 
-def address(experiment_id: str, presenting: bool = False) -> str:
-    """Relative, so that it holds behind a proxy that serves us under a path of its own."""
-    return f"report/{experiment_id}{'#present' if presenting else ''}"
+def address(*asked: str, presenting: bool = False) -> str:
+    """Of a report of experiments and suite runs by their ids; relative, so that it holds behind a
+    proxy that serves us under a path of its own."""
+    return (
+        f"report/{quote(SEPARATOR.join(asked), safe=SEPARATOR)}{'#present' if presenting else ''}"
+    )
 
 
 class Reports:
@@ -40,10 +45,10 @@ class Reports:
         )
 
 
-def _answer(experiment_id: str) -> tuple[int, bytes, bytes]:
+def _answer(asked: str) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
     try:
-        page = report(get_store(), [experiment_id])
+        page = report_of(get_store(), asked.split(SEPARATOR))
     except NotInStore as error:
         return 404, TEXT, f"{error}\n".encode(errors="replace")
     return 200, HTML, page.encode(errors="replace")

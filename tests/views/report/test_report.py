@@ -17,9 +17,11 @@ from storage.exchange import reports
 from storage.exchange.bring import bring
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.suites import SuiteRecorder
 from views.report.content import content
 from views.report.document import report
 from views.report.everything import everything
+from views.report.files import report_of
 from views.report.replay import replay
 from views.report.slides import slides
 from views.shared.resources import EXAMPLES
@@ -162,6 +164,20 @@ def test_slides_lead_from_the_question_to_what_to_do(store: Store) -> None:
     assert titles[0] == "Which `torch.compile` backend pays off?" and titles[-1] == "What to do"
     assert {"Side by side", "The answer", "When compiling has paid for itself",
             "Does it learn the same thing?"} <= set(titles)  # fmt: skip
+
+
+def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir) -> None:
+    recorder = SuiteRecorder(data_dir)
+    for model in ("BertForMaskedLM", "T5Small"):
+        recorder.speed(model, 0.1)
+    with Store.in_memory(data_dir) as store:
+        page = report_of(store, ["now"])
+        assert page == report_of(store, ["now", "now"])
+    assert page.index('id="s-now"') < page.index('id="e-')
+    assert page.count("<article") == 3
+    targets = set(re.findall(r'href="#(e-[^"]*)"', page))
+    assert len(targets) == 2 and all(f'id="{target}"' in page for target in targets)
+    assert "?experiment=" not in page, "nothing leads to a dashboard that is not there"
 
 
 @pytest.fixture
