@@ -4,6 +4,8 @@ On this machine alone, unless `BREAKEVEN_HOST` names another address to listen o
 """
 
 import sys
+from importlib import import_module
+from threading import Thread
 
 from starlette.middleware import Middleware
 from streamlit import App
@@ -14,6 +16,9 @@ from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.report.serving import Reports
 
 doors = Middleware(Doors, may_upload=may_act_by)
+NEEDED_LATER = ("storage.comparison.comparison", "views.comparison.charts", "scipy.special")
+"""What the first page takes a second to import, which a server has until somebody opens it."""
+
 app = App("dashboard.py", middleware=[doors, Middleware(Home), Middleware(Reports)])
 
 if __name__ == "__main__":
@@ -21,6 +26,7 @@ if __name__ == "__main__":
         allowed_to_others()
     except NotAllowed as error:
         sys.exit(f"{error}.")
+    Thread(target=lambda: [*map(import_module, NEEDED_LATER)], daemon=True).start()
     app.run(
         config={
             "server.address": address(),

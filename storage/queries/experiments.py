@@ -1,5 +1,11 @@
 """Which experiments and runs there are, and how each stands right now."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import Lock
+from weakref import WeakKeyDictionary
+
 import pandas as pd
 
 from runner.folders.states import ExperimentState, RunState
@@ -14,36 +20,108 @@ def list_experiments(store: Store) -> pd.DataFrame:
     `state` is an `ExperimentState`, which sums up the runs; `name` and `archived` are as people
     labelled it.
     """
+    memory = _memories.setdefault(store, _Memory())
+    with memory.lock:
+        # Before anything is asked: what arrives meanwhile then counts as new the next time.
+        generation = store.generation
+        if memory.generation != generation:
+            memory.frame = _list_experiments(store, memory.facts)
+            memory.generation = generation
+        return memory.frame.copy(deep=False)
+
+
+@dataclass
+class _Memory:
+    """What was found last, and of every experiment what does not change by its going on."""
+
+    lock: Lock = field(default_factory=Lock)
+    generation: int = -1
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
+    facts: dict[str, tuple[int, int, tuple[object, ...]]] = field(default_factory=dict)
+    """By experiment: its newest write and number of runs, and the values of `FACTS`."""
+
+
+_memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
+FACTS = {
+    "name": "spec->>'name'",
+    "device": "spec->>'$.devices[0]'",
+    "device_name": "device_name",
+    "schedule": "spec->>'schedule'",
+    "fallback_of": "spec->>'fallback_of'",
+    "model": "spec->>'$.model.source'",
+    "data": "spec->>'$.data.source'",
+    "torch_version": "torch_version",
+}
+COLUMNS = ("experiment_id", "name", "archived", "origin", "submitted", "device", "device_name",
+           "schedule", "fallback_of", "state", "num_runs", "num_ended", "model", "data",
+           "torch_version")  # fmt: skip
+
+
+def _list_experiments(
+    store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]]
+) -> pd.DataFrame:
     frame = store.query("""
-        WITH known AS (
-            SELECT run_id, arg_max(device_name, seq) AS device_name,
-                arg_max(versions->>'torch', seq) AS torch_version
-            FROM environments GROUP BY run_id),
-        labelled AS (
-            SELECT experiment_id, content->>'name' AS name,
-                (content->>'archived')::BOOLEAN AS archived
-            FROM runs JOIN labels USING (run_id) WHERE position = 0),
-        summed AS (
-            SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
-                array_agg(state) AS state, count(*) AS num_runs, 0 AS num_ended,
-                min(spec)::JSON->'experiment' AS spec,
-                max(device_name) AS device_name, max(torch_version) AS torch_version
-            FROM runs JOIN progress USING (run_id) LEFT JOIN known USING (run_id)
-            GROUP BY experiment_id)
-        SELECT experiment_id, coalesce(labelled.name, spec->>'name') AS name,
-            coalesce(archived, false) AS archived, origin, submitted,
-            spec->>'$.devices[0]' AS device, device_name, spec->>'schedule' AS schedule,
-            spec->>'fallback_of' AS fallback_of, state, num_runs, num_ended,
-            spec->>'$.model.source' AS model, spec->>'$.data.source' AS data, torch_version
-        FROM summed LEFT JOIN labelled USING (experiment_id)""")
-    states = [[RunState(state) for state in group] for group in frame["state"]]
-    frame["state"] = [ExperimentState.of(group).value for group in states]
-    frame["num_ended"] = [sum(state.is_final for state in group) for group in states]
+        SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
+            array_agg(state) AS state, count(*) AS num_runs, max(progress.revision) AS newest,
+            any_value(content->>'name') FILTER (position = 0) AS called,
+            any_value((content->>'archived')::BOOLEAN) FILTER (position = 0) AS archived
+        FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
+        GROUP BY experiment_id""")
+    versions = zip(frame["newest"], frame["num_runs"], strict=True)
+    known = dict(zip(frame["experiment_id"], versions, strict=True))
+    for gone in facts.keys() - known.keys():
+        del facts[gone]
+    _add_facts(store, facts, {one: version for one, version in known.items()
+                              if facts.get(one, ())[:2] != version})  # fmt: skip
+    found = zip(*(facts[one][2] for one in known), strict=True) if known else [()] * len(FACTS)
+    for name, values in zip(FACTS, found, strict=True):
+        frame[name] = pd.Series(values, index=frame.index, dtype="str")
+    frame["name"] = frame.pop("called").astype("str").fillna(frame["name"])
+    frame["archived"] = frame["archived"].astype(object).fillna(False).astype(bool)
+    frame["num_ended"] = [sum(map(_is_final, group)) for group in frame["state"]]
+    frame["state"] = [_summed_up(frozenset(group)) for group in frame["state"]]
     # Ids begin with the time of submission; of one made by other means the first claim must do.
     stamps = frame["experiment_id"].str.slice(0, 22)
     submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
     frame["submitted"] = submitted.fillna(timestamp(frame["submitted"]))
-    return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
+    ordered = frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
+    return ordered[list(COLUMNS)]
+
+
+def _add_facts(
+    store: Store,
+    facts: dict[str, tuple[int, int, tuple[object, ...]]],
+    versions: Mapping[str, tuple[int, int]],
+) -> None:
+    """Looks up what is not known of these experiments, or may have changed."""
+    if not versions:
+        return
+    rows = store.rows(
+        f"""
+        WITH mine AS (FROM runs WHERE experiment_id IN (SELECT unnest(?))),
+        known AS (
+            SELECT run_id, arg_max(device_name, seq) AS device_name,
+                arg_max(versions->>'torch', seq) AS torch_version
+            FROM environments WHERE experiment IN (SELECT experiment FROM mine) GROUP BY run_id),
+        summed AS (
+            SELECT experiment_id, min(spec)::JSON->'experiment' AS spec,
+                max(device_name) AS device_name, max(torch_version) AS torch_version
+            FROM mine LEFT JOIN known USING (run_id) GROUP BY experiment_id)
+        SELECT experiment_id, {", ".join(FACTS.values())} FROM summed""",
+        [list(versions)],
+    )
+    for experiment_id, *values in rows:
+        facts[experiment_id] = (*versions[experiment_id], tuple(values))
+
+
+@lru_cache
+def _summed_up(states: frozenset[str]) -> str:
+    return ExperimentState.of([RunState(state) for state in states]).value
+
+
+@lru_cache
+def _is_final(state: str) -> bool:
+    return RunState(state).is_final
 
 
 @kept

@@ -7,6 +7,7 @@ by the first.
 """
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import streamlit as st
 from runner.errors import NotWritable, ProbeFailed
 from runner.folders.data_folder import default_data_folder
 from runner.folders.queue import ensure_supervisor, experiments
-from runner.folders.run_dir import DataDir
+from runner.folders.run_dir import DataDir, run_names
 from runner.folders.states import RunState
 from runner.machine.capabilities import Capabilities, probe, read_capabilities
 from storage.errors import StoreLocked, StoreUnusable
@@ -84,9 +85,11 @@ def take_in(ingest: Callable[[], int]) -> None:
 
 def has_open_work(folder: DataDir) -> bool:
     """Whether a run is queued, or claimed on this machine and not closed."""
-    return any(
+    unclosed = {name.partition(".")[0] for name in run_names(folder.runs)
+                if not os.path.exists(f"{folder.runs}/{name}/exit.json")}  # fmt: skip
+    return bool(unclosed) and any(
         (run.state.is_active or run.state is RunState.LOST) and not run.exit_file.exists()
-        for experiment in experiments(folder)
+        for experiment in experiments(folder, unclosed)
         for run in experiment.runs
     )
 
