@@ -27,18 +27,24 @@ from views.charts.palette import run_looks
 from views.comparison.leaderboard import run_mark
 from views.parts import device_now
 from views.parts.actions import resume_button, stop_button
+from views.parts.cards import Card
 from views.parts.damaged import show_damaged
-from views.parts.downloads import chart_card
+from views.parts.downloads import show_card
 from views.parts.exports import experiment_origin, files_of
 from views.parts.progress import fraction_done, remaining
 from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked
-from views.shared.resources import get_store, take_in
+from views.shared.resources import get_store, keep_up
 from views.shared.selection import choose_experiment
 
-POLL_SECONDS = 1.0
+RUNS_SECONDS = 0.4
+"""How often the runs are looked at while something is active."""
+REST_SECONDS = 2.0
+"""The same for what takes longer to draw, the race above all."""
+MAX_RACES = 4
+"""Charts that are kept for whoever looks at them next."""
 
 
 def main() -> None:
@@ -54,8 +60,10 @@ def main() -> None:
     assert experiment is not None
     if active.empty:
         show_nothing()
-    watch = st.fragment(show_experiment, run_every=POLL_SECONDS if len(active) else None)
-    watch(store, experiment["experiment_id"], bool(len(active)))
+    experiment_id, polling = str(experiment["experiment_id"]), bool(len(active))
+    for show, seconds in ((show_state, REST_SECONDS), (show_progress, RUNS_SECONDS),
+                          (show_rest, REST_SECONDS)):  # fmt: skip
+        st.fragment(show, run_every=seconds if polling else None)(store, experiment_id, polling)
 
 
 def show_nothing() -> None:
@@ -65,23 +73,36 @@ def show_nothing() -> None:
         st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
 
 
-def show_experiment(store: Store, experiment_id: str, polling: bool) -> None:
-    """The part of the page that draws itself anew while something is active."""
-    take_in(store.ingest)
-    experiments = queries.list_experiments(store)
-    active = experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)]
-    if polling and active.empty:
+def show_state(store: Store, experiment_id: str, polling: bool) -> None:
+    """The first of three parts that draw themselves anew while something is active."""
+    experiments = now(store)
+    if polling and not experiments["state"].isin(ACTIVE_EXPERIMENTS).any():
         st.rerun()  # Everything has ended: draw the page once more, without polling.
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
-    runs = queries.list_runs(store, experiment_id)
-    show_summary(store, experiment, runs)
-    show_runs(runs)
-    show_device(store, experiment_id, ExperimentState(experiment["state"]).is_active)
-    show_failures(store, experiment_id, runs)
+    show_summary(store, experiment, queries.list_runs(store, experiment_id))
+
+
+def show_progress(store: Store, experiment_id: str, polling: bool) -> None:
+    keep_up(store)
+    show_runs(queries.list_runs(store, experiment_id))
+
+
+def show_rest(store: Store, experiment_id: str, polling: bool) -> None:
+    experiments = now(store)
+    experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
+    is_active = ExperimentState(experiment["state"]).is_active
+    show_device(store, experiment_id, is_active)
+    show_failures(store, experiment_id, queries.list_runs(store, experiment_id))
     show_stops(store, experiment_id)
     with files_of(experiment_origin(store, experiment)):
-        show_race(store, experiment_id, ExperimentState(experiment["state"]).is_active)
-    show_queue(active, experiment_id)
+        show_race(store, experiment_id, is_active)
+    show_queue(experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)], experiment_id)
+
+
+def now(store: Store) -> pd.DataFrame:
+    """All experiments, as they stand right now."""
+    keep_up(store)
+    return queries.list_experiments(store)
 
 
 def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> None:
@@ -104,7 +125,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
         now = pd.Timestamp.now(tz="UTC")
         left = remaining(store, experiment_id, runs)
         st.progress(fraction_done(runs), text=words.outlook(runs, left, now))
-        show_ending(queries.run_record(store, runs["run_id"].iloc[0]).spec)
+        show_ending(queries.experiment_spec(store, experiment_id))
 
 
 def show_ending(spec: ExperimentSpec) -> None:
@@ -179,12 +200,33 @@ def show_stops(store: Store, experiment_id: str) -> None:
 
 def show_race(store: Store, experiment_id: str, active: bool) -> None:
     """The losses so far; of forward passes, which have none, the times of the steps."""
+    card = race(store, experiment_id, active)
+    if card is not None:
+        show_card(card, moves=True)
+    elif active:
+        st.caption("The losses appear here as soon as the first block of steps is done.")
+
+
+def race(store: Store, experiment_id: str, active: bool) -> Card | None:
+    """The chart, which is drawn once for all readers until something new arrives; None without a
+    step."""
+    key = (queries.revision(store, experiment_id), active)
+    known = _races.get((store, experiment_id))
+    if known is None or known[0] != key:
+        known = _races[store, experiment_id] = (key, _race(store, experiment_id, active))
+        for oldest in list(_races)[:-MAX_RACES]:
+            _races.pop(oldest, None)
+    return known[1]
+
+
+_races: dict[tuple[Store, str], tuple[object, Card | None]] = {}
+
+
+def _race(store: Store, experiment_id: str, active: bool) -> Card | None:
     losses = queries.losses(store, experiment_id)
     steps = queries.step_times(store, experiment_id) if losses.empty else losses
     if steps.empty:
-        if active:
-            st.caption("The losses appear here as soon as the first block of steps is done.")
-        return
+        return None
     resumptions = queries.resumptions(store, experiment_id)
     name = "step_seconds" if losses.empty else "loss"
 
@@ -196,7 +238,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
         return queries.step_times(store, experiment_id)
 
     title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
-    chart_card(inert(title), draw, every_step, name="race", numbers=[name], moves=True)
+    return Card(inert(title), draw, every_step, name="race", numbers=[name])
 
 
 main()

@@ -16,7 +16,7 @@ import pandas as pd
 
 from storage.index import folders
 from storage.index.folders import Look, Progress
-from storage.index.journal_lines import FREQUENT, whole_lines, with_owner, without
+from storage.index.journal_lines import FREQUENT, kinds_in, whole_lines, with_owner, without
 from storage.index.journal_rows import (
     EVENT_TABLES,
     OF_LINE,
@@ -189,8 +189,12 @@ def _distribute(
     """Inserts lines into the tables of their kinds, but those kinds that were read apart."""
     if not slices:
         return 0
-    merged = {name: column for table in tables.values() for name, column in table.items()}
-    with journal_files(_together(slices)) as names:
+    together = _together(slices)
+    kinds = kinds_in(b"".join(together.values()), EVENT_TABLES)
+    if not kinds:
+        return 0
+    merged = {name: column for kind in kinds for name, column in tables[EVENT_TABLES[kind]].items()}
+    with journal_files(together) as names:
         staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, OF_LINE)}"
         cursor.execute(staging, [names])
     found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}

@@ -6,6 +6,7 @@ for the fields of all other kinds only if it is told which they are.
 
 import json
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -14,6 +15,7 @@ import orjson
 FREQUENT = ("step", "block", "device")
 BEGIN = rb'\{"v":1,(?:"seq":\d{1,15},)?"kind":"(?:%b)",'
 """How the runner begins the line of a kind, and did until version 0.1."""
+KIND = re.compile(rb'"kind"\s*:\s*"([a-z_]+)"')
 
 
 def whole_lines(lines: bytes) -> bytes:
@@ -45,6 +47,14 @@ def with_owner(experiment: int, run_id: str, lines: bytes) -> bytes:
     named = b'{"experiment":%d,"run_id":%b,' % (experiment, json.dumps(run_id).encode())
     stripped = (line.strip() for line in lines.split(b"\n"))
     return b"".join(named + line[1:] + b"\n" for line in stripped if _is_object(line))
+
+
+def kinds_in(lines: bytes, among: Iterable[str]) -> list[str]:
+    """Those of some kinds of which there may be a line."""
+    if b"\\u" in lines:  # A name may be written with escapes, and is read all the same.
+        return list(among)
+    found = {kind.decode() for kind in KIND.findall(lines)}
+    return [kind for kind in among if kind in found]
 
 
 def _is_object(line: bytes) -> bool:
