@@ -39,11 +39,8 @@ def main() -> None:
     found = chosen(frame, asked)
     actions = st.container()
     picked = show_table(frame, found, columns)
-    with actions, st.container(horizontal=True, vertical_alignment="center"):
-        with st.container():
-            selected.show(store, picked)
-        with st.container(width="content"):
-            importing.show()
+    with actions:
+        selected.show(store, picked)
     selected.show_notes(picked)
     watch(store, frame, list(found["experiment_id"].dropna()))
 
@@ -74,6 +71,8 @@ def show_table(frame: pd.DataFrame, found: pd.DataFrame, columns: list[str]) -> 
         with st.container(horizontal=True, vertical_alignment="center"):
             told = " · ".join(counted(frame, found))
             st.markdown(f":gray[{told}]", help=table.explanation(columns), width="stretch")
+            with st.container(width="content"):
+                importing.show()
             csv_button("CSV", found.drop(columns=["text", "known", "losses"]), "experiments")
     return found[found["experiment_id"].isin(picked)]
 

@@ -20,14 +20,14 @@ from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import DataDir, RunDir, run_dirs
 from runner.locks import FileLock
 from runner.texts import printable
-from storage.errors import ImportUnusable
+from storage.errors import ImportUnusable, NotExportable
 from storage.exchange.archives import USUAL, Limits, unpack
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that the same runs give the same archive."""
 LOCK_PATIENCE_SECONDS = 10.0
 INCOMING = ".incoming-"
-COMPARED_BYTES = 2**20
+CHUNK = 2**20
 LABELS = "labels.json"
 """What people here added since, and so no part of what is compared."""
 
@@ -45,16 +45,30 @@ class TakenIn:
     """Files that belong to no run, and caches of compilers."""
 
 
-def pack(folders: Iterable[Path], max_artifact_bytes: int | None = None) -> bytes:
+def pack(
+    folders: Iterable[Path],
+    max_artifact_bytes: int | None = None,
+    max_bytes: int | None = None,
+) -> bytes:
     """A ZIP archive of whole run folders, without checkpoints and caches of compilers, and without
-    artifacts larger than `max_artifact_bytes`."""
+    artifacts larger than `max_artifact_bytes`.
+
+    Raises `NotExportable` as soon as it takes more than `max_bytes`.
+    """
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for folder in sorted(folders):
             for name in _files_of(RunDir(folder), max_artifact_bytes):
-                with RunDir(folder).open(name) as file:
-                    entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
-                    packed.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)
+                entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                with RunDir(folder).open(name) as file, packed.open(entry, "w") as target:
+                    shutil.copyfileobj(file, target, CHUNK)
+                if max_bytes is not None and archive.tell() > max_bytes:
+                    raise NotExportable(
+                        f"packed, these runs take more than {max_bytes / 2**20:,.0f} MiB, which no "
+                        "page should hold. Choose fewer experiments, or take their run folders, "
+                        "which are imported just as well"
+                    )
     return archive.getvalue()
 
 
@@ -197,7 +211,7 @@ def _require_same(one: Path, other: Path) -> None:
 def _equal(one: Path, other: Path) -> bool:
     with one.open("rb") as mine, other.open("rb") as theirs:
         while True:
-            first, second = mine.read(COMPARED_BYTES), theirs.read(COMPARED_BYTES)
+            first, second = mine.read(CHUNK), theirs.read(CHUNK)
             if first != second:
                 return False
             if not first:

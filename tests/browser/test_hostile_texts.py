@@ -117,6 +117,23 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
     assert told <= walk.seen, told - walk.seen
 
 
+def test_no_text_of_a_stranger_acts_in_a_report(walk: Walk) -> None:
+    before, walk.seen = walk.seen, set()
+    for kind, experiment_id in EXPERIMENTS.items():
+        answer = walk.page.goto(f"{walk.address}/report/{experiment_id}")
+        assert answer and answer.status == 200, kind
+        walk.page.evaluate("drawAllForPaper()")
+        walk.page.evaluate(UNFOLD)
+        walk.look()
+        walk.page.keyboard.press("p")
+        for _ in range(walk.page.locator("#show .step").count()):
+            walk.page.keyboard.press("ArrowRight")
+            walk.look()
+    told = {"name", "model", "environment-host", "environment-versions-torch", "workload-notes"}
+    assert told <= walk.seen, told - walk.seen
+    walk.seen |= before
+
+
 @pytest.mark.parametrize(
     ("path", "names"),
     [

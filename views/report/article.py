@@ -73,7 +73,7 @@ def of_experiment(store: Store, one: Content) -> Article:
     )
     told_html: Html = "".join([
         f'<article id="{at}"><p class="quiet">{html(one.provenance)}</p>',
-        f"<h1>{inert(one.spec.name)}</h1>",
+        f"<h1>{inert(one.name)}</h1>",
         f'<p class="answer">{html(told.headline)}</p>', elements.linked_here(told.leaderboard),
         *(f'<p class="quiet">{html(said)}</p>' for said in told.captions),
         elements.doubts(told.doubts),
@@ -86,11 +86,11 @@ def of_experiment(store: Store, one: Content) -> Article:
         f"<pre>{inert_lines(one.spec.to_json())}</pre></details>",
         "<details><summary>Machine, software, model and data</summary>"
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
-        f'<template class="slides" data-name="{inert(one.spec.name)}">',
+        f'<template class="slides" data-name="{inert(one.name)}">',
         *(_slide(one, slide, at) for slide in slides(one)),
         "</template></article>",
     ])  # fmt: skip
-    return Article(title=one.spec.name, at=at, html=told_html, figures=figures)
+    return Article(title=one.name, at=at, html=told_html, figures=figures)
 
 
 def _slide(one: Content, slide: Slide, at: Html) -> Html:

@@ -63,6 +63,8 @@ class Content:
     """All that is told of one experiment."""
 
     experiment_id: str
+    name: str
+    """As people labelled it, or as it was launched."""
     comparison: Comparison
     about: Origin
     provenance: Markdown
@@ -89,6 +91,7 @@ def content(store: Store, experiment_id: str) -> Content:
     comparison = compare(store, experiment_id)
     return Content(
         experiment_id=experiment_id,
+        name=str(experiment["name"]),
         comparison=comparison,
         about=experiment_origin(store, experiment),
         provenance=verdicts.provenance(experiment),

@@ -31,16 +31,19 @@ STYLES = (HERE.parent / "shared" / "style.css", HERE / "report.css")
 SCRIPTS = (HERE / "report.js", HERE / "replay.js", HERE / "present.js")
 ICON = HERE.parent / "shared" / "icon.svg"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+SHOW = '<div id="show" role="dialog" aria-modal="true" aria-label="Presentation" hidden></div>'
 MAX_LINKS = 12
 """In the bar at the top; a suite run has a table that leads to its experiments."""
+MAX_BYTES = 100 * 2**20
+"""Of all run folders in a report, packed."""
 MAX_ARTIFACT_BYTES = 2_000_000
 """Of a file that a run left and that travels in a report; larger ones stay behind."""
 
 
 def report(store: Store, experiment_ids: Sequence[str], suite_runs: Sequence[str] = ()) -> str:
-    """The whole page, first what suite runs come to; raises `NotInStore`."""
+    """The whole page, first what suite runs come to; raises `NotInStore`, `NotExportable`."""
     contents = [content(store, experiment_id) for experiment_id in experiment_ids]
-    archive = pack(_folders(store, experiment_ids), MAX_ARTIFACT_BYTES)
+    archive = pack(_folders(store, experiment_ids), MAX_ARTIFACT_BYTES, MAX_BYTES)
     mark = hashlib.sha256(b"mark" + archive).hexdigest()[:32]
     articles = [of_suite(store, suite_run) for suite_run in suite_runs]
     articles += [of_experiment(store, one) for one in contents]
@@ -62,7 +65,7 @@ def report(store: Store, experiment_ids: Sequence[str], suite_runs: Sequence[str
         f'<link rel="icon" href="data:image/svg+xml;base64,{icon}">',
         "<style>", *(style.read_text() for style in STYLES), "</style></head>",
         '<body class="stApp report">', _bar(articles), "<main>", *parts,
-        _definitions(anchors), _end(), "</main>", '<div id="show" hidden></div>',
+        _definitions(anchors), _end(), "</main>", SHOW,
         _packed("plotly-js", _plotly_js()), _packed("figures", json.dumps(figures).encode()),
         reports.element(archive),
         *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),

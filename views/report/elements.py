@@ -54,7 +54,7 @@ def chart(place: Html, title: Markdown, figures: Iterable[str], explained: Html)
     choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)
     return (
         f'<figure class="chart" data-chart="{place}"><figcaption><strong>{html(title)}</strong>'
-        f'<span class="choice">{choice}</span></figcaption><div class="plot" role="img" '
+        f'<span class="choice">{choice}</span></figcaption><div class="plot" role="figure" '
         f'aria-label="{html(title)}"></div><details><summary>What it shows</summary>'
         f"<p>{explained}</p></details></figure>"
     )

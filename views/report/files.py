@@ -3,12 +3,17 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from storage import queries
 from storage.index.store import Store
 from views.parts.drawing import NotDrawn, browser, find_browser
 from views.report.document import report
 
+MAX_KEPT = 3
+"""Pages; one of a usual experiment has 3 MB."""
+_kept: WeakKeyDictionary[Store, dict[tuple[Any, ...], str]] = WeakKeyDictionary()
 READY = "drawAllForPaper()"
 """What `report.js` does before the page may be printed."""
 
@@ -23,7 +28,8 @@ def report_file(store: Store, asked: Sequence[str], suffix: str) -> bytes:
 
 
 def report_of(store: Store, asked: Sequence[str]) -> str:
-    """The page; of a suite run it has all experiments. Raises `NotInStore`."""
+    """The page; of a suite run it has all experiments. The last few are kept, until the store takes
+    in something new of them. Raises `NotInStore`, `NotExportable`."""
     known = set(queries.list_suite_runs(store)["suite_run"])
     suite_runs = [one for one in dict.fromkeys(asked) if one in known]
     ids: dict[str, None] = {}
@@ -32,7 +38,22 @@ def report_of(store: Store, asked: Sequence[str]) -> str:
         if one in known:
             mine = list(queries.suite_experiments(store, one)["experiment_id"])
         ids |= dict.fromkeys(mine)
-    return report(store, list(ids), suite_runs)
+    kept = _kept.setdefault(store, {})
+    version = tuple(_version(store, one) for one in (*suite_runs, *ids))
+    if version not in kept:
+        page = report(store, list(ids), suite_runs)
+        while len(kept) >= MAX_KEPT:
+            kept.pop(next(iter(kept)), None)
+        kept[version] = page
+    return kept[version]
+
+
+def _version(store: Store, experiment_id: str) -> tuple[Any, ...]:
+    """Another one once anything of an experiment has changed, what people call it too."""
+    labels = store.query(
+        "SELECT run_id, content FROM labels WHERE starts_with(run_id, ?)", [f"{experiment_id}."]
+    )
+    return experiment_id, queries.revision(store, experiment_id), *labels.itertuples(index=False)
 
 
 def _printed(page: bytes) -> bytes:

@@ -2,6 +2,7 @@
 const show = document.getElementById("show");
 const templates = [...document.querySelectorAll("template.slides")];
 const slides = templates.flatMap((one) => [...one.content.children]);
+const behind = document.querySelectorAll("main, .bar"); // out of reach while something is shown
 let shown = -1;
 let came = null; // where the focus was before
 
@@ -28,6 +29,7 @@ async function go(number) {
   place.textContent = `${shown + 1} / ${slides.length}`;
   show.replaceChildren(slide, steps);
   show.hidden = false;
+  behind.forEach((one) => (one.inert = true));
   document.body.style.overflow = "hidden";
   slide.tabIndex = -1;
   slide.focus({ preventScroll: true });
@@ -48,6 +50,7 @@ async function fill(slide) {
 function leave() {
   shown = -1;
   show.hidden = true;
+  behind.forEach((one) => (one.inert = false));
   show.replaceChildren();
   document.body.style.overflow = "";
   history.replaceState(null, "", location.pathname + location.search);

@@ -9,7 +9,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from storage.errors import NotInStore
+from storage.errors import NotExportable, NotInStore
 from views.report.files import report_of
 from views.shared.resources import get_store
 
@@ -49,6 +49,6 @@ def _answer(asked: str) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
     try:
         page = report_of(get_store(), asked.split(SEPARATOR))
-    except NotInStore as error:
+    except (NotInStore, NotExportable) as error:
         return 404, TEXT, f"{error}\n".encode(errors="replace")
     return 200, HTML, page.encode(errors="replace")

@@ -67,7 +67,7 @@ def _question(content: Content) -> Slide:
     work = "answers" if spec.is_inference else "trainings"
     return Slide(
         title="Which `torch.compile` backend pays off?",
-        sentences=[f"**{inert(spec.name)}**", content.provenance,
+        sentences=[f"**{inert(content.name)}**", content.provenance,
               f"Measured: {what}, {inert(spec.training.precision)}, batches of "
               f"{spec.training.batch_size:,}. Compared with {work} without a compiler: "
               f"**{backends or 'nothing yet'}**."],

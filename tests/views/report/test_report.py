@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from runner.folders.run_dir import DataDir
+from runner.folders.labels import Labels
+from runner.folders.run_dir import DataDir, RunDir
 from storage import queries
+from storage.errors import NotExportable
 from storage.exchange import reports
 from storage.exchange.bring import bring
+from storage.exchange.run_folders import pack
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.suites import SuiteRecorder
@@ -166,6 +170,28 @@ def test_slides_lead_from_the_question_to_what_to_do(store: Store) -> None:
             "Does it learn the same thing?"} <= set(titles)  # fmt: skip
 
 
+def test_a_report_that_was_asked_for_is_kept_until_something_new_came(
+    store: Store, data_dir: DataDir
+) -> None:
+    first = report_of(store, [EXPERIMENT_ID])
+    assert report_of(store, [EXPERIMENT_ID]) is first
+    RunDir(data_dir.runs / f"{EXPERIMENT_ID}.inductor").events_file.open("a").write(
+        '{"v": 1, "seq": 9999, "kind": "stopped", "time": 1.0, "step": 80, "reason": "late"}\n'
+    )
+    (data_dir.runs / f"{EXPERIMENT_ID}.inductor" / "exit.json").touch()
+    store.ingest_all()
+    second = report_of(store, [EXPERIMENT_ID])
+    assert second is not first
+    RunDir(data_dir.runs / f"{EXPERIMENT_ID}.baseline").write_labels(Labels(name="Ours <b>"))
+    store.ingest_all()
+    assert "<h1>Ours &#60;b&#62;</h1>" in report_of(store, [EXPERIMENT_ID])
+
+
+def test_runs_too_large_for_a_page_are_said_to_be(store: Store, data_dir: DataDir) -> None:
+    with pytest.raises(NotExportable, match="Choose fewer experiments"):
+        pack(data_dir.runs.iterdir(), max_bytes=1_000)
+
+
 def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir) -> None:
     recorder = SuiteRecorder(data_dir)
     for model in ("BertForMaskedLM", "T5Small"):
@@ -240,3 +266,29 @@ def test_a_replay_plays_pauses_and_goes_where_its_reader_wants(shown: Page) -> N
     )
     assert "width: 100%" in (done.get_attribute("style") or "")
     assert box.locator(".what").all_inner_texts() == ["done"] * 3
+
+
+@pytest.mark.browser
+def test_axe_finds_nothing_serious_in_a_report_or_on_its_screens(
+    browser: Browser, store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report(store, [EXPERIMENT_ID]))
+    context = browser.new_context(viewport={"width": 1280, "height": 720}, bypass_csp=True)
+    page = context.new_page()
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.goto(file.as_uri())
+        page.locator(".chart .main-svg").first.wait_for()
+        assert not serious(page)
+        page.keyboard.press("p")
+        for _ in range(page.locator("#show .step").count()):
+            assert not serious(page), page.locator("#show h2").inner_text()
+            page.keyboard.press("ArrowRight")
+    context.close()
+
+
+def serious(page: Page) -> list[str]:
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+            for one in Axe().run(page).response["violations"]
+            if one["impact"] in ("serious", "critical")]  # fmt: skip
