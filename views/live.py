@@ -31,7 +31,8 @@ from views.parts.cards import Card
 from views.parts.damaged import show_damaged
 from views.parts.downloads import show_card
 from views.parts.exports import experiment_origin, files_of
-from views.parts.progress import fraction_done, remaining
+from views.parts.notice import offer_notice
+from views.parts.progress import fraction_done, remaining, usual_compile_seconds
 from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
@@ -84,7 +85,7 @@ def show_state(store: Store, experiment_id: str, polling: bool) -> None:
 
 def show_progress(store: Store, experiment_id: str, polling: bool) -> None:
     keep_up(store)
-    show_runs(queries.list_runs(store, experiment_id))
+    show_runs(store, experiment_id, queries.list_runs(store, experiment_id))
 
 
 def show_rest(store: Store, experiment_id: str, polling: bool) -> None:
@@ -121,6 +122,9 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
                 query_params={"experiment": experiment_id},
             )  # fmt: skip
             resume_button(experiment, runs)
+        state = ExperimentState(experiment["state"])
+        offer_notice(experiment_id, experiment["name"], words.STATES[state][0],
+                     over=not state.is_active)  # fmt: skip
     if ExperimentState(experiment["state"]).is_active:
         now = pd.Timestamp.now(tz="UTC")
         left = remaining(store, experiment_id, runs)
@@ -144,17 +148,18 @@ def is_stopping(runs: pd.DataFrame) -> bool:
     return any(RunDir(Path(folder)).cancel_requested for folder in active["folder"])
 
 
-def show_runs(runs: pd.DataFrame) -> None:
+def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
     now = pd.Timestamp.now(tz="UTC")
     looks = run_looks(runs["label"])
+    usual = usual_compile_seconds(store, experiment_id, runs)
     with st.container(border=True, gap="small"):
         for run in runs.itertuples():
             name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
             name.html(run_mark(run.label, looks[run.label]))
             # One run at a time has the device; the others wait for it.
             turn = ":material/play_arrow: " if words.has_turn(run) else ""
-            doing.caption(turn + words.activity(run, now))
+            doing.caption(turn + words.activity(run, now, usual.get(run.label)))
             # A run that ended by rules of its own is through, however many steps it did.
             through = run.state == RunState.FINISHED or not run.num_steps
             share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
@@ -234,11 +239,20 @@ def _race(store: Store, experiment_id: str, active: bool) -> Card | None:
         figure = run_charts.step_series(steps) if losses.empty else charts.losses(losses)
         return mark_resumptions(figure, resumptions)
 
+    def by_time() -> go.Figure:
+        timed = every_step()
+        timed["cumulative_seconds"] = timed.groupby("label")["seconds"].cumsum()
+        times = timed[["label", "step", "cumulative_seconds"]]
+        over = "cumulative_seconds"
+        return charts.losses(losses.merge(times, on=["label", "step"]), None, timed, over)
+
     def every_step() -> pd.DataFrame:
         return queries.step_times(store, experiment_id)
 
+    figures = draw if losses.empty else {"By step": draw, "By time": by_time}
     title = f"{NUMBERS[name].title} so far" if active else NUMBERS[name].title
-    return Card(inert(title), draw, every_step, name="race", numbers=[name])
+    numbers = [name, "cumulative_seconds"]
+    return Card(inert(title), figures, every_step, name="race", numbers=numbers)
 
 
 main()

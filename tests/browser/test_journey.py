@@ -21,6 +21,16 @@ SECOND = 1000.0
 pytestmark = pytest.mark.browser
 
 
+NOTES = """window.told = [];
+window.Notification = class extends window.Notification {
+  constructor(title, options) {
+    super(title, options);
+    window.told.push(`${title}: ${options.body}`);
+  }
+};"""
+"""Keeps what the browser was asked to tell its reader."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     data_dir = DataDir(tmp_path_factory.mktemp("browser") / "data")
@@ -39,6 +49,8 @@ def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1440, "height": 1000})
     page.set_default_timeout(30 * SECOND)
     expect.set_options(timeout=30 * SECOND)
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script(NOTES)
     yield page
     page.close()
 
@@ -108,9 +120,13 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
 def test_a_person_stops_an_experiment(page: Page, address: str, folder: DataDir):
     experiment_id = launch(page, address, num_samples=16_000)
     expect(page.get_by_text("running").first).to_be_visible()
+    page.get_by_role("button", name="Tell me when it is over").click()
+    expect(page.get_by_role("button", name="You will be told")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop it").click()
     expect(page.get_by_text("See the comparison")).to_be_visible(timeout=60 * SECOND)
+    page.wait_for_function("window.told.length > 0")
+    assert page.evaluate("window.told") == ["Quick look: stopped"]
     expect(page.get_by_text("stopped").first).to_be_visible()
     stopped = next(one for one in experiments(folder) if one.experiment_id == experiment_id)
     assert {run.state for run in stopped.runs} == {RunState.CANCELLED}

@@ -31,15 +31,36 @@ def remaining(store: Store, experiment_id: str, runs: pd.DataFrame) -> float | N
 
 
 def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:
-    """What its runs took so far, and those of earlier experiments, which are looked up once."""
-    costs = costs_of(store, experiment_id)
+    """What its runs took so far, and those of earlier experiments."""
+    return costs_of(store, experiment_id), earlier_of(store, experiment_id)
+
+
+def earlier_of(store: Store, experiment_id: str) -> list[Costs]:
+    """What earlier experiments of the kind took; looked up once."""
     kept = _kept.setdefault(store, {})
-    if experiment_id not in kept:
-        machines = queries.environments(store, experiment_id)["device_name"].dropna()
-        if machines.empty:  # It has only just begun.
-            return costs, earlier_costs(store, costs.spec, None)
-        kept[experiment_id] = earlier_costs(store, costs.spec, str(machines.iloc[0]))
-    return costs, kept[experiment_id]
+    if experiment_id in kept:
+        return kept[experiment_id]
+    spec = queries.experiment_spec(store, experiment_id)
+    machines = queries.environments(store, experiment_id)["device_name"].dropna()
+    if machines.empty:  # It has only just begun.
+        return earlier_costs(store, spec, None)
+    kept[experiment_id] = earlier_costs(store, spec, str(machines.iloc[0]))
+    return kept[experiment_id]
+
+
+def usual_compile_seconds(store: Store, experiment_id: str, runs: pd.DataFrame) -> dict[str, float]:
+    """What compiling took the newest earlier run of the same backend on this machine, by label, for
+    those that compile right now."""
+    compiling = runs[runs["compiling_since"].notna()]
+    if compiling.empty:
+        return {}
+    earlier = earlier_of(store, experiment_id)
+    found = {}
+    for label in compiling["label"]:
+        same = (one.of(label) for one in earlier)
+        took = [run.compile_seconds for run in same if run and run.compile_seconds]
+        found.update({label: took[0]} if took else {})
+    return found
 
 
 def compiling_seconds(runs: pd.DataFrame, now: float) -> dict[str, float]:

@@ -53,13 +53,20 @@ def has_turn(run: Any) -> bool:
     return bool(run.state == RunState.RUNNING and at_work)
 
 
-def activity(run: Any, now: pd.Timestamp) -> Markdown:
-    """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`."""
+def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = None) -> Markdown:
+    """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`.
+
+    `usual_compile_seconds`: what compiling took an earlier run.
+    """
     if run.state != RunState.RUNNING:
         return inert(STATES[run.state][0])
     if pd.notna(run.compiling_since):
         elapsed = duration((now - run.compiling_since).total_seconds())
-        return f"compiling · {linked('compilation_seconds', elapsed)}"
+        before = ""
+        if usual_compile_seconds is not None:
+            took = linked("compile_seconds", f"{duration(usual_compile_seconds)} last time")
+            before = f", {took}"
+        return f"compiling · {linked('compilation_seconds', elapsed)}{before}"
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 

@@ -1,0 +1,22 @@
+"""A notice, without a sound, that an experiment is over: of the reader's own browser, if asked."""
+
+from pathlib import Path
+
+import streamlit as st
+
+_notice = st.components.v2.component(
+    "notice",
+    html='<button class="notice" type="button" hidden></button>',
+    js=Path(__file__).with_suffix(".js").read_text(),
+    isolate_styles=False,
+)
+
+
+def offer_notice(experiment_id: str, name: str, outcome: str, *, over: bool) -> None:
+    """A button while the experiment goes on; once it is over, the notice for whoever pressed it.
+
+    `outcome`: how it stands, as the notice says it. Browsers allow notices on this machine and over
+    https alone; elsewhere there is no button.
+    """
+    data = {"experiment": experiment_id, "over": over, "title": name, "body": outcome}
+    _notice(key=f"notice-{experiment_id}", data=data)
