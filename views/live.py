@@ -26,7 +26,7 @@ from views.charts.marks import mark_resumptions
 from views.charts.palette import run_looks
 from views.comparison.leaderboard import run_mark
 from views.parts import device_now
-from views.parts.actions import resume_button, stop_button
+from views.parts.actions import again_link, resume_button, stop_button
 from views.parts.cards import Card
 from views.parts.damaged import show_damaged
 from views.parts.downloads import show_card
@@ -122,6 +122,7 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
                 query_params={"experiment": experiment_id},
             )  # fmt: skip
             resume_button(experiment, runs)
+            again_link(experiment_id)
         state = ExperimentState(experiment["state"])
         offer_notice(experiment_id, experiment["name"], words.STATES[state][0],
                      over=not state.is_active)  # fmt: skip

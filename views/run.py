@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import RunState
+from runner.folders.states import ExperimentState, RunState
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.queries import RunRecord
 from views.comparison import device_panel
-from views.parts.actions import resume_button
+from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
 from views.parts.tables import of_run
@@ -61,6 +61,8 @@ def main() -> None:
         runs = queries.list_runs(store, experiment["experiment_id"])
         run = choose_run("run", runs)
         resume_button(experiment, runs)
+        if ExperimentState(experiment["state"]).is_final:
+            again_link(str(experiment["experiment_id"]))
     record = queries.run_record(store, run["run_id"])
     show_summary(store, run, record)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")

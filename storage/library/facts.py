@@ -102,7 +102,7 @@ def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:
         known AS (
             SELECT run_id, device_name, host, versions->>'torch' AS torch,
                 versions->>'transformers' AS transformers
-            FROM environments WHERE run_id IN (SELECT run_id FROM mine)
+            FROM environments WHERE experiment IN (SELECT experiment FROM mine)
             QUALIFY seq = max(seq) OVER (PARTITION BY run_id)),
         summed AS (
             SELECT experiment_id, max(origin) AS origin, min(spec)::JSON->'experiment' AS spec,

@@ -19,7 +19,7 @@ from storage.index.store import Store
 from storage.library import sizes
 from storage.numbers.formats import format_bytes
 from views.access import permissions
-from views.parts.actions import errors_said, launch
+from views.parts.actions import again_link, errors_said, launch
 from views.report import menu as report_menu
 from views.shared import words
 from views.shared.inert import Markdown, inert, notes
@@ -100,9 +100,7 @@ def _show_actions(store: Store, rows: pd.DataFrame) -> None:
                      help="Queues the same once more, with all its settings."):  # fmt: skip
             with errors_said():
                 run_again(store, experiment_id)
-        st.page_link("views/launch.py", label="with changes", icon=":material/edit:",
-                     query_params={"again": experiment_id},
-                     help="Opens Launch with all its settings.")  # fmt: skip
+        again_link(experiment_id, "with changes")
     own = rows[rows["origin"] == "local"]
     if own.empty:
         st.caption("An example cannot be labelled or deleted.", width="content")

@@ -23,7 +23,7 @@ from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import ExperimentSpec
 from views.access import permissions
 from views.form.presets import PRESETS, adjusted
-from views.shared.inert import inert
+from views.shared.inert import Markdown, inert
 from views.shared.resources import data_dir, look_at_machine
 
 LIVE = "views/live.py"
@@ -117,3 +117,12 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
             resume(find_experiment(folder, experiment_id))
             ensure_supervisor(folder)
             st.switch_page(LIVE, query_params={"experiment": experiment_id})
+
+
+def again_link(experiment_id: str, label: Markdown = "Run again with changes") -> None:
+    """A link to Launch with all settings of an experiment, and with what it failed of beside the
+    field to blame; for those who may launch."""
+    if permissions.may_act():
+        st.page_link("views/launch.py", label=label, icon=":material/edit:",
+                     query_params={"again": experiment_id},
+                     help="Opens Launch with all its settings.")  # fmt: skip
