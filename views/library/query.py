@@ -36,6 +36,12 @@ ARCHIVED_TITLES: dict[Archived, str] = {
     "no": "Not those put away", "yes": "With those put away", "only": "Only those put away"
 }  # fmt: skip
 
+SEARCH_HELP = (
+    "In the search field: words that must all be found in name, model, data, device, versions, "
+    'backends, tags and notes; `-word` for one that must not; `"two words"`; and numbers: '
+    f"{', '.join(f'`{name}>1`' for name in NUMBERS)}."
+)
+
 
 def ask_filter(frame: pd.DataFrame) -> Filter:
     """The search field and the popover of facets; what they ask for."""
@@ -43,9 +49,6 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
     text = field.text_input(
         "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
         placeholder="Search: bert h100 -old speedup>1.2",
-        help="Words that must all be found in name, model, data, device, versions, backends, tags "
-        "and notes; `-word` for one that must not; `\"two words\"`; and numbers: "
-        + ", ".join(f"`{name}>1`" for name in NUMBERS) + ".",
     )  # fmt: skip
     text = _readable(text)
     asked = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
@@ -53,6 +56,7 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
     many = f" ({chosen})" if chosen else ""
     with st.popover(f"Filters{many}", icon=":material/filter_alt:", width="content"):
         counts = facet_counts(frame, asked)
+        st.caption(SEARCH_HELP)
         columns = st.columns(3)
         for number, (name, title) in enumerate(TITLES.items()):
             with columns[number % 3]:
