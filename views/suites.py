@@ -15,6 +15,7 @@ from storage.suite.regressions import Against, against
 from storage.terminal.caution_words import doubt_words
 from storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from views.charts import suites as suite_charts
+from views.charts.matrix import heat_map
 from views.parts import exchange
 from views.parts.downloads import chart_card, table_downloads
 from views.parts.exports import files_of, suite_origin
@@ -27,18 +28,14 @@ from views.shared.resources import get_store
 from views.shared.selection import choose_earlier, choose_suite_run
 from views.suite_parts import table as suite_table
 from views.suite_parts import words as suite_words
+from views.suite_parts.start import show_start
 
 EMPTY = """\
 #### No suite was run here yet
 
 A suite runs many models of PyTorch's benchmarks under every backend, checks what they compute and
-times them. Queue one on the command line, with small models where there is no GPU:
-
-```
-python -m runner suite huggingface --backends inductor --models BertForMaskedLM,T5Small \\
-    --shrink 16 --batch-size 2 --sequence-length 64
-python -m runner supervise
-```
+times them. Start with two models, made smaller where there is no GPU; `python -m runner suite` does
+the same.
 """
 
 
@@ -47,7 +44,9 @@ def main() -> None:
     runs = queries.list_suite_runs(store)
     if runs.empty:
         st.markdown(EMPTY)
+        show_start(expanded=True)
         return
+    show_start(expanded=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         run = choose_suite_run(runs)
         earlier = choose_earlier(runs, run["suite_run"])
@@ -150,6 +149,13 @@ def show_speedups(found: Sequence[Outcome], before: Sequence[Outcome]) -> None:
     draw = {
         title: partial(suite_charts.speedups, part.reset_index(drop=True))
         for title, part in frame.groupby("conditions", sort=False)
+    }
+    alike: dict[str, list[Outcome]] = {}
+    for one in found:
+        alike.setdefault(f"{one.cell.precision}, {one.cell.part}", []).append(one)
+    draw |= {
+        f"{title}, matrix": partial(heat_map, suite_charts.speedup_matrix(alike[title]))
+        for title in list(draw)
     }
     chart_card("Speedup of every model", draw, frame, name="suite-speedups", numbers=["speedup"])
 

@@ -3,6 +3,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage.index.store import Store
@@ -31,8 +32,32 @@ def read(data_dir: DataDir, suite_run: str = "now") -> list[Outcome]:
         return outcomes(store, suite_run)
 
 
-def test_without_a_suite_run_the_page_says_how_to_get_one(folder: DataDir) -> None:
-    assert "python -m runner suite huggingface" in text(opened("suites"))
+def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> None:
+    """One model in both parts, for both measurements that the suite has by default."""
+    app = opened("suites")
+    assert "No suite was run here yet" in text(app)
+    app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
+    (queue,) = (button for button in app.button if button.label == "Queue 4 experiments")
+    command = "\n".join(code.value for code in app.code)
+    assert "python -m runner suite huggingface --models=BertForMaskedLM" in command
+    queue.click().run()
+    assert not app.exception and not app.error
+    queued = [experiment.spec for experiment in experiments(folder)]
+    assert {(spec.scenario, spec.model.source) for spec in queued} == {
+        ("accuracy", "huggingface:BertForMaskedLM/16"),
+        ("speed", "huggingface:BertForMaskedLM/16"),
+    }, "smaller, as there is no GPU"
+    assert len(queued) == 4 and len({spec.suite_run for spec in queued}) == 1
+    assert "4 of 4 experiments are still to come" in text(app)
+
+
+def test_what_a_suite_cannot_be_made_of_is_said_and_nothing_is_queued(folder: DataDir) -> None:
+    app = opened("suites")
+    app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
+    app.multiselect(key="suite-backends").set_value(["indcutor"]).run()
+    next(button for button in app.button if button.label.startswith("Queue")).click().run()
+    assert "indcutor" in app.error[0].value
+    assert not list(experiments(folder))
 
 
 def test_the_page_shows_what_a_suite_run_comes_to(record: SuiteRecorder) -> None:

@@ -113,7 +113,7 @@ def _in_full(quantity: str, cell: Cell) -> str:
         return "<br>".join([*lines, "no experiment has both"])
     if cell.empty:
         state = (cell.state or "").replace("_", " ")
-        lines.append("its runs did not finish: " + state if cell.empty == "not finished"
+        lines.append("it did not finish: " + state if cell.empty == "not finished"
                      else "it finished without this number")  # fmt: skip
     else:
         interval = "" if cell.low is None else f" ({cell.low:.2f} to {cell.high:.2f})"

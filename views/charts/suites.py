@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from storage.comparison.correctness import PASS
+from storage.library.matrix import ACROSS, Matrix, matrix
 from storage.numbers.metrics import METRICS
 from storage.suite.groups import Outcome
 from views.charts.layers import layout
@@ -30,6 +32,26 @@ def speedup_frame(found: Sequence[Outcome], before: Sequence[Outcome] = ()) -> p
         if one.speedup is not None
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def speedup_matrix(found: Sequence[Outcome]) -> Matrix:
+    """Models against backends, those without a speedup as well; what fails the accuracy check says
+    so beside its speedup. All outcomes are of the same conditions."""
+    rows = [
+        {
+            **dict.fromkeys(ACROSS), "model": one.cell.model, "backend": one.cell.backend,
+            "speedup": one.speedup and one.speedup.median,
+            "speedup_low": one.speedup and one.speedup.low,
+            "speedup_high": one.speedup and one.speedup.high,
+            "speed_verdict": "fails accuracy" if one.status not in (None, PASS)
+            else one.speed_verdict,
+            "parity": None,
+            "state": one.speed_failure or ("finished" if one.is_over else "still to come"),
+            "experiment_id": one.experiments.get("speed"),
+        }
+        for one in found
+    ]  # fmt: skip
+    return matrix(pd.DataFrame(rows, dtype=object), "model", "speedup")
 
 
 def speedups(frame: pd.DataFrame) -> go.Figure:

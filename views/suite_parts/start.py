@@ -1,0 +1,147 @@
+"""The form by which a suite is queued: which models, backends and measurements, and how many
+experiments that comes to."""
+
+import shlex
+from typing import Any, get_args
+
+import streamlit as st
+
+from runner.checks import experiment as checks
+from runner.errors import RunnerError
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.training import Precision
+from runner.suites import SUITES
+from runner.suites.queue import new_suite_run, submit_missing
+from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
+from views.access import permissions
+from views.parts.actions import errors_said, work_off_the_queue
+from views.shared import words
+from views.shared.inert import Markdown, inert
+from views.shared.resources import capabilities, data_dir
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+CPU_SHRINK = 16
+"""What is offered where there is no GPU: the suites' own sizes take hours on a CPU."""
+MANY = 200
+"""Experiments from which on somebody ought to think twice."""
+
+
+def show_start(*, expanded: bool) -> None:
+    """The form, for those who may start something; it says why it cannot be filled in."""
+    if not permissions.may_act():
+        return
+    with st.expander("Start a suite", icon=":material/playlist_play:", expanded=expanded):
+        machine = capabilities()
+        if machine is None:
+            st.caption("This machine is being looked at; the form is here in some seconds.")
+            if st.button("Look again", key="suite-look"):
+                st.rerun()
+            return
+        with errors_said():
+            cells, command = _ask(machine)
+            _offer(cells, command, machine)
+
+
+def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
+    """All experiments that were asked for, and the command that queues the same; raises
+    `InvalidSpec`."""
+    left, right = st.columns(2)
+    with left:
+        suite = SUITES[st.selectbox("Suite", list(SUITES), key="suite-name", help=_suites_said())]
+        names = [model.name for model in suite.models]
+        models = st.multiselect("Models", names, key=f"suite-models-{suite.name}",
+                                placeholder=f"all that the harness runs "
+                                f"({len(suite.choose(()))})")  # fmt: skip
+        backends = st.multiselect(
+            "Backends", machine.backends, default=_usual_backends(machine), key="suite-backends",
+            accept_new_options=True,
+            help="By name or with settings, such as `inductor:mode=max-autotune`.",
+        )  # fmt: skip
+        ids = [device.id for device in machine.devices]
+        device = st.selectbox("Device", ids[::-1], key="suite-device",
+                              format_func=lambda id: _device_said(machine, id))  # fmt: skip
+    with right:
+        scenarios = st.pills("Measurements", SUITE_SCENARIOS, selection_mode="multi",
+                             default=suite.scenarios,
+                             key=f"suite-scenarios-{suite.name}")  # fmt: skip
+        parts = st.pills("Parts", PARTS, selection_mode="multi", default=PARTS, key="suite-parts")
+        precisions = st.pills("Precision", PRECISIONS, selection_mode="multi",
+                              default=["float32"], key="suite-precisions")  # fmt: skip
+        shrinks = suite.name == "huggingface"
+        shrink = int(st.number_input(
+            "Times smaller", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
+            key=f"suite-shrink-{device}-{suite.name}", disabled=not shrinks,
+            help="How many times fewer layers, attention heads and words the models have, for "
+            "trials on small machines. 1 is the suite's own size.",
+        ))  # fmt: skip
+    matrix = Matrix(
+        suite=suite, models=suite.choose(models), precisions=tuple(one for one in PRECISIONS if one in precisions),
+        parts=tuple(parts), scenarios=tuple(scenarios), shrink=shrink,
+    )  # fmt: skip
+    asked: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
+    return list(matrix.cells(asked, new_suite_run(suite.name))), _command(matrix, backends, device)
+
+
+def _offer(cells: list[ExperimentSpec], command: str, machine: Capabilities) -> None:
+    """How much it is, the command that does the same, and the button."""
+    count = words.plural(len(cells), "experiment")
+    warned = " Stop whatever you do not want to wait for on Live." if len(cells) > MANY else ""
+    st.caption(f"{count}, each of every backend beside a baseline and a control.{warned}")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        clicked = st.button(f"Queue {count}", type="primary", icon=":material/rocket_launch:",
+                            disabled=not cells, key="suite-queue")  # fmt: skip
+        with st.popover("Command", icon=":material/terminal:", type="tertiary"):
+            st.code(command, language="bash", wrap_lines=True)
+    if clicked:
+        _queue(cells, machine)
+
+
+def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
+    """Queues all of them, or none and says why."""
+    permissions.require_acting()
+    try:
+        with st.spinner("Checking with torch …"):
+            for cell in cells:
+                checks.check(cell, machine)
+        submit_missing(data_dir(), cells)
+        work_off_the_queue()
+    except RunnerError as error:
+        st.error(inert(error), icon=":material/error:")
+        return
+    st.query_params["suite_run"] = str(cells[0].suite_run)
+    st.rerun()
+
+
+def _usual_backends(machine: Capabilities) -> list[str]:
+    return ["inductor"] if "inductor" in machine.backends else list(machine.backends[:1])
+
+
+def _device_said(machine: Capabilities, id: str) -> Markdown:
+    name = next(device.name for device in machine.devices if device.id == id)
+    return inert(f"{id} ({name})")
+
+
+def _suites_said() -> Markdown:
+    return "\n\n".join(f"**{inert(suite.name)}**: {inert(suite.text)}{_needs(suite)}"
+                       for suite in SUITES.values())  # fmt: skip
+
+
+def _needs(suite: Suite) -> Markdown:
+    return f" Needs: {inert(suite.install)}" if suite.install else ""
+
+
+def _command(matrix: Matrix, backends: list[str], device: str) -> str:
+    options = {
+        "models": [model.name for model in matrix.models],
+        "backends": backends,
+        "precision": matrix.precisions,
+        "parts": matrix.parts,
+        "scenarios": matrix.scenarios,
+    }
+    parts = [f"--{name}={','.join(values)}" for name, values in options.items()]
+    if matrix.models == matrix.suite.choose(()):
+        parts = parts[1:]
+    parts += [f"--shrink={matrix.shrink}"] if matrix.shrink > 1 else []
+    return shlex.join(["python", "-m", "runner", "suite", matrix.suite.name, *parts,
+                       f"--device={device}"])  # fmt: skip
