@@ -76,7 +76,8 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
             "trials on small machines. 1 is the suite's own size.",
         ))  # fmt: skip
     matrix = Matrix(
-        suite=suite, models=suite.choose(models), precisions=tuple(one for one in PRECISIONS if one in precisions),
+        suite=suite, models=suite.choose(models),
+        precisions=tuple(one for one in PRECISIONS if one in precisions),
         parts=tuple(parts), scenarios=tuple(scenarios), shrink=shrink,
     )  # fmt: skip
     asked: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
