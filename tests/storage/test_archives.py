@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from storage.errors import ImportUnusable
 from storage.exchange.archives import Limits, unpack
 
+pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 SMALL = Limits(files=50, total_bytes=100_000)
 Entries = list[tuple[str, bytes]]
 

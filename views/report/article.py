@@ -8,7 +8,7 @@ from typing import Any
 
 from storage.index.store import Store
 from storage.suite.cells import outcomes
-from storage.suite.groups import groups
+from storage.suite.groups import Group, groups
 from views.charts import suites as suite_charts
 from views.parts.cards import Card
 from views.report import elements
@@ -58,13 +58,29 @@ def of_suite(store: Store, suite_run: str) -> Article:
         f'<article id="{at}"><h1>{inert(suite_run)}</h1>',
         f'<p class="answer">{html(suite_words.headline(rows))}</p>', elements.table(summary),
         *(f'<p class="quiet">{html(said)}</p>' for said in rested),
-        elements.charts(at, cards), "<h2>Every cell</h2>", cells, "</article>",
+        elements.charts(at, cards), "<h2>Every cell</h2>", cells,
+        '<template class="slides">', _screens(suite_run, rows, at, list(draw)), "</template>",
+        "</article>",
     ])  # fmt: skip
     return Article(title=suite_run, at=at, html=made, figures=[*elements.figures(at, cards)])
 
 
-def of_experiment(store: Store, one: Content) -> Article:
-    """An experiment, from its answer to its specification."""
+def _screens(suite_run: str, rows: Sequence[Group], at: Html, conditions: Sequence[str]) -> Html:
+    """What a suite run comes to, and its models under all conditions."""
+    answer = html(suite_words.headline(rows))
+    screens = [f"<h2>{inert(suite_run)}</h2><p>{answer}</p>"]
+    screens += [
+        f'<h2>{inert(one)}</h2><div class="plot" data-chart="{elements.place(at, "speedups")}" '
+        f'data-figure="{inert(one)}"></div>'
+        for one in conditions
+    ]
+    kinds = ["slide statement", *["slide"] * len(conditions)]
+    return "".join(f'<section class="{kind}">{screen}</section>'
+                   for kind, screen in zip(kinds, screens, strict=True))  # fmt: skip
+
+
+def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
+    """An experiment, from its answer to its specification; `presents`: with its screens."""
     told, at = one.told, anchor(one.experiment_id)
     played = replay(store, one.experiment_id) if one.spec.kind.compares_runs else None
     figures = [*elements.figures(at, told.cards), {"id": f"{at}-replay", "replay": played}]
@@ -87,7 +103,7 @@ def of_experiment(store: Store, one: Content) -> Article:
         "<details><summary>Machine, software, model and data</summary>"
         f'<div class="leaderboard"><table class="facts">{facts}</table></div></details>',
         f'<template class="slides" data-name="{inert(one.name)}">',
-        *(_slide(one, slide, at) for slide in slides(one)),
+        *(_slide(one, slide, at) for slide in slides(one) if presents),
         "</template></article>",
     ])  # fmt: skip
     return Article(title=one.name, at=at, html=told_html, figures=figures)

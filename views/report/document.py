@@ -46,7 +46,7 @@ def report(store: Store, experiment_ids: Sequence[str], suite_runs: Sequence[str
     archive = pack(_folders(store, experiment_ids), MAX_ARTIFACT_BYTES, MAX_BYTES)
     mark = hashlib.sha256(b"mark" + archive).hexdigest()[:32]
     articles = [of_suite(store, suite_run) for suite_run in suite_runs]
-    articles += [of_experiment(store, one) for one in contents]
+    articles += [of_experiment(store, one, presents=not suite_runs) for one in contents]
     parts = [one.html for one in articles]
     figures = [figure for one in articles for figure in one.figures]
     others = f" and {len(articles) - 1} more" if len(articles) > 1 else ""

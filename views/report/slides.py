@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.specs.scenarios import Compared
 from storage.comparison.results import Comparison
 from storage.comparison.standing import standings
 from storage.numbers.metrics import METRICS
@@ -18,6 +19,12 @@ from views.shared.inert import Html, Markdown, inert
 COLUMNS = ("speed_verdict", "speedup", "step_seconds", "compile_seconds", "parity",
            "break_even_steps")  # fmt: skip
 """Of the table of all runs, what people at the back of a room can read."""
+QUESTIONS: dict[Compared, Markdown] = {
+    "runs": "Which `torch.compile` backend pays off?",
+    "tensors": "Does every backend compute what the model says?",
+    "caches": "What do compile caches save?",
+}
+"""What an experiment asks, by what it compares."""
 LEAST_TO_TELL = 0.01
 """Share of a step's time below which two runs are not told apart in words."""
 
@@ -47,12 +54,19 @@ def slides(content: Content) -> list[Slide]:
     cards = {card.name: card for card in told.cards}
     made = [_question(content)]
     if cards:
-        made.append(Slide(title="Side by side", shows="replay",
-                          sentences=["All runs take turns on the device, so whatever disturbs the "
-                                "machine disturbs all of them."]))  # fmt: skip
+        made.append(Slide(title="Side by side", shows="replay", sentences=[_order(content)]))
     made.append(Slide(title="The answer", sentences=[told.headline], shows="leaderboard"))
     made += [*_why(content, cards), *_pays(content, cards), *_same(content, cards)]
     return [*made, *_doubts(content), _again(content)]
+
+
+def _order(content: Content) -> Markdown:
+    if content.spec.takes_turns:
+        return (
+            "All runs take turns on the device, so whatever disturbs the machine disturbs all "
+            "of them."
+        )
+    return "The runs came one after another, as they are played here."
 
 
 def on_a_slide(comparison: Comparison) -> Html:
@@ -66,7 +80,7 @@ def _question(content: Content) -> Slide:
     backends = inert(", ".join(one.label for one in spec.variants if one.role == "backend"))
     work = "answers" if spec.is_inference else "trainings"
     return Slide(
-        title="Which `torch.compile` backend pays off?",
+        title=QUESTIONS[spec.kind.compares],
         sentences=[f"**{inert(content.name)}**", content.provenance,
               f"Measured: {what}, {inert(spec.training.precision)}, batches of "
               f"{spec.training.batch_size:,}. Compared with {work} without a compiler: "
