@@ -248,7 +248,10 @@ def _locked(data_dir: DataDir) -> Iterator[None]:
 
 @contextmanager
 def _staging(data_dir: DataDir) -> Iterator[Path]:
-    """A folder beside the runs, on the same disk, which is gone afterwards."""
+    """A folder beside the runs, on the same disk, which is gone afterwards. Whoever has one holds
+    the lock, so that others were left by processes that were killed."""
+    for left in data_dir.path.glob(f"{INCOMING}*"):
+        shutil.rmtree(left, ignore_errors=True)
     folder = data_dir.path / f"{INCOMING}{secrets.token_hex(6)}"
     (folder / "unpacked").mkdir(parents=True)
     try:

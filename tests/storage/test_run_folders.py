@@ -93,6 +93,16 @@ def test_taking_in_the_same_again_changes_nothing(
     assert RunDir(data_dir.runs / RUNS[2]).read_labels().name == "Ours"
 
 
+def test_what_a_killed_import_left_is_gone_after_the_next(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    left = data_dir.path / ".incoming-0123456789ab" / "unpacked"
+    left.mkdir(parents=True)
+    (left / "large").write_bytes(b"x" * 1000)
+    take_in(data_dir, packed(recorded, tmp_path))
+    assert not left.parent.exists() and len(list(data_dir.runs.iterdir())) == 3
+
+
 def test_a_shipped_example_is_not_taken_in_beside_itself(
     recorded: DataDir, data_dir: DataDir, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ class Came:
     brought: Brought = field(default_factory=Brought)
     data_file: Path | None = None
     problem: str = ""
+    """Why it was not taken, to go on after its name."""
 
 
 @st.fragment
@@ -80,9 +81,10 @@ def came(folder: DataDir, name: str, content: bytes) -> Came:
             try:
                 return Came(name, bring(folder, file, EXAMPLES))
             except ImportUnusable as error:
-                return Came(name, problem=str(error).replace(f"{temporary}/", ""))
+                said = str(error).replace(f"{temporary}/", "").removeprefix(f"{file.name} ")
+                return Came(name, problem=said)
     except (RunnerError, StoreError, OSError) as error:
-        return Came(name, problem=str(error))
+        return Came(name, problem=f"is not taken: {error}")
 
 
 def _is_data_file(name: str, content: bytes) -> bool:
@@ -104,7 +106,7 @@ def _plain_name(name: str) -> str:
 
 def _say(one: Came) -> None:
     if one.problem:
-        st.error(f"**{inert(one.name)}**: {inert(one.problem)}", icon=":material/error:")
+        st.error(f"**{inert(one.name)}** {inert(one.problem)}", icon=":material/error:")
         return
     st.success(f"**{inert(one.name)}**: {_told(one)}", icon=":material/check_circle:")
     for experiment_id in one.brought.runs.experiments[:5]:
