@@ -6,6 +6,7 @@ every name is looked at, every byte is counted as it comes, and what is odd ends
 that was unpacked is ever run.
 """
 
+import errno
 import gzip
 import io
 import stat
@@ -73,7 +74,8 @@ def unpack(archive: Path, into: Path, limits: Limits = USUAL) -> list[str]:
     except (NotImplementedError, RuntimeError, UnicodeError, ValueError) as error:
         raise ImportUnusable(f"it cannot be unpacked: {printable(error)}") from None
     except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
+        # A place before the file's beginning, or what gzip itself says; a full disk is another.
+        if error.errno in (None, errno.EINVAL):
             raise ImportUnusable(f"it is damaged: {printable(error)}") from None
         raise
     return places.files

@@ -184,6 +184,13 @@ def test_a_table_of_contents_that_fills_the_memory_is_refused(tmp_path: Path) ->
         unpacked(zip64, folder_in(tmp_path, "zip64"))
 
 
+def test_a_table_of_contents_that_begins_before_the_file_is_damage(tmp_path: Path) -> None:
+    content = bytearray(zipped([("a", b"1")]))
+    struct.pack_into("<I", content, content.rindex(b"PK\x05\x06") + 12, len(content) + 5000)
+    with pytest.raises(ImportUnusable, match="it is damaged"):
+        unpacked(bytes(content), tmp_path)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_head_of_a_tar_that_says_it_is_huge_is_not_read(tmp_path: Path, packed: bool) -> None:
     head = tarfile.TarInfo("././@PaxHeader")
