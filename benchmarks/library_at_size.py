@@ -1,0 +1,234 @@
+"""How long the dashboard takes at any size, beside what others take for the same work.
+
+    python -m benchmarks.library_at_size --folder FOLDER [--peers PYTHON] [--write]
+
+Makes data folders of 10 to 10,000 runs in FOLDER (about 4 GB, kept for the next time), times what
+the server does and pages in Chromium, and, with the Python of an environment that has them, the
+same work in TensorBoard, MLflow, trackio and Aim. Prints a page of Markdown; `--write` makes it
+`docs/performance.md`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.big_store import NUM_RUNS, added, make_store
+from benchmarks.peers_at_size import NUM_READ, NUM_TIMES, PEERS
+from runner.folders.run_dir import DataDir
+from runner.machine.cpus import cpu_allowance
+from tests.helpers.serving import ROOT, served
+
+SIZES = ((12, 10_000), (102, 10_000), (1002, 10_000), (9996, 100))
+"""Runs, and steps of each."""
+PAGES = ("compare", "run", "live", "experiments", "launch", "suites", "definitions")
+OF_EXPERIMENT = ("compare", "run", "live")
+NUM_VISITS = 10
+PEER_RUNS, PEER_STEPS = 24, 10_000
+PEER_SECONDS = 400
+INTERACTIVE = "text=Time spent"
+"""Of the page Compare: a choice of a chart, which a reader may click."""
+DOCUMENT = ROOT / "docs" / "performance.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--peers", type=Path, help="the Python that has the other tools")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[runs for runs, _ in SIZES])
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measured(DataDir(arguments.measure))))  # noqa: T201
+        return
+    sizes = [size for size in SIZES if size[0] in arguments.sizes]
+    found = {size: measure(arguments.folder, *size) for size in sizes}
+    browsed = {size: in_browser(folder_of(arguments.folder, *size)) for size in sizes}
+    peers = of_peers(arguments.folder, arguments.peers) if arguments.peers else {}
+    text = page(found, browsed, peers)
+    print(text)  # noqa: T201
+    if arguments.write:
+        DOCUMENT.write_text(text)
+
+
+def folder_of(parent: Path, runs: int, steps: int) -> DataDir:
+    return DataDir(parent / f"{runs}-runs-of-{steps}-steps")
+
+
+def measure(parent: Path, runs: int, steps: int) -> dict[str, Any]:
+    """What `measured` says in a process of its own, of a data folder that is made if need be."""
+    data_dir = folder_of(parent, runs, steps)
+    before = len(list(added(data_dir)))
+    make_store(data_dir, runs // NUM_RUNS - before, steps, before)
+    for file in data_dir.path.glob("breakeven.duckdb*"):
+        file.unlink()
+    command = [sys.executable, "-m", "benchmarks.library_at_size", "--folder", str(parent),
+               "--measure", str(data_dir.path)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measured(data_dir: DataDir) -> dict[str, Any]:
+    """Rows a second of taking all in, and milliseconds: of a tick in which nothing changed, of what
+    pages ask, and of pages on their first visit of an experiment and on the next ones."""
+    from storage import queries
+    from storage.comparison.comparison import compare
+    from storage.index.store import Store
+
+    os.environ["BREAKEVEN_DATA"] = str(data_dir.path)
+    with Store.open(data_dir, ROOT / "examples") as store:
+        begun = time.perf_counter()
+        rows = store.ingest_all()
+        rate = rows / (time.perf_counter() - begun)
+        time.sleep(3)  # Time stamps that are younger than two seconds are not relied on.
+        store.ingest()
+        ids = [
+            one for one in queries.list_experiments(store)["experiment_id"] if one[:6] == "202601"
+        ]
+        compare(store, ids[0])  # From here on all is loaded that comparing needs.
+        found: dict[str, Any] = {
+            "rows": rows,
+            "rows_per_second": rate,
+            "idle tick": milliseconds(store.ingest, 40),
+            "compare": statistics.median(
+                milliseconds(lambda one=one: compare(store, one), 1)  # type: ignore[misc]
+                for one in ids[1 : 1 + min(5, len(ids) - 1)]
+            ),
+        }
+    return found | {"pages": {name: visits(name, ids) for name in PAGES}, "memory": memory()}
+
+
+def visits(name: str, ids: Sequence[str]) -> dict[str, float]:
+    """Server time of a page: of the first visit of an experiment (median), and of the next (95th
+    percentile)."""
+    from tests.helpers.pages import opened
+
+    chosen = [{"experiment": one} for one in ids[-6:]] if name in OF_EXPERIMENT else [{}, {}, {}]
+    opened(name, **chosen[0])
+    first: list[float] = []
+    again: list[float] = []
+    for query in chosen[1:]:
+        begun = time.perf_counter()
+        app = opened(name, **query)
+        first.append(1e3 * (time.perf_counter() - begun))
+        for _ in range(NUM_VISITS // len(chosen) + 1):
+            again.append(milliseconds(app.run, 1))
+    return {"first": statistics.median(first or [0]), "again": percentile(again)}
+
+
+def milliseconds(act: Callable[[], object], times: int) -> float:
+    """The median of so many times."""
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        act()
+        taken.append(1e3 * (time.perf_counter() - begun))
+    return statistics.median(taken)
+
+
+def percentile(values: Sequence[float]) -> float:
+    """The 95th, by the nearest rank."""
+    ordered = sorted(values) or [0.0]
+    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+
+
+def memory() -> float:
+    """Resident set of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) / 1e3 for line in status.splitlines() if "VmRSS" in line)
+
+
+def in_browser(data_dir: DataDir) -> dict[str, float]:
+    """Seconds in Chromium until Compare can be used: the first page of a fresh server, and other
+    experiments after it."""
+    from playwright.sync_api import sync_playwright
+
+    ids = list(added(data_dir))[:6]
+    with served(data_dir, supervised=False) as (address, _), sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        tab = chromium.new_page(viewport={"width": 1440, "height": 900})
+        taken = []
+        for one in ids:
+            begun = time.perf_counter()
+            tab.goto(f"{address}/?experiment={one}")
+            tab.wait_for_selector(INTERACTIVE)
+            taken.append(time.perf_counter() - begun)
+        chromium.close()
+    return {"first": taken[0], "other": statistics.median(taken[1:] or [0])}
+
+
+def of_peers(parent: Path, python: Path) -> dict[str, tuple[float, float, float] | str]:
+    """Seconds in which each tool reads the losses of six runs back: the median, the least and the
+    most; or why there are none."""
+    script = str(ROOT / "benchmarks" / "peers_at_size.py")
+    found: dict[str, tuple[float, float, float] | str] = {"Breakeven": of_ours(parent)}
+    for name in PEERS:
+        folder = parent / f"peer-{name}"
+        size = [str(folder), str(PEER_RUNS), str(PEER_STEPS)]
+        try:
+            if not folder.exists():
+                subprocess.run([str(python), script, name, "write", *size], check=True,
+                               capture_output=True, timeout=PEER_SECONDS)  # fmt: skip
+            done = subprocess.run([str(python), script, name, "read", *size], check=True,
+                                  capture_output=True, text=True, timeout=PEER_SECONDS)  # fmt: skip
+        except (subprocess.SubprocessError, OSError) as error:
+            found[name] = f"none: {type(error).__name__}"
+            continue
+        lines = [line.split() for line in done.stdout.splitlines()[-NUM_TIMES:]]
+        if {points for _, points in lines} != {str(NUM_READ * PEER_STEPS)}:
+            found[name] = f"none: {lines[-1][1]} points came back"
+            continue
+        found[name] = spread([float(seconds) for seconds, _ in lines])
+    return found
+
+
+def of_ours(parent: Path) -> tuple[float, float, float]:
+    """The same of this tool: the losses of an experiment of six runs."""
+    from storage import queries
+    from storage.index.store import Store
+    from storage.queries import kept
+
+    data_dir = folder_of(parent, PEER_RUNS, PEER_STEPS)
+    before = len(list(added(data_dir)))
+    make_store(data_dir, PEER_RUNS // NUM_RUNS - before, PEER_STEPS, before)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        taken = []
+        for one in list(added(data_dir))[: NUM_TIMES + 1]:
+            kept._memories.clear()
+            begun = time.perf_counter()
+            points = len(queries.losses(store, one, max_points=None))
+            taken.append(time.perf_counter() - begun)
+            assert points == NUM_READ * PEER_STEPS
+    return spread(taken[1:])
+
+
+def spread(taken: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.median(taken), min(taken), max(taken)
+
+
+def page(found: dict[Any, Any], browsed: dict[Any, Any], peers: dict[str, Any]) -> str:
+    from benchmarks.performance_page import written
+
+    machine = f"{platform.machine()}, {cpu_allowance().usable} CPUs"
+    versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}
+    load = f"load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"
+    size = (PEER_RUNS, PEER_STEPS)
+    return written(found, browsed, peers, size, machine, load, versions, date.today())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Writes `docs/performance.md` from what `benchmarks.library_at_size` measured."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+Size = tuple[int, int]
+
+INTRODUCTION = """\
+# Performance
+
+What the dashboard takes at any size. Made by
+
+```sh
+python -m benchmarks.library_at_size --folder FOLDER --peers PYTHON --write
+```
+
+on {day}: {machine}, {load}, {versions}. Times depend on the machine and on what else it does; claim
+a ratio within one table, not a time. A load average above 2 means that other work went on beside it:
+times are then several times as long, and jump about. The experiments have six runs, a sample of the device for each
+block of ten steps, and ten evaluations; with 9,996 runs each has 100 steps, else 10,000.
+"""
+
+
+def written(
+    found: Mapping[Size, Mapping[str, Any]],
+    browsed: Mapping[Size, Mapping[str, float]],
+    peers: Mapping[str, tuple[float, float, float] | str],
+    peer_size: Size,
+    machine: str,
+    load: str,
+    versions: Mapping[str, str],
+    day: date,
+) -> str:
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    parts = [
+        INTRODUCTION.format(day=day, machine=machine, versions=told, load=load),
+        "## Neighbours\n\nServer time in milliseconds, by the number of runs in the data folder. A "
+        "page's first visit of an experiment is the median of five, the next ones are the 95th "
+        "percentile; both with the test client of Streamlit, in one process.\n",
+        _table(["", *(f"{runs:,}" for runs, _ in found)], _server_rows(found)),
+        "## In Chromium\n\nSeconds until the page Compare can be used: of a fresh server, and of "
+        "another experiment in the same tab (median).\n",
+        _table(["", *(f"{runs:,}" for runs, _ in browsed)], _browser_rows(browsed)),
+    ]
+    if peers:
+        parts += [_about_peers(peer_size), _table(["", "median", "spread", "ratio"],
+                                                  _peer_rows(peers))]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _server_rows(found: Mapping[Size, Mapping[str, Any]]) -> list[list[str]]:
+    each = list(found.values())
+    rows = [
+        ["taking all in, rows a second", *(f"{one['rows_per_second']:,.0f}" for one in each)],
+        ["a look in which nothing changed", *(f"{one['idle tick']:.1f}" for one in each)],
+        ["comparing an experiment, first time", *(f"{one['compare']:.0f}" for one in each)],
+    ]
+    for name in each[0]["pages"] if each else ():
+        for which, title in (("first", "first visit"), ("again", "again")):
+            times = (one["pages"][name][which] for one in each)
+            rows.append([f"{name}, {title}", *(f"{time:.0f}" for time in times)])
+    return [*rows, ["memory of that process, MB", *(f"{one['memory']:.0f}" for one in each)]]
+
+
+def _browser_rows(browsed: Mapping[Size, Mapping[str, float]]) -> list[list[str]]:
+    titles = {"first": "first page of a fresh server", "other": "another experiment"}
+    return [[title, *(f"{one[name]:.2f}" for one in browsed.values())]
+            for name, title in titles.items()]  # fmt: skip
+
+
+def _about_peers(size: Size) -> str:
+    runs, steps = size
+    return (
+        f"## Beside other tools\n\nSeconds until the losses of six runs, {steps:,} steps each, are "
+        f"in Python's hands, out of {runs} runs of which all were written by the tool itself; the "
+        "median of three, after a first time that imports. The ratio is to ours, whose journals "
+        "are in the database already.\n"
+    )
+
+
+def _peer_rows(peers: Mapping[str, tuple[float, float, float] | str]) -> Iterable[Sequence[str]]:
+    ours = peers["Breakeven"]
+    assert not isinstance(ours, str)
+    for name, times in peers.items():
+        if isinstance(times, str):
+            yield [name, times, "", ""]
+            continue
+        median, least, most = times
+        yield [name, f"{median:.3f}", f"{least:.3f} to {most:.3f}", f"{median / ours[0]:.1f}"]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
