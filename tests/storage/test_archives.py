@@ -184,9 +184,11 @@ def test_a_table_of_contents_that_fills_the_memory_is_refused(tmp_path: Path) ->
         unpacked(zip64, folder_in(tmp_path, "zip64"))
 
 
-def test_a_table_of_contents_that_begins_before_the_file_is_damage(tmp_path: Path) -> None:
+def test_a_file_that_begins_before_its_archive_is_damage(tmp_path: Path) -> None:
     content = bytearray(zipped([("a", b"1")]))
-    struct.pack_into("<I", content, content.rindex(b"PK\x05\x06") + 12, len(content) + 5000)
+    at = content.rindex(b"PK\x05\x06") + 16
+    (offset,) = struct.unpack_from("<I", content, at)
+    struct.pack_into("<I", content, at, offset + 1)
     with pytest.raises(ImportUnusable, match="it is damaged"):
         unpacked(bytes(content), tmp_path)
 
