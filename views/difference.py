@@ -25,7 +25,7 @@ from views.shared.resources import get_store
 from views.shared.selection import titles
 from views.sides import tables
 
-PARAMETER = "of"
+PARAMETER = "side"
 
 
 def main() -> None:
@@ -100,8 +100,9 @@ def show_losses(store: Store, sides: Sequence[Side]) -> None:
         return
     names = ["baseline", *labels(alike)]
     given = bound("losses_of", names[0], names)
-    label = st.segmented_control("Losses of", names, **given, required=True,
-                                 format_func=inert)  # fmt: skip
+    first = names[given.pop("index")]
+    label = st.segmented_control("Losses of", names, default=first, required=True,
+                                 format_func=inert, **given)  # fmt: skip
     frames = []
     for side in alike:
         losses = queries.losses(store, side.experiment_id)

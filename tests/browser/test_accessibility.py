@@ -20,7 +20,7 @@ TABS = ("Steps", "Scores", "Gradients", "Compiling", "Device", "Checkpoints", "S
 PAGES = {
     **{f"Compare, {name}": f"?experiment={key}" for name, key in EXPERIMENTS.items()},
     "Experiments": "experiments",
-    "Side by side": f"difference?of={EXPERIMENTS['train']}&of={EXPERIMENTS['failed']}",
+    "Side by side": f"difference?side={EXPERIMENTS['train']}&side={EXPERIMENTS['failed']}",
     "Live, ended": f"live?experiment={EXPERIMENTS['train']}",
     "Live, failed": f"live?experiment={EXPERIMENTS['failed']}",
     "Live, active": f"live?experiment={EXPERIMENTS['active']}",

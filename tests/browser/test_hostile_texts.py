@@ -101,7 +101,7 @@ def test_no_text_of_a_stranger_acts_on_any_page(walk: Walk) -> None:
     failed = EXPERIMENTS["failed"]
     walk.open("run", experiment=failed, run=f"{failed}.inductor")
     walk.open("experiments", q=HOST)
-    walk.open("difference?of=" + "&of=".join(EXPERIMENTS.values()) + "&end=")
+    walk.open("difference?side=" + "&side=".join(EXPERIMENTS.values()) + "&end=")
     walk.open("launch", again=failed)
     walk.open("suites", suite_run=short("suite_run"))
     walk.open("matrix")

@@ -117,6 +117,18 @@ def test_one_of_many_is_found_and_opened_by_keyboard_alone(page: Page):
     expect(page.locator(".leaderboard").first).to_be_visible()
 
 
+def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):
+    page.goto(f"{address}/experiments?model=bert-tiny&columns=name&columns=batch")
+    expect(page.get_by_role("button", name="Filters (1)")).to_be_visible()
+    page.wait_for_timeout(1500)  # numbers fill in meanwhile, which draws the page anew
+    page.get_by_role("button", name="Filters").click()
+    expect(page.get_by_text("bert-tiny (", exact=False).first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Columns", exact=True).click()
+    expect(page.locator("[data-testid=stMultiSelect]").filter(has_text="Batch size").first
+           ).to_be_visible()  # fmt: skip
+
+
 def test_labelled_put_away_deleted_and_brought_back(page: Page, folder: DataDir):
     search(page, "needle", "1 experiment of")
     tick(page, 0)
@@ -144,11 +156,11 @@ def test_labelled_put_away_deleted_and_brought_back(page: Page, folder: DataDir)
 
 
 def test_two_are_held_side_by_side(page: Page):
-    search(page, "many -needle", "experiments of")
+    search(page, "many -needle", f"{NUM_EXPERIMENTS - 1} experiments of {NUM_EXPERIMENTS + 1}")
     tick(page, 0)
     tick(page, 1)
     page.get_by_role("link", name="2 experiments side by side").click()
-    page.wait_for_url("**/difference?of=*&of=*")
+    page.wait_for_url("**/difference?side=*&side=*")
     expect(page.get_by_text("By how much")).to_be_visible()
     expect(page.locator(".leaderboard").first).to_contain_text("same")
     assert page.locator("[data-testid=stMain]").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
@@ -173,7 +185,7 @@ def test_one_runs_again_with_a_change(page: Page, folder: DataDir):
 def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: str):
     page = browser.new_page(viewport=PHONE)
     page.set_default_timeout(15_000)
-    for path in ("experiments", f"difference?of={TARGET}&of=20261121-000009-000000-0009"):
+    for path in ("experiments", f"difference?side={TARGET}&side=20261121-000009-000000-0009"):
         page.goto(f"{address}/{path}")
         expect(page.get_by_text("experiments" if path == "experiments" else "By how much").last
                ).to_be_visible()  # fmt: skip

@@ -297,7 +297,7 @@ def test_every_number_of_a_speed_experiment_leads_to_its_definition(
 def test_every_number_of_experiments_side_by_side_leads_to_its_definition(folder: DataDir):
     for experiment_id in (EXPERIMENT_ID, "other"):
         record_experiment(folder.runs, experiment_spec(num_steps=80), experiment_id)
-    check(opened("difference", of=[EXPERIMENT_ID, "other"]))
+    check(opened("difference", side=[EXPERIMENT_ID, "other"]))
 
 
 def test_every_number_of_the_list_of_experiments_leads_to_its_definition(folder: DataDir):

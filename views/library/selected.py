@@ -88,7 +88,7 @@ def _show_links_of_several(rows: pd.DataFrame) -> None:
         st.page_link(
             "views/difference.py", label=f"{words.plural(len(rows), 'experiment')} side by side",
             icon=":material/compare_arrows:",
-            query_params=[("of", one) for one in rows["experiment_id"]],
+            query_params=[("side", one) for one in rows["experiment_id"]],
         )  # fmt: skip
     report_menu.links(*rows["experiment_id"].dropna())
 

@@ -26,7 +26,7 @@ def recorded(folder: DataDir) -> DataDir:
 
 
 def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
-    app = opened("difference", of=IDS[:2])
+    app = opened("difference", side=IDS[:2])
     said = text(app)
     assert "1.00 x" in said and "same" in said
     assert "Nothing: settings, machines, software and data are the same." in said
@@ -36,7 +36,7 @@ def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
 
 
 def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
-    app = opened("difference", of=[IDS[0], IDS[2]])
+    app = opened("difference", side=[IDS[0], IDS[2]])
     said = text(app)
     assert "A and B: neither speeds nor losses are compared, because the model is another." in said
     assert "Losses are not drawn together: the model is another." in said
@@ -45,20 +45,20 @@ def test_what_may_not_be_compared_is_said_and_not_drawn(recorded: DataDir):
 
 
 def test_losses_of_a_backend_can_be_chosen(recorded: DataDir):
-    assert "Loss of baseline" in text(opened("difference", of=IDS[:2]))
-    assert "Loss of inductor" in text(opened("difference", of=IDS[:2], losses_of="inductor"))
-    assert "Loss of baseline" in text(opened("difference", of=IDS[:2], losses_of="nonsense"))
+    assert "Loss of baseline" in text(opened("difference", side=IDS[:2]))
+    assert "Loss of inductor" in text(opened("difference", side=IDS[:2], losses_of="inductor"))
+    assert "Loss of baseline" in text(opened("difference", side=IDS[:2], losses_of="nonsense"))
 
 
 def test_fewer_than_two_or_more_than_eight_break_nothing(recorded: DataDir):
     for of in ([], [IDS[0]], ["nonsense", IDS[0]]):
-        assert "Choose two experiments or more" in text(opened("difference", of=of))
+        assert "Choose two experiments or more" in text(opened("difference", side=of))
     for experiment_id in IDS[3:]:
         record_experiment(recorded.runs, experiment_spec(), experiment_id)
-    app = opened("difference", of=IDS)
-    assert len(app.multiselect(key="address.of").value) == 8
+    app = opened("difference", side=IDS)
+    assert len(app.multiselect(key="address.side").value) == 8
 
 
 def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
     library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
-    assert "same" in text(opened("difference", of=IDS[:2]))
+    assert "same" in text(opened("difference", side=IDS[:2]))
