@@ -15,10 +15,12 @@ What the dashboard takes at any size. Made by
 python -m benchmarks.library_at_size --folder FOLDER --peers PYTHON --write
 ```
 
-on {day}: {machine}, {load}, {versions}. Times depend on the machine and on what else it does; claim
-a ratio within one table, not a time. A load average above 2 means that other work went on beside it:
-times are then several times as long, and jump about. The experiments have six runs, a sample of the device for each
-block of ten steps, and ten evaluations; with 9,996 runs each has 100 steps, else 10,000.
+on {day}: {machine}, {load}, {versions}.
+
+Times depend on the machine and on what else it does; claim a ratio within one table, not a time. A
+load average above 2 means that other work went on beside it: times are then several times as long,
+and jump about. The experiments have six runs, a sample of the device for each block of ten steps,
+and ten evaluations; with 9,996 runs each has 100 steps, else 10,000.
 """
 
 

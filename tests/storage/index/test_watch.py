@@ -9,7 +9,7 @@ import pytest
 
 from runner.folders.labels import Labels
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.run_dir import DataDir, Exit, RunDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index import listing, watch
@@ -292,3 +292,28 @@ def test_nothing_of_a_look_is_forgotten_that_could_not_be_taken_in(
 
 def full_disk(*_: object) -> int:
     raise OSError(28, "No space left on device")
+
+
+def test_what_stands_as_it_was_taken_in_is_not_read_when_a_dashboard_starts(
+    data_dir: DataDir, few_at_a_time: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = many(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+    end_anew(data_dir, ids[3])
+    grow(data_dir, ids[5])
+    data_dir.run_dir(f"{ids[7]}.baseline").write_labels(Labels(name="called so"))
+    later()
+    read: list[str] = []
+    whole = watch.standing
+
+    def listened(before: watch.Progress, run_dir: RunDir) -> watch.Progress:
+        read.append(run_dir.run_id)
+        return whole(before, run_dir)
+
+    monkeypatch.setattr(watch, "standing", listened)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        assert read == [f"{ids[3]}.inductor", f"{ids[5]}.inductor", f"{ids[7]}.baseline"]
+        assert states(store, ids[3]) == ["finished", "failed"]
+        assert "called so" in queries.list_experiments(store)["name"].tolist()
