@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.folders.run_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
+from runner.specs.experiment import TrainingSpec
 from storage.__main__ import main
 from storage.index.store import Store
 from storage.library.backend_rows import backend_rows
@@ -15,21 +15,7 @@ from storage.library.catalog import catalog, compute
 from storage.library.trends import Series, trends
 from storage.library.workloads import workload_key
 from storage.terminal.trend import parse_conditions
-from tests.helpers.journals import experiment_spec, record_experiment
-
-SPEC = experiment_spec(controls=0)
-NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.0)
-"""Of step times, from night to night."""
-
-
-def record_night(
-    data_dir: DataDir, day: int, seconds: float, spec: ExperimentSpec = SPEC, **environment: Any
-) -> str:
-    """Inductor takes so long a step, the baseline 0.2 s."""
-    experiment_id = f"202611{day:02d}-093015-123456-7f3a"
-    named = replace(spec, name=f"night {day}")
-    return record_experiment(data_dir.runs, named, experiment_id, backend_seconds=seconds,
-                             environment=environment)  # fmt: skip
+from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 
 
 def told(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
@@ -42,10 +28,7 @@ def told(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
 def slower(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     """Eight nights at about 0.1 s a step, and four at 0.125 with the torch that came then."""
     data_dir = DataDir(tmp_path_factory.mktemp("slower"))
-    for day in range(1, 13):
-        seconds = (0.1 if day <= 8 else 0.125) * NOISE[day % 6]
-        version = "2.12.0" if day <= 8 else "2.13.0"
-        record_night(data_dir, day, seconds, versions={"torch": version})
+    record_slower_torch(data_dir)
     return data_dir  # whose summaries the first command keeps for all others
 
 

@@ -7,11 +7,11 @@ import pytest
 from runner.folders.run_dir import DataDir
 from storage.index.store import Store
 from storage.library.catalog import compute
-from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.journals import record_experiment
+from tests.helpers.nights import SPEC, record_slower_torch
 from tests.helpers.pages import opened, text
 
 pytestmark = pytest.mark.heavy
-SPEC = experiment_spec(controls=0)
 
 
 def compared(folder: DataDir) -> None:
@@ -27,13 +27,7 @@ def test_without_an_experiment_both_pages_say_what_they_are_for(folder: DataDir)
 
 
 def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
-    for day in range(1, 13):
-        slow, version = (0.1, "2.12.0") if day <= 8 else (0.125, "2.13.0")
-        record_experiment(
-            folder.runs, replace(SPEC, name=f"night {day}"), f"202611{day:02d}-093015-123456-7f3a",
-            backend_seconds=slow * (1 + 0.01 * (day % 3)),
-            environment={"versions": {"torch": version}},
-        )  # fmt: skip
+    record_slower_torch(folder)
     compared(folder)
     said = text(opened("trends"))
     assert "1 step to a worse level" in said
