@@ -1,4 +1,5 @@
-"""Draws docs/screenshot.png anew: the Compare page of the recorded example, in the light theme.
+"""Draws the pictures of README anew, all of the recorded example: Compare, in the light theme; the
+losses over the time that one waits for, in the dark one; the answer as a presentation has it.
 
     .venv/bin/python docs/screenshot.py
 
@@ -15,11 +16,14 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-PICTURE = Path(__file__).with_name("screenshot.png")
-WIDTH, HEIGHT = 1440, 1100
+HERE = Path(__file__).parent
+EXAMPLE = next((HERE.parent / "examples").glob("*/*.baseline")).name.partition(".")[0]
+ANSWER = 3
+"""Number of the screen of a presentation that has the answer."""
 PATIENCE_SECONDS = 60
 HIDE_CHROME = ".stAppDeployButton, .stMainMenu, [data-testid=stStatusWidget] { display: none }"
 """Streamlit's own buttons, which are no part of what the picture shows."""
@@ -31,7 +35,7 @@ def main() -> None:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
         server = subprocess.Popen(
-            [sys.executable, "serve.py"], cwd=PICTURE.parent.parent,
+            [sys.executable, "serve.py"], cwd=HERE.parent,
             env={**os.environ, "BREAKEVEN_DATA": folder, "BREAKEVEN_PORT": str(port)},
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
@@ -59,15 +63,30 @@ def photograph(address: str) -> None:
     with sync_playwright() as playwright:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", locale="en-GB"
-        )
-        page.goto(address)
-        page.locator(".js-plotly-plot .legend").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
-        page.add_style_tag(content=HIDE_CHROME)
-        page.wait_for_timeout(2000)  # until the charts below have settled, too
-        page.screenshot(path=PICTURE)
+        page = opened(browser, address, 1440, 1100, "light")
+        page.screenshot(path=HERE / "screenshot.png")
+        page = opened(browser, f"{address}/?loss=By+time", 1440, 900, "dark")
+        page.locator(".st-key-chart-loss").scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)
+        page.screenshot(path=HERE / "screenshot-time.png")
+        page = browser.new_page(viewport={"width": 1280, "height": 720}, locale="en-GB")
+        page.goto(f"{address}/report/{EXAMPLE}#present-{ANSWER}")
+        page.locator(".js-plotly-plot").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
+        page.wait_for_timeout(2000)
+        page.screenshot(path=HERE / "screenshot-present.png")
         browser.close()
+
+
+def opened(browser: Browser, address: str, width: int, height: int, theme: Any) -> Page:
+    """A page of the dashboard whose charts have settled."""
+    page = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme=theme, locale="en-GB"
+    )
+    page.goto(address)
+    page.locator(".js-plotly-plot .legend").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
+    page.add_style_tag(content=HIDE_CHROME)
+    page.wait_for_timeout(2000)
+    return page
 
 
 if __name__ == "__main__":
