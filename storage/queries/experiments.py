@@ -20,12 +20,17 @@ def list_experiments(store: Store) -> pd.DataFrame:
     `state` is an `ExperimentState`, which sums up the runs; `name` and `archived` are as people
     labelled it.
     """
+    return listed(store)[list(COLUMNS)]
+
+
+def listed(store: Store) -> pd.DataFrame:
+    """The same with `suite_run` and `revision`, which with `num_runs` changes with any run."""
     memory = _memories.setdefault(store, _Memory())
     with memory.lock:
         # Before anything is asked: what arrives meanwhile then counts as new the next time.
         generation = store.generation
         if memory.generation != generation:
-            memory.frame = _list_experiments(store, memory.facts)
+            memory.frame = _listed(store, memory.facts)
             memory.generation = generation
         return memory.frame.copy(deep=False)
 
@@ -51,23 +56,22 @@ FACTS = {
     "model": "spec->>'$.model.source'",
     "data": "spec->>'$.data.source'",
     "torch_version": "torch_version",
+    "suite_run": "spec->>'suite_run'",
 }
 COLUMNS = ("experiment_id", "name", "archived", "origin", "submitted", "device", "device_name",
            "schedule", "fallback_of", "state", "num_runs", "num_ended", "model", "data",
            "torch_version")  # fmt: skip
 
 
-def _list_experiments(
-    store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]]
-) -> pd.DataFrame:
+def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]]) -> pd.DataFrame:
     frame = store.query("""
         SELECT experiment_id, max(origin) AS origin, min(claimed) AS submitted,
-            array_agg(state) AS state, count(*) AS num_runs, max(progress.revision) AS newest,
+            array_agg(state) AS state, count(*) AS num_runs, max(progress.revision) AS revision,
             any_value(content->>'name') FILTER (position = 0) AS called,
             any_value((content->>'archived')::BOOLEAN) FILTER (position = 0) AS archived
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
         GROUP BY experiment_id""")
-    versions = zip(frame["newest"], frame["num_runs"], strict=True)
+    versions = zip(frame["revision"], frame["num_runs"], strict=True)
     known = dict(zip(frame["experiment_id"], versions, strict=True))
     for gone in facts.keys() - known.keys():
         del facts[gone]
@@ -84,8 +88,7 @@ def _list_experiments(
     stamps = frame["experiment_id"].str.slice(0, 22)
     submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
     frame["submitted"] = submitted.fillna(timestamp(frame["submitted"]))
-    ordered = frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
-    return ordered[list(COLUMNS)]
+    return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 
 def _add_facts(

@@ -6,7 +6,7 @@ from runner.folders.states import FINAL_EXPERIMENTS
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from storage.errors import NotInStore
 from storage.index.store import Store
-from storage.queries.experiments import list_experiments
+from storage.queries.experiments import COLUMNS, listed
 from storage.queries.kept import kept
 
 
@@ -32,13 +32,10 @@ def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFram
     """The experiments of a suite run, or of all of them, the oldest first: as `list_experiments`
     has them, and `suite_run`, and `revision`, which with `num_runs` changes with any of its runs.
     """
-    known = store.query("""
-        SELECT experiment_id, any_value(spec::JSON->'experiment'->>'suite_run') AS suite_run,
-            max(revision) AS revision
-        FROM runs JOIN progress USING (run_id) GROUP BY experiment_id""").dropna()
+    found = listed(store).dropna(subset="suite_run")
     if suite_run is not None:
-        known = known[known["suite_run"] == suite_run]
-    return list_experiments(store).merge(known, on="experiment_id").iloc[::-1]
+        found = found[found["suite_run"] == suite_run]
+    return found[[*COLUMNS, "suite_run", "revision"]].iloc[::-1]
 
 
 @kept

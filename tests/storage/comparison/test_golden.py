@@ -27,7 +27,7 @@ from storage.numbers.sentences import Sentence
 from storage.terminal.parity_words import parity_words
 from storage.terminal.report import report
 from tests.helpers.told import doubts_of, notes_of, warnings_of
-from tests.helpers.varied_journals import VARIED
+from tests.storage.comparison.varied_journals import VARIED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = Path(__file__).with_name("golden")
