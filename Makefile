@@ -20,7 +20,7 @@ run: .venv/installed
 
 # Two at a time, whole files: the tests of a file share what they set up, and many start processes.
 test: .venv/installed-dev chromium
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile

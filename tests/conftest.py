@@ -57,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items
                     if not item.get_closest_marker("heavy")
                     and not item.get_closest_marker("browser")]  # fmt: skip
+        return
+    # Files of few long tests first: at the end the short ones fill both workers.
+    long = {item.path for item in items
+            if item.get_closest_marker("heavy") or item.get_closest_marker("browser")}  # fmt: skip
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.terminal.difference import WHY, obstacles
 from views.charts import sides as side_charts
-from views.comparison.leaderboard import run_mark
+from views.charts.run_mark import run_mark
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of, slug
 from views.shared import words

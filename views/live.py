@@ -12,20 +12,16 @@ from runner.folders.states import (
     ACTIVE_RUNS,
     FAILED_RUNS,
     ExperimentState,
-    RunState,
 )
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
 from storage.index.store import Store
 from storage.numbers.formats import format_share
-from storage.numbers.metrics import METRICS
 from storage.numbers.recorded import NUMBERS
 from views.charts import layers as charts
 from views.charts import run as run_charts
 from views.charts.marks import mark_resumptions
-from views.charts.palette import run_looks
-from views.comparison.leaderboard import run_mark
-from views.parts import device_now
+from views.parts import device_now, run_rows
 from views.parts.actions import again_link, resume_button, stop_button
 from views.parts.cards import Card
 from views.parts.damaged import show_damaged
@@ -151,31 +147,17 @@ def is_stopping(runs: pd.DataFrame) -> bool:
 
 def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     """One line per run: what it does, how far it is, its loss and speed."""
-    now = pd.Timestamp.now(tz="UTC")
-    looks = run_looks(runs["label"])
     usual = usual_compile_seconds(store, experiment_id, runs)
-    with st.container(border=True, gap="small"):
-        for run in runs.itertuples():
-            name, doing, bar, numbers = st.columns([2, 3, 5, 4], vertical_alignment="center")
-            name.html(run_mark(run.label, looks[run.label]))
-            # One run at a time has the device; the others wait for it.
-            turn = ":material/play_arrow: " if words.has_turn(run) else ""
-            doing.caption(turn + words.activity(run, now, usual.get(run.label)))
-            # A run that ended by rules of its own is through, however many steps it did.
-            through = run.state == RunState.FINISHED or not run.num_steps
-            share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
-            done = f"{run.steps_done:,} / {run.num_steps:,} steps"
-            bar.progress(share, text=linked("num_steps", done))
-            step_time = METRICS["step_seconds"].format(run.steady_step_seconds)
-            told = [linked("step_seconds", f"{step_time} / step")]
-            if run.last_loss is not None:
-                told.insert(0, linked("loss", f"loss {METRICS['loss'].format(run.last_loss)}"))
-            numbers.caption(" · ".join(told))
+    with st.container(border=True):
+        st.html(run_rows.html(runs, usual, pd.Timestamp.now(tz="UTC")))
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
     """How the device is and who else uses it, while there is time to do something about it."""
-    said = device_now.while_running(queries.device_samples(store, experiment_id))
+    said = device_now.while_running(
+        queries.device_samples(store, experiment_id),
+        on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
+    )
     if active and said:
         st.caption(f":material/memory: {said}")
 

@@ -177,9 +177,13 @@ def folders_of(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
 
 
 def cancel(experiment: Experiment) -> None:
-    """Asks every run of an experiment that is not over to stop; raises `NotWritable`."""
+    """Asks every run of an experiment that is not over to stop; raises `NotWritable`.
+
+    A run whose process vanished is over only once a supervisor has recorded so: it might have it
+    begin anew.
+    """
     for run in experiment.runs:
-        if not run.state.is_final:
+        if not run.is_recorded:
             with writing(run.path):
                 run.request_cancel()
 

@@ -281,6 +281,12 @@ class RunDir:
                 os.replace(file, aside / file.name)
         self._tell_watchers()
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether somebody has recorded how it ended. One that vanished and has no record may yet
+        begin anew."""
+        return os.path.lexists(self.exit_file)
+
     def request_cancel(self) -> None:
         with suppress(FileExistsError):
             self.cancel_file.touch(exist_ok=False)

@@ -33,7 +33,7 @@ def submit_missing(
 
 
 def _needs_no_other(experiment: Experiment) -> bool:
-    return not any(run.state.ended_early for run in experiment.runs)
+    return not any(run.state.ended_early and run.is_recorded for run in experiment.runs)
 
 
 def _cell(spec: ExperimentSpec) -> ExperimentSpec:

@@ -5,7 +5,6 @@ which nothing counts yet begins anew, so that a machine which goes down while an
 leaves no comparison without a baseline. All others are recorded as lost.
 """
 
-import os
 from collections.abc import Sequence
 
 from runner.errors import RunnerError
@@ -84,5 +83,5 @@ def _has_measured(run: RunDir) -> bool:
 
 
 def _record_failed(run: RunDir, error: Exception, exits: ExitRecords) -> None:
-    if not os.path.lexists(run.exit_file):
+    if not run.is_recorded:
         exits.write(run, RunState.FAILED, str(error), None)

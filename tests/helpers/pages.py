@@ -47,7 +47,8 @@ def text(app: AppTest) -> str:
 
 
 def without_links(said: str) -> str:
-    return re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
+    without = re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
+    return re.sub(r'<a target="_blank" href="definitions#\w+">([^<]*)</a>', r"\1", without)
 
 
 def tables(app: AppTest) -> list[pd.DataFrame]:

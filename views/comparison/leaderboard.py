@@ -5,7 +5,6 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 """
 
 from collections.abc import Callable, Sequence
-from urllib.parse import quote
 
 from runner.folders.states import RunState
 from runner.specs.scenarios import SCENARIOS, Scenario
@@ -16,6 +15,7 @@ from storage.statistics.speedups import ratio_text
 from storage.terminal.caution_words import doubt_words
 from storage.terminal.parity_words import parity_text, parity_words
 from views.charts.palette import Look, run_looks
+from views.charts.run_mark import run_mark
 from views.comparison.verdicts import (
     VERDICT_CLASSES,
     break_even_doubt,
@@ -53,14 +53,6 @@ def scrolled(table: Html, title: str) -> Html:
         f'<div class="leaderboard" role="region" tabindex="0" aria-label="{inert(title)}">'
         f"<table>{table}</table></div>"
     )
-
-
-def run_mark(label: str, look: Look) -> Html:
-    """A run's label behind a piece of its line, so that a table is the legend of the charts."""
-    dashes = "" if look.dash == "solid" else f" stroke-dasharray='{look.dash.replace('px', '')}'"
-    line = f"<path d='M0 4H36' stroke='{look.color}' stroke-width='5'{dashes}/>"
-    picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 36 8'>{line}</svg>"
-    return f'<img class="mark" alt="" src="data:image/svg+xml,{quote(picture)}">{inert(label)}'
 
 
 def throughput_metric(results: Sequence[Result]) -> Html:

@@ -36,8 +36,9 @@ def load_average() -> float:
         return 0.0
 
 
-def while_running(samples: pd.DataFrame) -> Markdown:
+def while_running(samples: pd.DataFrame, *, on_cpu: bool) -> Markdown:
     """How the device is, and who else uses it, by the latest of `storage.queries.device_samples`.
+    `on_cpu`: whether the runs compute there, so that others are those that take its time.
 
     `1,980 MHz, 61 °C, 412 W; held back: power cap; other processes: python (pid 4711)`.
     """
@@ -56,15 +57,15 @@ def while_running(samples: pd.DataFrame) -> Markdown:
         parts.append(f"{linked('held_back', 'held back')}: {inert(', '.join(held_back))}")
     # On CUDA not every block has a look at other processes.
     looks = blocks[blocks["processes"].notna()].tail(LATEST)
-    if others := _others(looks):
+    if others := _others(looks, on_cpu=on_cpu):
         parts.append(others)
     return "; ".join(parts)
 
 
-def _others(looks: pd.DataFrame) -> Markdown:
+def _others(looks: pd.DataFrame, *, on_cpu: bool) -> Markdown:
     seen = {one["pid"]: one["name"] for listed in looks["processes"] for one in listed}
     names = ", ".join(f"{inert(name or '?')} (pid {inert(pid)})" for pid, name in seen.items())
-    if looks["wall_seconds"].isna().all():  # asked of a device that has memory of its own
+    if not on_cpu:
         return f"other processes on the device: {names}" if names else ""
     capacity = (looks["wall_seconds"] * looks["cpus"]).sum()
     taken = (looks["busy_cpu_seconds"] - looks["own_cpu_seconds"]).sum(min_count=1)

@@ -12,8 +12,8 @@ from runner.folders.states import ExperimentState, RunState
 from runner.specs.workload import BUILTIN
 from storage.numbers.metrics import DASH
 from storage.queries import RunError
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
+from views.shared.inert import Html, Markdown, inert
+from views.shared.links import anchor_html, linked
 
 STATES: dict[str, tuple[str, str, str]] = {
     RunState.QUEUED: ("queued", "gray", ":material/schedule:"),
@@ -53,7 +53,7 @@ def has_turn(run: Any) -> bool:
     return bool(run.state == RunState.RUNNING and at_work)
 
 
-def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = None) -> Markdown:
+def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = None) -> Html:
     """What a run does right now, in a few words; `run` is a row of `storage.queries.list_runs`.
 
     `usual_compile_seconds`: what compiling took an earlier run.
@@ -64,9 +64,9 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
         elapsed = duration((now - run.compiling_since).total_seconds())
         before = ""
         if usual_compile_seconds is not None:
-            took = linked("compile_seconds", f"{duration(usual_compile_seconds)} last time")
+            took = anchor_html("compile_seconds", f"{duration(usual_compile_seconds)} last time")
             before = f", {took}"
-        return f"compiling · {linked('compilation_seconds', elapsed)}{before}"
+        return f"compiling · {anchor_html('compilation_seconds', elapsed)}{before}"
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 

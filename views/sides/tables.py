@@ -14,7 +14,8 @@ from storage.numbers.recorded import NUMBERS
 from storage.statistics.speedups import ratio_text
 from storage.terminal.difference import SHOWN, difference_text, number_rows
 from views.charts.palette import run_looks
-from views.comparison.leaderboard import run_mark, scrolled, verdict_word, with_interval
+from views.charts.run_mark import run_mark
+from views.comparison.leaderboard import scrolled, verdict_word, with_interval
 from views.parts.downloads import csv_button
 from views.shared.inert import Html, inert
 from views.shared.links import anchor_html, explained

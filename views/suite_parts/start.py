@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from runner.checks import experiment as checks
 from runner.errors import RunnerError
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import ExperimentSpec
@@ -15,7 +14,7 @@ from runner.suites import SUITES
 from runner.suites.queue import new_suite_run, submit_missing
 from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
 from views.access import permissions
-from views.parts.actions import errors_said, work_off_the_queue
+from views.parts.actions import check, errors_said, work_off_the_queue
 from views.shared import words
 from views.shared.inert import Markdown, inert
 from views.shared.resources import capabilities, data_dir
@@ -102,9 +101,8 @@ def _queue(cells: list[ExperimentSpec], machine: Capabilities) -> None:
     """Queues all of them, or none and says why."""
     permissions.require_acting()
     try:
-        with st.spinner("Checking with torch …"):
-            for cell in cells:
-                checks.check(cell, machine)
+        for cell in cells:
+            check(cell, machine)
         submit_missing(data_dir(), cells)
         work_off_the_queue()
     except RunnerError as error:

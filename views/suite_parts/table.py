@@ -10,7 +10,8 @@ from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.speedups import ratio_text
 from storage.suite.groups import Outcome
 from views.charts.palette import run_looks
-from views.comparison.leaderboard import doubt_mark, run_mark, scrolled, verdict_word, with_interval
+from views.charts.run_mark import run_mark
+from views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
 from views.comparison.verdicts import VERDICT_CLASSES
 from views.shared.inert import Html, inert
 from views.shared.links import anchor_html

@@ -9,13 +9,14 @@ import pytest
 from runner.commands import cli
 from runner.commands.suite import read_cells
 from runner.errors import InvalidSpec
-from runner.folders.queue import experiments, submit
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.queue import experiments, find_experiment, submit
+from runner.folders.run_dir import Claim, DataDir, Exit
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec
 from runner.specs.workload import SUITE_SOURCES
 from runner.suites import SUITES
+from tests.helpers.journals import GONE
 
 pytestmark = pytest.mark.heavy
 
@@ -179,6 +180,11 @@ def test_asking_again_queues_only_what_is_missing_or_failed(
     bert, gpt = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
     assert command(data_dir, f"--models={NAMED}") == 0
     assert capsys.readouterr().out == "suite run nightly: 0 of 2 experiments queued\n"
+    vanished = find_experiment(data_dir, gpt).runs[0]
+    vanished.write_claim(replace(Claim.by(GONE), supervisor=GONE))
+    assert vanished.state is RunState.LOST
+    assert command(data_dir, f"--models={NAMED}") == 0
+    assert "0 of 2" in capsys.readouterr().out, "the next supervisor has it begin anew"
 
     end_all(data_dir, bert, RunState.FINISHED)
     end_all(data_dir, gpt, RunState.FAILED)
