@@ -22,7 +22,8 @@ there is no control, or no backend). A broken parity outranks a run that did not
 does not pass. In the scenario `cache` and the part `inference` of `speed`, which prove no parity,
 there is no 4.
 
-Exit status of `trend`: 0; 2 bad input; 5 a condition of `--fail-if` is met (docs/ci-gate.md).
+Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/ci-gate.md) 1 nothing could be
+judged; 5 a condition is met.
 
 Exit status of `suite`: 0 every cell passed; 1 one is not over, was stopped, or was measured too
 badly to be compared with the earlier suite run; 2 bad input; 3 one failed; 5 one is worse than in
@@ -111,9 +112,12 @@ def _trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     found = trends(rows, options.of)
     print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
     refused = trend_report.reasons(found, options.fail_if, options.within)
-    for reason in refused:
+    unjudged = trend_report.unjudged(found, options.fail_if)
+    for reason in filter(None, [*refused, unjudged]):
         print(f"FAIL {reason}", file=sys.stderr if options.json else sys.stdout)
-    return REFUSED if refused else FINISHED
+    if refused:
+        return REFUSED
+    return UNFINISHED if unjudged else FINISHED
 
 
 def _difference(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from runner.commands.filters import filter_arguments
 from storage.library.backend_rows import backend_rows
 from storage.library.catalog import catalog
 from storage.library.filters import chosen
-from storage.library.trends import QUANTITIES, Point, Series, trends
+from storage.library.trends import FEWEST, QUANTITIES, Point, Series, trends
 from storage.numbers.metrics import METRICS
-from storage.terminal.trend import out_of_line_text, sizes_text, when_text
+from storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
 from views.charts.trend import trend
 from views.library import query
 from views.library.filling import tell_pending, watch
@@ -39,8 +39,6 @@ ICONS = {
 """Of a step, by whether it is to a worse level."""
 MAX_LISTED = 5
 """Trainings whose changes are listed at once."""
-FEWEST = 4
-"""Experiments that a series must have before a step can be told at all."""
 
 
 def main() -> None:
@@ -76,7 +74,7 @@ def main() -> None:
 
 def show_trends(series: Sequence[Series], pending: int) -> None:
     """All that came to another level, and one workload's series in full."""
-    changed = [one for one in series if one.steps or one.is_out_of_line]
+    changed = [one for one in series if one.steps or one.is_out_of_line or one.failure]
     show_changes(series, changed, pending)
     groups: dict[str, list[Series]] = {}
     for one in [*changed, *series]:
@@ -146,6 +144,8 @@ def _changes(title: str, group: Sequence[Series]) -> Markdown:
             newest = _linked_day(one.points[-1])
             lines.append(f":orange[:material/help:] {backend}: {inert(out_of_line_text(one))} "
                          f"({newest})")  # fmt: skip
+        if one.failure:
+            lines.append(f":red[:material/error:] {backend}: {inert(failure_text(one))}")
     return "\n".join([f"{inert(title)}\n", *(f"- {line}" for line in lines)])
 
 

@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,10 @@ from storage.statistics.steps import Level, Step, divide
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """What a trend can be told of: names in METRICS and in `BackendSummary`."""
+AS_ASKED = re.compile(r"cpu|mps|cuda(:\d+)?")
+"""What a specification calls a device."""
+FEWEST = 4
+"""Points that a series must have before a step can be told at all: `MIN_SIDE` on either side."""
 VERSIONS = ("torch", "transformers", "host")
 """What may explain a step."""
 
@@ -32,7 +37,17 @@ class Point:
     low: float | None
     """The 95 % interval, of a speedup."""
     high: float | None
+    parity: str | None
     versions: dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A newest experiment that came to no number."""
+
+    experiment_id: str
+    state: str
+    """Of the backend's run; one that finished may lack the number all the same."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Series:
     device: str
     backend: str
     points: tuple[Point, ...]
+    failure: Failure | None = None
+    """Of an experiment that is newer than all points."""
 
     @cached_property
     def _divided(self) -> tuple[list[Level], list[Step]]:
@@ -72,15 +89,25 @@ class Series:
         return -change if METRICS[self.quantity].better == "higher" else change
 
     def changed(self, step: Step) -> dict[str, tuple[str | None, str | None]]:
-        """Versions and host, before and after, that changed just at a step."""
-        before, after = (self.points[step.index + back].versions for back in (-1, 0))
+        """Versions and host, at the end of the level before and the beginning of the one after,
+        that differ."""
+        before, after = (self.points[at].versions for at in (step.before.last, step.index))
         return {name: (before[name], after[name]) for name in VERSIONS
                 if before[name] != after[name]}  # fmt: skip
 
-    def regressions(self, least: float = 0.0, within: int | None = None) -> list[Step]:
-        """Steps to a worse level, by more than a share, among the newest so many points."""
-        first = 0 if within is None else len(self.points) - within
-        return [step for step in self.steps if step.index >= first and self.worsening(step) > least]
+    def regression(self, least: float, within: int) -> Step | None:
+        """From the best level that held among the newest so many points, or just before them, to
+        the one that holds now, if that is worse by more than a share.
+
+        Several small steps add up, and what came back to where it was is none.
+        """
+        first = len(self.points) - within
+        held = [level for level in self.levels if level.last >= first - 1]
+        now = held.pop()
+        found = [Step(index=now.first, before=level, after=now, p_value=self.steps[-1].p_value)
+                 for level in held]  # fmt: skip
+        worst = max(found, key=self.worsening, default=None)
+        return worst if worst is not None and self.worsening(worst) > least else None
 
 
 def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
@@ -89,15 +116,35 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     A run that did not finish, or has no such number, is no point of any.
     """
     grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    failed: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows.to_dict("records"):
+        work = (row["workload"], row["backend"])
         if row["state"] == "finished" and _is_known(row[quantity]) and row["workload"]:
             grouped.setdefault((row["workload"], row["device"], row["backend"]), []).append(row)
-    found = [_series(quantity, *key, mine) for key, mine in grouped.items()]
+            failed.pop(work, None)
+        elif row["state"] != "cancelled":  # which somebody wanted
+            failed[work] = row
+    found = [
+        _series(quantity, *key, mine, _failure(failed.get((key[0], key[2])), key[1]))
+        for key, mine in grouped.items()
+    ]
     return sorted(found, key=lambda one: (-len(one.points), one.title, one.device, one.backend))
 
 
+def _failure(row: dict[str, Any] | None, device: str) -> Failure | None:
+    """What failed early has not said the name of its device, only how it asked for one."""
+    if row is None or (row["device"] != device and not AS_ASKED.fullmatch(row["device"])):
+        return None
+    return Failure(row["experiment_id"], row["state"])
+
+
 def _series(
-    quantity: str, workload: str, device: str, backend: str, rows: Iterable[dict[str, Any]]
+    quantity: str,
+    workload: str,
+    device: str,
+    backend: str,
+    rows: Iterable[dict[str, Any]],
+    failure: Failure | None,
 ) -> Series:
     points = tuple(
         Point(
@@ -107,11 +154,13 @@ def _series(
             value=float(row[quantity]),
             low=row["speedup_low"] if quantity == "speedup" else None,
             high=row["speedup_high"] if quantity == "speedup" else None,
+            parity=row["parity"],
             versions={name: row[name] for name in VERSIONS},
         )
         for row in rows
     )
-    return Series(quantity, workload, workload_title(next(iter(rows))), device, backend, points)
+    title = workload_title(next(iter(rows)))
+    return Series(quantity, workload, title, device, backend, points, failure)
 
 
 def workload_title(row: dict[str, Any]) -> str:

@@ -10,26 +10,30 @@ from typing import Any
 import pandas as pd
 
 from runner.texts import printable
-from storage.library.trends import QUANTITIES, Point, Series
+from storage.library.trends import FEWEST, QUANTITIES, Point, Series
 from storage.numbers.formats import DASH, format_share
 from storage.numbers.metrics import METRICS
 from storage.statistics.steps import Step
 
 WITHIN = 10
-METAVAR = "worse|'worse>PERCENT'|out-of-line"
+WORSE = "worse"
+OF_NEWEST = ("out-of-line", "failed", "parity")
+"""Conditions about a series' newest experiment."""
+METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
 HELP = (
     "exit with status 5, and say why, if a series came to a worse level, or to one that is worse "
-    "by more than so many percent (in quotes: the shell takes > for itself); or if its newest "
-    "experiment is out of line with the level before. Several are joined by commas"
+    "by more than so many percent (in quotes: the shell takes > for itself); if its newest "
+    "experiment is out of line with the level before, has failed, or breaks parity. Several are "
+    "joined by commas. Status 1: there is nothing to judge yet"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A step to a level that is worse by more than a share, or, with None, a newest point that is
-    out of line."""
+    """`worse`, by more than a share, or one of `OF_NEWEST`."""
 
-    worse: float | None
+    name: str
+    least: float = 0.0
 
 
 def add_trend_options(parser: argparse.ArgumentParser) -> None:
@@ -62,17 +66,41 @@ def as_json(found: Sequence[Series]) -> str:
 
 
 def reasons(found: Sequence[Series], conditions: Sequence[Condition], within: int) -> list[str]:
-    """Why a job fails, a line for each series and step that meets a condition."""
-    lines = []
-    for series in found:
-        limits = [one.worse for one in conditions if one.worse is not None]
-        if limits:
-            lines += [f"{_title(series)}: {change_text(series, step)}"
-                      for step in series.regressions(min(limits), within)]  # fmt: skip
-        if series.is_out_of_line and any(one.worse is None for one in conditions):
-            lines.append(f"{_title(series)}: {out_of_line_text(series)} "
-                         f"({series.points[-1].experiment_id})")  # fmt: skip
-    return lines
+    """Why a job fails, a line for each series and condition that it meets."""
+    return [
+        f"{_title(series)}: {said}"
+        for series in found
+        for one in conditions
+        if (said := _met(series, one, within)) is not None
+    ]
+
+
+def unjudged(found: Sequence[Series], conditions: Sequence[Condition]) -> str | None:
+    """Why nothing could be judged by any condition; None if something could. What is misspelt, or
+    was never run, must not pass for good."""
+    least = FEWEST if all(one.name == WORSE for one in conditions) else 1
+    longest = max((len(series.points) for series in found), default=0)
+    if not conditions or longest >= least:
+        return None
+    return (
+        f"there is nothing to judge: of the experiments that were chosen, the longest series has "
+        f"{longest}, and it takes {least}"
+    )
+
+
+def _met(series: Series, condition: Condition, within: int) -> str | None:
+    """What is wrong with a series, if the condition is met."""
+    newest = series.points[-1]
+    if condition.name == WORSE:
+        step = series.regression(condition.least, within)
+        return None if step is None else change_text(series, step)
+    if condition.name == "failed" and series.failure is not None:
+        return failure_text(series)
+    if condition.name == "parity" and newest.parity == "broken":
+        return f"its newest experiment ({newest.experiment_id}) breaks parity"
+    if condition.name == "out-of-line" and series.is_out_of_line:
+        return f"{out_of_line_text(series)} ({newest.experiment_id})"
+    return None
 
 
 def change_text(series: Series, step: Step) -> str:
@@ -106,6 +134,14 @@ def out_of_line_text(series: Series) -> str:
     )
 
 
+def failure_text(series: Series) -> str:
+    """That a newer experiment came to no number."""
+    assert series.failure is not None
+    state = series.failure.state.replace("_", " ")
+    how = "without this number" if state == "finished" else "so it has no number"
+    return f"the newest experiment ({series.failure.experiment_id}) is {state}, {how}"
+
+
 def when_text(point: Point) -> str:
     """The day of an experiment."""
     return DASH if pd.isna(point.submitted) else point.submitted.strftime("%Y-%m-%d")
@@ -118,6 +154,7 @@ def _lines(series: Series) -> list[str]:
     span = f"{count} experiments, {first} to {last}" if count > 1 else f"1 experiment, {first}"
     lines = [f"{_title(series)}: {write(series.levels[-1].value)} now; {span}"]
     lines += [f"  {change_text(series, step)}" for step in series.steps]
+    lines += [f"  {failure_text(series)}"] if series.failure else []
     return lines + ([f"  {out_of_line_text(series)}"] if series.is_out_of_line else [])
 
 
@@ -155,24 +192,25 @@ def _told(series: Series) -> dict[str, Any]:
             for step in series.steps
         ],
         "is_out_of_line": series.is_out_of_line,
+        "failure": series.failure and vars(series.failure),
     }  # fmt: skip
 
 
 def _parse(text: str) -> Condition:
     name, above, limit = (part.strip() for part in text.partition(">"))
-    if text == "out-of-line":
-        return Condition(worse=None)
-    if name != "worse":
+    if text in OF_NEWEST:
+        return Condition(name=text)
+    if name != WORSE:
         raise ValueError(f"{text!r} is no condition; choose from {METAVAR.replace('|', ', ')}")
     if not above:
-        return Condition(worse=0.0)
+        return Condition(name=WORSE)
     try:
         percent = float(limit.removesuffix("%"))
     except ValueError:
         percent = math.nan
     if not 0 <= percent < 100:
         raise ValueError(f"{text!r} has no limit in percent; write 'worse>2%'")
-    return Condition(worse=percent / 100)
+    return Condition(name=WORSE, least=percent / 100)
 
 
 def _parse_argument(text: str) -> list[Condition]:

@@ -1,20 +1,21 @@
 """The same training night after night: what is one series, and what is told of it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.run_dir import DataDir, Exit
+from runner.folders.states import RunState
 from runner.specs.experiment import TrainingSpec
 from storage.__main__ import main
 from storage.index.store import Store
 from storage.library.backend_rows import backend_rows
 from storage.library.catalog import catalog, compute
-from storage.library.trends import Series, trends
+from storage.library.trends import VERSIONS, Point, Series, trends
 from storage.library.workloads import workload_key
 from storage.terminal.trend import parse_conditions
+from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 
 
@@ -110,12 +111,80 @@ def test_without_a_condition_a_trend_is_only_told(
     assert "FAIL" not in said
 
 
+def series_of(*levels: float, nights: int = 8) -> Series:
+    """So many nights at each level of a speedup, with a noise of about half a percent."""
+    values = [level * NOISE[night % 6] for level in levels for night in range(nights)]
+    points = [
+        Point(experiment_id=str(night), name="", submitted=None, value=value, low=None, high=None,
+              parity="holds", versions=dict.fromkeys(VERSIONS))
+        for night, value in enumerate(values)
+    ]  # fmt: skip
+    return Series("speedup", "work", "title", "device", "inductor", tuple(points))
+
+
+def test_several_small_steps_add_up_to_a_worse_level() -> None:
+    """Each of them is by less than the limit; all together are 5.7 %, and the last two 3.8 %."""
+    series = series_of(1.0, 0.981, 0.962, 0.943)
+    assert [round(-series.worsening(step), 2) for step in series.steps] == [-0.02] * 3
+    assert not any(series.worsening(step) > 0.025 for step in series.steps)
+    worse = series.regression(0.025, within=30)
+    assert worse is not None and (worse.before.first, worse.index) == (0, 24)
+    assert series.worsening(worse) == pytest.approx(0.057, abs=0.002)
+    recent = series.regression(0.025, within=20)
+    assert recent is not None and recent.before.first == 8
+    assert series.regression(0.025, within=10) is None, "only the last of them is so new"
+
+
+def test_what_came_back_to_where_it_was_is_no_worse() -> None:
+    assert series_of(1.0, 0.8, 1.0).regression(0.01, within=24) is None
+    lost = series_of(1.0, 1.2, 1.0).regression(0.01, within=24)
+    assert lost is not None, "what was gained is lost again"
+    assert series_of(1.0, 0.8).regression(0.01, within=24) is not None
+
+
+def test_a_nightly_job_does_not_pass_because_the_newest_night_failed_or_learned_something_else(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for day in range(1, 5):
+        record_night(data_dir, day, 0.1 * NOISE[day])
+    assert gate(data_dir, "--fail-if=worse,failed,parity") == 0
+    crashed = record_night(data_dir, 5, 0.1)
+    data_dir.run_dir(f"{crashed}.inductor").exit_file.unlink()
+    data_dir.run_dir(f"{crashed}.inductor").write_exit(Exit.now(RunState.FAILED, "it broke", 1))
+    assert gate(data_dir, "--fail-if=worse") == 0
+    assert gate(data_dir, "--fail-if=failed") == 5
+    assert f"the newest experiment ({crashed}) is failed" in capsys.readouterr().out
+    with_control = replace(SPEC, controls=1)
+    record_experiment(
+        data_dir.runs, with_control, "20261106-093015-123456-7f3a", backend_offset=0.5
+    )
+    assert gate(data_dir, "--fail-if=failed") == 0, "a newer one came to its end"
+    assert gate(data_dir, "--fail-if=parity") == 5
+    assert "breaks parity" in capsys.readouterr().out
+
+
+def test_a_condition_that_had_nothing_to_judge_does_not_pass(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt model, and the first nights of a job."""
+    record_night(data_dir, 1, 0.1)
+    assert gate(data_dir, "--fail-if=worse") == 1
+    assert "the longest series has 1, and it takes 4" in capsys.readouterr().out
+    assert gate(data_dir, "--fail-if=failed") == 0
+    assert gate(data_dir, "--fail-if=failed", "--model=bert-tyni") == 1
+    assert gate(data_dir) == 0, "nothing was asked"
+
+
 @pytest.mark.parametrize(
-    ("text", "limits"),
-    [("worse", [0.0]), ("worse>2%, out-of-line", [0.02, None]), ("worse > 0.5", [0.005])],
+    ("text", "meant"),
+    [
+        ("worse", [("worse", 0.0)]),
+        ("worse>2%, out-of-line", [("worse", 0.02), ("out-of-line", 0.0)]),
+        ("worse > 0.5,failed,parity", [("worse", 0.005), ("failed", 0.0), ("parity", 0.0)]),
+    ],
 )
-def test_conditions_are_read(text: str, limits: Sequence[float | None]) -> None:
-    assert [one.worse for one in parse_conditions(text)] == limits
+def test_conditions_are_read(text: str, meant: list[tuple[str, float]]) -> None:
+    assert [(one.name, one.least) for one in parse_conditions(text)] == meant
 
 
 @pytest.mark.parametrize("text", ["", "slower", "worse>", "worse>-1%", "worse>nan", "worse>100%"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from storage.statistics.steps import NUM_PERMUTATIONS, divide
+from storage.statistics.steps import MAX_VALUES, NUM_PERMUTATIONS, divide
 
 NOISE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
 
@@ -54,6 +54,24 @@ def test_what_is_too_short_or_never_changes_has_no_step(values: list[float]) -> 
 def test_without_noise_a_step_has_an_exact_ratio() -> None:
     _, (step,) = divide([2.0] * 10 + [1.0] * 10)
     assert (step.index, step.ratio, step.ratio_interval) == (10, 0.5, (0.5, 0.5))
+
+
+def test_a_slide_and_stairs_are_steps_too_however_much_they_make_neighbours_alike() -> None:
+    """Sixty nights, each half a percent below the one before; and a stair of 1.9 % every twelve."""
+    noise = np.random.default_rng(5).normal(size=60)
+    nights = np.arange(60)
+    slide, _ = divide(np.exp(0.01 * noise - 0.005 * nights).tolist())
+    assert slide[-1].value / slide[0].value < 0.85, "of 0.74 that it comes to in all"
+    stairs, steps = divide(np.exp(0.004 * noise - 0.019 * (nights // 12)).tolist())
+    assert stairs[-1].value / stairs[0].value == pytest.approx(np.exp(-4 * 0.019), abs=0.01)
+    assert len(steps) >= 3
+
+
+def test_of_a_long_series_only_the_newest_part_has_levels() -> None:
+    """What lies further back than is looked at must not be taken for the level that came then."""
+    old, new = [2.0] * MAX_VALUES, [1.0, 1.01] * (MAX_VALUES // 2)
+    (level,), steps = divide([*old, *new])
+    assert (level.first, level.last, steps) == (MAX_VALUES, 2 * MAX_VALUES - 1, [])
 
 
 def rate_of_alarms(correlation: float, count: int, num_series: int) -> float:
