@@ -68,10 +68,12 @@ def _close_group(runs: Sequence[RunDir], exits: ExitRecords) -> None:
 
 def _close_orphan(run: RunDir, exits: ExitRecords, nothing_counts: bool) -> None:
     may_go_on = run.attempt < MAX_ATTEMPTS and not run.cancel_requested
+    # The caches that a cold run left for it went with its process.
+    may_begin_anew = nothing_counts and run.read_spec().variant.cache != "warm"
     if may_go_on and run.has_checkpoint:
         say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
         run.reopen()
-    elif may_go_on and nothing_counts:
+    elif may_go_on and may_begin_anew:
         say(f"{run.run_id}: lost before anything of it counts; it begins anew")
         run.begin_anew()
     else:

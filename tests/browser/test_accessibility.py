@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page
 from runner.folders.run_dir import DataDir
 from tests.helpers.hostile_texts.store import EXPERIMENTS, record_hostile
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.pages import compare_all
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser
@@ -43,6 +44,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = DataDir(tmp_path_factory.mktemp("axe"))
     keep(folder, MACHINE)
     record_hostile(folder)
+    compare_all(folder)
     with served(folder) as (url, _server):
         yield url
 

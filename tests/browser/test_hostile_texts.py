@@ -13,6 +13,7 @@ from runner.folders.run_dir import DataDir
 from tests.helpers.hostile_texts.store import BACKEND, EXPERIMENTS, hostile, record_hostile, short
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.pages import compare_all
 from tests.helpers.serving import served
 from views.charts import bars
 from views.charts import layers as charts
@@ -42,6 +43,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = DataDir(tmp_path_factory.mktemp("hostile"))
     keep(folder, MACHINE)
     record_hostile(folder)
+    compare_all(folder)
     with served(folder) as (url, _server):
         yield url
 

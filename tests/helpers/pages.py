@@ -14,6 +14,9 @@ from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import write_options
+from storage.index.store import Store
+from storage.library.catalog import compute
+from views.shared import resources
 from views.shared.resources import process_wide
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +27,13 @@ def close_store(folder: DataDir) -> None:
     store = process_wide().stores.pop(folder.path, None)
     if store is not None:
         store.close()
+
+
+def compare_all(folder: DataDir) -> None:
+    """As if somebody had waited on a page until the numbers of every experiment are there."""
+    with Store.open(folder, examples=resources.EXAMPLES) as store:
+        store.ingest_all()
+        compute(store, 1000.0)
 
 
 def opened(page: str = "compare", **query: str) -> AppTest:

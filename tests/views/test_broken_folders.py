@@ -14,7 +14,7 @@ from storage.index.journal_rows import EVENT_TABLES, event_columns
 from storage.index.store import Store
 from tests.helpers.breakages import HOSTILE_NAMES, break_file
 from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.pages import close_store
+from tests.helpers.pages import close_store, compare_all
 from views.parts import actions
 from views.shared import resources
 
@@ -92,6 +92,7 @@ def with_extremes(folder: DataDir) -> RunDir:
 )
 def test_a_journal_of_extremes_breaks_no_page(folder: DataDir, page: str) -> None:
     run = with_extremes(folder)
+    compare_all(folder)
     opened(page, experiment=BAD, run=run.run_id)
     assert "Traceback" not in opened(page, experiment=GOOD)
 

@@ -357,6 +357,22 @@ def test_a_run_whose_end_nobody_saw_begins_anew_five_times_at_most(data_dir: Dat
     assert (run.attempt, run.state) == (5, RunState.LOST)
 
 
+def test_a_warm_run_that_vanished_is_lost_for_the_caches_it_began_with_are_gone(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=1, steps=2))
+    runs = run_dirs(data_dir, submit(data_dir, spec))
+    gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
+    for run in runs.values():
+        run.write_claim(replace(Claim.by(gone), supervisor=gone))
+    close_orphans(data_dir, ExitRecords())
+    assert {label: run.state for label, run in runs.items()} == {
+        "baseline": RunState.QUEUED,
+        "eager-cold-1": RunState.QUEUED,
+        "eager-warm-1": RunState.LOST,
+    }
+
+
 def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
     data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
 ) -> None:

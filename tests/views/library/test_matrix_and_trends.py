@@ -5,20 +5,11 @@ from dataclasses import replace
 import pytest
 
 from runner.folders.run_dir import DataDir
-from storage.index.store import Store
-from storage.library.catalog import compute
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import SPEC, record_slower_torch
-from tests.helpers.pages import opened, text
+from tests.helpers.pages import compare_all, opened, text
 
 pytestmark = pytest.mark.heavy
-
-
-def compared(folder: DataDir) -> None:
-    """As if somebody had waited until all numbers are there."""
-    with Store.open(folder) as store:
-        store.ingest_all()
-        compute(store, 100.0)
 
 
 def test_without_an_experiment_both_pages_say_what_they_are_for(folder: DataDir) -> None:
@@ -28,7 +19,7 @@ def test_without_an_experiment_both_pages_say_what_they_are_for(folder: DataDir)
 
 def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataDir) -> None:
     record_slower_torch(folder)
-    compared(folder)
+    compare_all(folder)
     said = text(opened("trends"))
     assert "1 step to a worse level" in said
     assert (
@@ -45,7 +36,7 @@ def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> N
         training=replace(SPEC.training, batch_size=16, precision="bf16"),
     )
     record_experiment(folder.runs, bigger, "20261122-093015-123456-7f3a")
-    compared(folder)
+    compare_all(folder)
     app = opened("matrix", across="batch")
     assert "These experiments also differ in precision (bf16, float32)" in text(app)
     (cells,) = (frame.value for frame in app.dataframe)
