@@ -92,6 +92,27 @@ def _finds(noise: NDArray[np.float64]) -> bool:
     return any(abs(step.index - BEFORE) <= 1 for step in steps)
 
 
+SHAPES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "0.1 % a night": lambda night: -0.1 * night,
+    "0.5 % a night": lambda night: -0.5 * night,
+    "5 stairs of 2 %": lambda night: -2.0 * (night // 12),
+}
+"""What is no single step, in deviations of a night, of which one is 1 %."""
+
+
+def found_of_change(noise: Noise, shape: str, trials: int, seed: int) -> str:
+    """Share of series of 60 nights that get any step, and how much of the change between the first
+    and the last level they tell, in the median."""
+    random = np.random.default_rng(seed)
+    night = np.arange(60, dtype=float)
+    told = []
+    for _ in range(trials):
+        change = SHAPES[shape](night)
+        levels, _ = divide(np.exp(SPREAD * (noise(random, 60) + change)).tolist())
+        told.append(np.log(levels[-1].value / levels[0].value) / (SPREAD * change[-1]))
+    return f"{np.mean(np.array(told) != 0):.0%} ({np.median(told):.0%})"
+
+
 def main() -> None:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     print("| values | 12 | 30 | 100 | any of 100 nightly looks |\n|---|---|---|---|---|")  # noqa: T201
@@ -102,6 +123,10 @@ def main() -> None:
     print("\n| values | 2 deviations | 3 | 5 | 10 |\n|---|---|---|---|---|")  # noqa: T201
     for name, noise in KINDS.items():
         cells = [delay(noise, size, max(20, trials // 5), seed=2) for size in (2, 3, 5, 10)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)  # noqa: T201
+    print(f"\n| values | {' | '.join(SHAPES)} |\n|---|---|---|---|")  # noqa: T201
+    for name, noise in KINDS.items():
+        cells = [found_of_change(noise, shape, trials, seed=3) for shape in SHAPES]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)  # noqa: T201
 
 
