@@ -43,6 +43,11 @@ class BackendSummary:
     step_seconds: float | None = None
     peak_memory_bytes: float | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was found out about it."""
+        return self.compile_seconds is not None or self.parity not in (None, "unknown")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -59,12 +64,12 @@ class Summary:
     @property
     def best(self) -> BackendSummary | None:
         """The backend with the highest speedup among those whose parity is not broken; where none
-        has a speedup, the first."""
+        has a speedup, the first of which anything was found out."""
         sound = [one for one in self.backends if one.parity != "broken"]
         timed = [one for one in sound if one.speedup is not None]
         if timed:
             return max(timed, key=lambda one: one.speedup or 0.0)
-        return next(iter(sound or self.backends), None)
+        return next((one for one in sound or self.backends if one.is_known), None)
 
     @property
     def parity(self) -> str | None:
