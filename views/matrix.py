@@ -4,14 +4,13 @@ import pandas as pd
 import streamlit as st
 
 from storage.library.backend_rows import backend_rows
-from storage.library.catalog import catalog
 from storage.library.filters import chosen
 from storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
 from storage.numbers.metrics import METRICS
 from views.charts.matrix import heat_map
 from views.library import query
+from views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
 from views.library.filling import tell_pending, watch
-from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of
 from views.shared.address import bound
@@ -30,23 +29,13 @@ SHOWN = 8
 
 def main() -> None:
     store = get_store()
-    frame = catalog(store)
-    show_damaged(store)
-    if frame.empty:
-        st.markdown(EMPTY)
-        st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        asked = query.ask_filter(frame)
+    frame, asked = ask_which(store, EMPTY)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         across = st.selectbox(
             "Across", ACROSS, **bound("across", "model", ACROSS), format_func=query.title,
             width=180,
         )  # fmt: skip
-        quantity = st.selectbox(
-            "In each cell", QUANTITIES, **bound("cells", "speedup", QUANTITIES), width=200,
-            format_func=lambda name: inert(METRICS[name].title),
-        )  # fmt: skip
+        quantity = ask_quantity("In each cell", "cells", QUANTITIES)
     found = chosen(frame, asked)
     rows = backend_rows(store, found)
     tell_pending(found)
@@ -54,11 +43,11 @@ def main() -> None:
         st.info("No experiment that is over fits. Take a word or a filter away.",
                 icon=":material/search_off:")  # fmt: skip
     else:
-        show_matrix(matrix(rows, across, quantity), rows)
+        show_matrix(matrix(rows, across, quantity))
     watch(store, frame, list(found["experiment_id"].dropna()))
 
 
-def show_matrix(found: Matrix, rows: pd.DataFrame) -> None:
+def show_matrix(found: Matrix) -> None:
     """The heat map, what its cells differ in besides, and the way to each experiment."""
     title = f"{METRICS[found.quantity].title} by backend and {query.title(found.across).lower()}"
     with files_of(Origin(name="matrix")):
@@ -73,8 +62,7 @@ def show_matrix(found: Matrix, rows: pd.DataFrame) -> None:
     with st.expander("Every cell, with its experiment", icon=":material/table:"):
         st.dataframe(
             linked_table(found), hide_index=True, key="matrix-cells",
-            column_config={"experiment": st.column_config.LinkColumn(
-                "Experiment", display_text=r"experiment=(.+)")},
+            column_config={"experiment": EXPERIMENT_LINK},
         )  # fmt: skip
 
 
@@ -115,7 +103,7 @@ def linked_table(found: Matrix) -> pd.DataFrame:
         for one, empty in zip(frame[found.quantity], frame["why_empty"], strict=True)
     ]
     shown["Speed"], shown["Parity"] = frame["speed_verdict"], frame["parity"]
-    shown["experiment"] = [key and f"./?experiment={key}" for key in frame["experiment_id"]]
+    shown["experiment"] = [link_to(key) for key in frame["experiment_id"]]
     return shown
 
 

@@ -9,15 +9,13 @@ import streamlit as st
 
 from runner.commands.filters import filter_arguments
 from storage.library.backend_rows import backend_rows
-from storage.library.catalog import catalog
 from storage.library.filters import chosen
 from storage.library.trends import FEWEST, QUANTITIES, Point, Series, trends
 from storage.numbers.metrics import METRICS
 from storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
 from views.charts.trend import trend
-from views.library import query
+from views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
 from views.library.filling import tell_pending, watch
-from views.parts.damaged import show_damaged
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of
 from views.shared import words
@@ -43,19 +41,9 @@ MAX_LISTED = 5
 
 def main() -> None:
     store = get_store()
-    frame = catalog(store)
-    show_damaged(store)
-    if frame.empty:
-        st.markdown(EMPTY)
-        st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        asked = query.ask_filter(frame)
+    frame, asked = ask_which(store, EMPTY)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.selectbox(
-            "Trend of", QUANTITIES, **bound("of", "speedup", QUANTITIES), width=200,
-            format_func=lambda name: inert(METRICS[name].title),
-        )  # fmt: skip
+        quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: exit status 5 once something came to a worse level.")
             parts = ["python", "-m", "storage", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
@@ -98,8 +86,7 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
     with st.expander("Every experiment", icon=":material/table:"):
         st.dataframe(
             linked_table(shown), hide_index=True, key="trend-experiments",
-            column_config={"experiment": st.column_config.LinkColumn(
-                "Experiment", display_text=r"experiment=(.+)")},
+            column_config={"experiment": EXPERIMENT_LINK},
         )  # fmt: skip
 
 
@@ -182,7 +169,7 @@ def linked_table(shown: Sequence[Series]) -> pd.DataFrame:
             METRICS[one.quantity].title: write(point.value), "Name": point.name,
             **{name.capitalize() if name == "host" else name: value
                for name, value in point.versions.items()},
-            "experiment": f"./?experiment={point.experiment_id}",
+            "experiment": link_to(point.experiment_id),
         }
         for one in shown
         for point in reversed(one.points)
