@@ -68,10 +68,7 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
     """
     _refuse_examples(data_dir, experiment_id)
     with locked(data_dir):
-        runs = folders_of(data_dir, experiment_id)
-        if not runs:
-            raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
-        _require_ended(experiment_id, runs)
+        runs = _ended_folders(data_dir, experiment_id)
         with writing(data_dir.path):
             _remove_old(data_dir)
             folder = _new_folder(data_dir, experiment_id, runs)
@@ -123,10 +120,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
     """
     _refuse_examples(data_dir, experiment_id)
     with locked(data_dir):
-        runs = folders_of(data_dir, experiment_id)
-        if not runs:
-            raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
-        _require_ended(experiment_id, runs)
+        runs = _ended_folders(data_dir, experiment_id)
         freed = 0
         for run in runs:
             folder = run.artifacts if artifacts else run.checkpoints
@@ -149,13 +143,19 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def _require_ended(experiment_id: str, runs: list[RunDir]) -> None:
+def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
+    """The folders of an experiment that is over; raises `UnknownExperiment`, or `RunnerError` while
+    one of its runs waits or goes on."""
+    runs = folders_of(data_dir, experiment_id)
+    if not runs:
+        raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}")
     active = [run.run_id.partition(".")[2] for run in runs if run.state.is_active]
     if active:
         raise RunnerError(
             f"experiment {experiment_id!r} is not over: {', '.join(active)} waits or runs. Stop it "
             f"first (`python -m runner cancel {experiment_id}`)"
         )
+    return runs
 
 
 def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
