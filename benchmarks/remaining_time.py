@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import Experiment, experiments
-from runner.folders.run_dir import Claim, DataDir, RunDir
+from runner.folders.records import Claim
+from runner.folders.run_dir import DataDir, RunDir
 from storage import queries
 from storage.estimates.remaining import remaining_seconds
 from storage.index.store import Store

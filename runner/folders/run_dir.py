@@ -24,12 +24,10 @@ stored beside them.
 import json
 import os
 import shutil
-import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,64 +35,13 @@ from typing import Any, BinaryIO
 from runner.errors import InvalidRunFolder, InvalidSpec
 from runner.folders.inside import open_inside, read_document, require_plain_tree
 from runner.folders.labels import Labels
-from runner.folders.process import ProcessIdentity
+from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
-from runner.specs.bounds import check_plain
 from runner.specs.experiment import RunSpec
 from runner.texts import printable
 
 UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
-MAX_TIME = 9e9
-"""Seconds since the epoch that data frames can hold as a date: the year 2255."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """Who runs a run. Times are seconds since the epoch."""
-
-    host: str
-    process: ProcessIdentity
-    supervisor: ProcessIdentity
-    time: float
-
-    @classmethod
-    def by(cls, process: ProcessIdentity) -> "Claim":
-        """A claim made now, on this machine, by the calling process."""
-        supervisor = ProcessIdentity.of(os.getpid())
-        return cls(
-            host=socket.gethostname(), process=process, supervisor=supervisor, time=time.time()
-        )
-
-    @property
-    def is_from_this_host(self) -> bool:
-        return self.host == socket.gethostname()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exit:
-    """How a run ended. `time` is in seconds since the epoch; `reason` is one sentence."""
-
-    state: RunState
-    reason: str
-    returncode: int | None
-    """Exit status of the process, negative for a signal; None if nobody saw it end."""
-    time: float
-
-    @classmethod
-    def now(cls, state: RunState, reason: str, returncode: int | None) -> "Exit":
-        return cls(state=state, reason=reason, returncode=returncode, time=time.time())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """Where a run stands, as far as its folder tells. Times are seconds since the epoch."""
-
-    state: RunState
-    reason: str | None = None
-    """How it ended in a sentence, or what is wrong with the files that should say so."""
-    claimed: float | None = None
-    ended: float | None = None
 
 
 class RunDir:
@@ -146,14 +93,7 @@ class RunDir:
         if content is None:
             return None
         try:
-            identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
-            claim = Claim(**{**content, **identities})
-            for identity in identities.values():
-                _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
-                _require_text(identity.started, "started")
-            _require_text(claim.host, "host")
-            _require(_is_time(claim.time), "time")
-            return claim
+            return Claim.from_dict(content)
         except (TypeError, KeyError, ValueError) as error:
             shown = f"{printable(self.claim_file)} is not a claim: {printable(error)}"
             raise InvalidRunFolder(shown) from None
@@ -163,12 +103,7 @@ class RunDir:
         if content is None:
             return None
         try:
-            ended = Exit(**{**content, "state": RunState(content["state"])})
-            _require(ended.state.is_final, "state")
-            _require_text(ended.reason, "reason")
-            _require(ended.returncode is None or _is_exit_status(ended.returncode), "returncode")
-            _require(_is_time(ended.time), "time")
-            return ended
+            return Exit.from_dict(content)
         except (TypeError, KeyError, ValueError) as error:
             shown = f"{printable(self.exit_file)} is not an exit record: {printable(error)}"
             raise InvalidRunFolder(shown) from None
@@ -367,24 +302,6 @@ class RunDir:
 def _spec_at(folder: Path, *version: int) -> RunSpec:
     """spec.json is written once, yet asked for whenever somebody looks at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < MAX_TIME  # type: ignore[operator]
-
-
-def _is_exit_status(value: object) -> bool:
-    return type(value) is int and abs(value) < 2**31
-
-
-def _require_text(value: object, field: str) -> None:
-    _require(isinstance(value, str), field)
-    check_plain(field, value)
-
-
-def _require(condition: bool, field: str) -> None:
-    if not condition:
-        raise ValueError(f"its {field} is none")
 
 
 class DataDir:

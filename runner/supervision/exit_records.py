@@ -3,7 +3,8 @@
 import shutil
 from dataclasses import replace
 
-from runner.folders.run_dir import Exit, RunDir
+from runner.folders.records import Exit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exits import NO_ROOM
 

@@ -14,7 +14,8 @@ from runner.folders.process import (
     start_in_own_session,
 )
 from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import Claim, RunDir
+from runner.folders.records import Claim
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.exits import explain

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from runner.errors import RunnerError
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import Claim, Exit, RunDir
+from runner.folders.records import Claim, Exit
+from runner.folders.run_dir import RunDir
 from runner.machine.cpus import cpu_allowance
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from runner.folders.run_dir import MAX_TIME
+from runner.folders.records import MAX_TIME
 from runner.texts import printable
 from storage.index.folders import Look
 from storage.index.journal_lines import objects

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import Claim, Exit, RunDir
+from runner.folders.records import Claim, Exit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from runner.worker.event_log import EventLog

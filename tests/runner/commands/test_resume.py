@@ -16,7 +16,8 @@ from runner.checks.user_code import CODE_VARIABLE
 from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, resume, submit
-from runner.folders.run_dir import DataDir, Exit, RunDir
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import (
     CheckpointSpec,

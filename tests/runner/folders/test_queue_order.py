@@ -9,7 +9,8 @@ from runner.errors import RunnerError
 from runner.folders import queue_order
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import Claim, DataDir, Exit
+from runner.folders.records import Claim, Exit
+from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from tests.helpers.journals import experiment_spec
 

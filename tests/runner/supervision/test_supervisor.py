@@ -21,7 +21,8 @@ from runner.folders import queue_order
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import Claim, DataDir, RunDir
+from runner.folders.records import Claim
+from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import CpuAllowance
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec

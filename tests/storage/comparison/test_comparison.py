@@ -11,7 +11,8 @@ from typing import Literal
 
 import pytest
 
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from storage.__main__ import main

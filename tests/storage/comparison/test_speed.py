@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from runner.commands.conditions import Condition
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.supervision.ending import Ending
 from storage.__main__ import exit_status

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.worker.event_log import EventLog
 from storage import queries

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir, Exit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index.store import Store

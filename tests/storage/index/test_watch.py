@@ -9,7 +9,8 @@ import pytest
 
 from runner.folders.labels import Labels
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir, Exit, RunDir
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index import listing, watch
