@@ -3,6 +3,7 @@
 On this machine alone, unless `BREAKEVEN_HOST` names another address to listen on: README, Safety.
 """
 
+import gc
 import sys
 from importlib import import_module
 from threading import Thread
@@ -19,6 +20,14 @@ doors = Middleware(Doors, may_upload=may_act_by)
 NEEDED_LATER = ("storage.comparison.comparison", "views.comparison.charts", "scipy.special")
 """What the first page takes a second to import, which a server has until somebody opens it."""
 
+
+def load_ahead() -> None:
+    """Imports what is needed later, and has the garbage collector pass over what never is any."""
+    for name in NEEDED_LATER:
+        import_module(name)
+    gc.freeze()
+
+
 app = App("dashboard.py", middleware=[doors, Middleware(Home), Middleware(Reports)])
 
 if __name__ == "__main__":
@@ -26,7 +35,7 @@ if __name__ == "__main__":
         allowed_to_others()
     except NotAllowed as error:
         sys.exit(f"{error}.")
-    Thread(target=lambda: [*map(import_module, NEEDED_LATER)], daemon=True).start()
+    Thread(target=load_ahead, daemon=True).start()
     app.run(
         config={
             "server.address": address(),
