@@ -22,8 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.at_size.peers import NUM_READ, NUM_TIMES, PEERS
 from benchmarks.big_store import NUM_RUNS, added, make_store
-from benchmarks.peers_at_size import NUM_READ, NUM_TIMES, PEERS
 from runner.folders.run_dir import DataDir
 from runner.machine.cpus import cpu_allowance
 from tests.helpers.serving import ROOT, served
@@ -173,7 +173,7 @@ def in_browser(data_dir: DataDir) -> dict[str, float]:
 def of_peers(parent: Path, python: Path) -> dict[str, tuple[float, float, float] | str]:
     """Seconds in which each tool reads the losses of six runs back: the median, the least and the
     most; or why there are none."""
-    script = str(ROOT / "benchmarks" / "peers_at_size.py")
+    script = str(ROOT / "benchmarks" / "at_size" / "peers.py")
     found: dict[str, tuple[float, float, float] | str] = {"Breakeven": of_ours(parent)}
     for name in PEERS:
         folder = parent / f"peer-{name}"
@@ -221,7 +221,7 @@ def spread(taken: Sequence[float]) -> tuple[float, float, float]:
 
 
 def page(found: dict[Any, Any], browsed: dict[Any, Any], peers: dict[str, Any]) -> str:
-    from benchmarks.performance_page import written
+    from benchmarks.at_size.page import written
 
     machine = f"{platform.machine()}, {cpu_allowance().usable} CPUs"
     versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}

@@ -33,13 +33,15 @@ from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked
-from views.shared.resources import get_store, keep_up
+from views.shared.pace import keeping_up
+from views.shared.resources import get_store
 from views.shared.selection import choose_experiment
 
-RUNS_SECONDS = 0.4
+RUNS_SECONDS = 0.35
 """How often the runs are looked at while something is active."""
 REST_SECONDS = 2.0
-"""The same for what takes longer to draw, the race above all."""
+"""The same for what takes longer to draw, the race above all; it changes as often as `keep_up`
+allows."""
 MAX_RACES = 4
 """Charts that are kept for whoever looks at them next."""
 
@@ -72,7 +74,7 @@ def show_nothing() -> None:
 
 def show_state(store: Store, experiment_id: str, polling: bool) -> None:
     """The first of three parts that draw themselves anew while something is active."""
-    experiments = now(store)
+    experiments = queries.list_experiments(store)
     if polling and not experiments["state"].isin(ACTIVE_EXPERIMENTS).any():
         st.rerun()  # Everything has ended: draw the page once more, without polling.
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
@@ -80,12 +82,21 @@ def show_state(store: Store, experiment_id: str, polling: bool) -> None:
 
 
 def show_progress(store: Store, experiment_id: str, polling: bool) -> None:
-    keep_up(store)
-    show_runs(store, experiment_id, queries.list_runs(store, experiment_id))
+    runs, needs_tick = queries.latest_runs(store, experiment_id)
+    if needs_tick:
+        with keeping_up(store, at_once=True):
+            runs, _ = queries.latest_runs(store, experiment_id)
+    show_runs(store, experiment_id, runs)
 
 
 def show_rest(store: Store, experiment_id: str, polling: bool) -> None:
-    experiments = now(store)
+    with keeping_up(store):
+        show_changing(store, experiment_id)
+
+
+def show_changing(store: Store, experiment_id: str) -> None:
+    """What takes long to draw, and is drawn so seldom that it takes a small part of a core."""
+    experiments = queries.list_experiments(store)
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
     is_active = ExperimentState(experiment["state"]).is_active
     show_device(store, experiment_id, is_active)
@@ -94,12 +105,6 @@ def show_rest(store: Store, experiment_id: str, polling: bool) -> None:
     with files_of(experiment_origin(store, experiment)):
         show_race(store, experiment_id, is_active)
     show_queue(experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)], experiment_id)
-
-
-def now(store: Store) -> pd.DataFrame:
-    """All experiments, as they stand right now."""
-    keep_up(store)
-    return queries.list_experiments(store)
 
 
 def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> None:
@@ -155,7 +160,7 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
 def show_device(store: Store, experiment_id: str, active: bool) -> None:
     """How the device is and who else uses it, while there is time to do something about it."""
     said = device_now.while_running(
-        queries.device_samples(store, experiment_id),
+        queries.latest_device_samples(store, experiment_id, device_now.LATEST),
         on_cpu=queries.experiment_spec(store, experiment_id).device == "cpu",
     )
     if active and said:

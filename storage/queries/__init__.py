@@ -14,13 +14,14 @@ from storage.queries.compiler import (
     graph_breaks,
 )
 from storage.queries.costs import costs
-from storage.queries.device import device_samples
+from storage.queries.device import device_samples, latest_device_samples
 from storage.queries.experiments import (
     list_experiments,
     list_runs,
     unreadable,
 )
 from storage.queries.kept import revision
+from storage.queries.latest import latest_runs
 from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.runs import (
     RunError,
@@ -53,7 +54,8 @@ __all__ = [
     "MAX_POINTS", "RunError", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
     "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
-    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks",
+    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "latest_device_samples",
+    "latest_runs",
     "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
     "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
     "step_times", "stops", "suite_experiments", "unreadable", "workloads",

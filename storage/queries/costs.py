@@ -28,16 +28,17 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
                 SELECT run_id, time FROM blocks WHERE {MINE}
                 UNION ALL SELECT run_id, time FROM evaluations WHERE {MINE})
             GROUP BY run_id),
+        judged AS MATERIALIZED (SELECT run_id, seconds, compiled, steady FROM judged_steps($1)),
         usual AS (
             SELECT run_id, 10 * median(seconds) FILTER (NOT compiled) AS most
-            FROM judged_steps($1) GROUP BY run_id),
+            FROM judged GROUP BY run_id),
         done AS (
             SELECT run_id, count(*) AS steps, sum(seconds) AS seconds_of_steps,
                 count(*) FILTER (compiled) AS compiled_steps,
                 sum(seconds) FILTER (compiled) AS seconds_of_compiled_steps,
                 avg(least(seconds, most)) FILTER (steady) AS step_seconds,
                 median(seconds) FILTER (NOT compiled) AS first_step_seconds
-            FROM judged_steps($1) JOIN usual USING (run_id) GROUP BY run_id),
+            FROM judged JOIN usual USING (run_id) GROUP BY run_id),
         point AS (
             SELECT run_id, step, compiled, sum(seconds) AS seconds, min(seq) AS seq
             FROM judged_evaluations($1) GROUP BY run_id, step, compiled),

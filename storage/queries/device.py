@@ -7,6 +7,15 @@ from storage.index.store import Store
 from storage.queries.kept import kept
 from storage.queries.rows import rows, timestamp
 
+COLUMNS = (
+    "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
+    "temperature_celsius, power_watts, utilization, throttled_by, "
+    "device_memory_used_bytes, processes, "
+    "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
+    "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
+    "others_cpu_share, stolen_cpu_share"
+)
+
 
 @kept
 def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
@@ -17,15 +26,22 @@ def device_samples(store: Store, experiment_id: str) -> pd.DataFrame:
     that are none of the experiment's: on CUDA those on the device, on the CPU those that were busy
     when much of it was taken. `steady` says whether the block was.
     """
-    columns = (
-        "time, round + 1 AS round, first_step, steady, sm_clock_mhz, memory_clock_mhz, "
-        "temperature_celsius, power_watts, utilization, throttled_by, "
-        "device_memory_used_bytes, processes, "
-        "others_memory_bytes, cpu_frequency_mhz, load_average, wall_seconds, cpus, "
-        "own_cpu_seconds, busy_cpu_seconds, stolen_cpu_seconds, throttled_periods, "
-        "others_cpu_share, stolen_cpu_share"
-    )
-    frame = rows(store, experiment_id, "judged_device_samples($1)", columns, "seq")
+    return _samples(store, experiment_id, "judged_device_samples($1)")
+
+
+@kept
+def latest_device_samples(store: Store, experiment_id: str, count: int) -> pd.DataFrame:
+    """Of `device_samples` of blocks, the latest so many of all runs, and as many of those that
+    looked at other processes."""
+    newest = "row_number() OVER (PARTITION BY {} ORDER BY time DESC, seq DESC) <= $2"
+    table = f"""(FROM judged_device_samples($1) WHERE round IS NOT NULL
+        QUALIFY {newest.format("NULL")}
+            OR (processes IS NOT NULL AND {newest.format("processes IS NULL")}))"""
+    return _samples(store, experiment_id, table, count)
+
+
+def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> pd.DataFrame:
+    frame = rows(store, experiment_id, table, COLUMNS, "seq", *parameters)
     frame["time"] = timestamp(frame["time"])
     for column in ("throttled_by", "processes"):
         lists = [list(value) if is_list_like(value) else None for value in frame[column]]

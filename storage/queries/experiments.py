@@ -127,7 +127,6 @@ def _is_final(state: str) -> bool:
     return RunState(state).is_final
 
 
-@kept
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
@@ -136,6 +135,12 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     that is not a number. `reason` is, of
     a run that failed with an error, the first line of its message.
     """
+    return runs_as_taken_in(store, experiment_id).drop(columns=["journal_offset", "journal_inode"])
+
+
+@kept
+def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
+    """The same with the bytes of which journal it is told from."""
     frame = store.query(
         f"""
         WITH phase AS (
@@ -166,7 +171,7 @@ def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
             CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
             coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, num_losses,
             steady_step_seconds,
-            coalesce(claimed, started) AS started, ended, folder
+            coalesce(claimed, started) AS started, ended, folder, journal_offset, journal_inode
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
             LEFT JOIN said USING (run_id)

@@ -13,11 +13,13 @@ MINE = "experiment = $1"
 table of events, or else the database reads more than it must."""
 
 
-def rows(store: Store, experiment_id: str, source: str, columns: str, order: str) -> pd.DataFrame:
+def rows(
+    store: Store, experiment_id: str, source: str, columns: str, order: str, *parameters: object
+) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
 
     `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both of the
-    experiment of which the number is the parameter `$1`.
+    experiment of which the number is the parameter `$1`; `parameters` are `$2` and so on.
     """
     is_table = source.isidentifier()
     return with_runs(
@@ -28,7 +30,7 @@ def rows(store: Store, experiment_id: str, source: str, columns: str, order: str
             FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
             JOIN (SELECT run_id, position AS place FROM runs WHERE {MINE}) USING (run_id)
             ORDER BY place, {order}""",
-            [store.number_of(experiment_id)],
+            [store.number_of(experiment_id), *parameters],
         ),
     )
 

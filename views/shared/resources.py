@@ -7,11 +7,9 @@ by the first.
 """
 
 import contextlib
-import math
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -32,8 +30,6 @@ from views.shared.inert import inert
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PROCESS_WIDE = "breakeven_process_wide"
-KEEP_UP_SECONDS = 0.15
-"""Within this time nobody looks at the run folders again for what a page shows by itself."""
 
 
 class ProcessWide(ModuleType):
@@ -43,8 +39,10 @@ class ProcessWide(ModuleType):
         super().__init__(PROCESS_WIDE)
         self.lock = threading.RLock()
         self.stores: dict[Path, Store] = {}
-        self.kept_up: dict[Path, float] = {}
-        """When the run folders of each store were last looked at for a live page."""
+        self.due: dict[Path, float] = {}
+        self.looked: dict[Path, float] = {}
+        """From when on the run folders of each store are looked at again for a page that polls, and
+        when they last were."""
         self.probes: dict[Path, Future[Capabilities]] = {}
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
@@ -87,17 +85,6 @@ def take_in(ingest: Callable[[], int]) -> None:
         ingest()
     except StoreUnusable as error:
         st.warning(inert(error), icon=":material/database_off:")
-
-
-def keep_up(store: Store) -> None:
-    """Takes in what the run folders gained, unless that was done a moment ago: several parts of a
-    page, and several readers, look at the same."""
-    shared, moment = process_wide(), time.monotonic()
-    with shared.lock:
-        if moment - shared.kept_up.get(store.data_dir.path, -math.inf) < KEEP_UP_SECONDS:
-            return
-        shared.kept_up[store.data_dir.path] = moment
-    take_in(store.ingest)
 
 
 def has_open_work(folder: DataDir) -> bool:

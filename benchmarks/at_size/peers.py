@@ -1,6 +1,6 @@
 """The same work in another tool: writes the losses of some runs, or reads back those of six.
 
-    python peers_at_size.py tensorboard|mlflow|trackio|aim write|read FOLDER RUNS STEPS
+    python peers.py tensorboard|mlflow|trackio|aim write|read FOLDER RUNS STEPS
 
 Runs with the Python of an environment that has the tool; `benchmarks.library_at_size` calls it.
 Prints the seconds that reading took, and how many points came back, a line for each time; the first

@@ -1,6 +1,6 @@
 """What the page Live costs the machine that is being timed, and how old what it shows is.
 
-    python -m benchmarks.live_page [--seconds 60] [--readers 1] [--rate 100]
+    python -m benchmarks.at_size.live [--seconds 60] [--readers 1] [--rate 100]
 
 Six runs write their journals at so many steps a second each, as workers do; a dashboard of its own
 serves Live to readers in Chromium. Prints the server's CPU time over the wall time, and the age of
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
+from runner.folders.run_dir import DataDir, RunDir
 from runner.locks import FileLock
 from tests.helpers.journals import Recording, experiment_spec
 from tests.helpers.serving import ROOT, served
@@ -92,7 +92,7 @@ def one_block(recording: Recording, size: int) -> None:
 
 @contextmanager
 def written(data_dir: DataDir, rate: int, before: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.live_page", "--write", str(data_dir.path),
+    command = [sys.executable, "-m", "benchmarks.at_size.live", "--write", str(data_dir.path),
                "--rate", str(rate), "--before", str(before)]  # fmt: skip
     writer = subprocess.Popen(command, cwd=ROOT)
     try:
@@ -151,9 +151,9 @@ def ages(data_dir: DataDir, seen: list[tuple[float, list[int]]]) -> dict[str, fl
 
 def finished(data_dir: DataDir, label: str) -> Mapping[int, float]:
     """When the journal had so many steps."""
-    file = next(run for run in data_dir.run_dirs() if run.run_id.endswith(f".{label}")).events_file
-    events: list[dict[str, Any]] = [json.loads(line) for line in file.read_bytes().splitlines()
-                                    if b'"kind":"step"' in line and line.endswith(b"}")]  # fmt: skip
+    journal = RunDir(data_dir.runs / f"{EXPERIMENT_ID}.{label}").events_file.read_bytes()
+    lines = [line for line in journal.splitlines() if b'"kind":"step"' in line]
+    events: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith(b"}")]
     return {event["step"] + 1: event["time"] for event in events}
 
 

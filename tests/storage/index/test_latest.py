@@ -1,0 +1,126 @@
+"""How runs stand between two ticks is told as the next tick will tell it."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from storage import queries
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording
+
+OF_THE_MOMENT = ["label", "state", "phase", "phase_started", "compiling_since", "compile_trigger",
+                 "steps_done", "last_loss"]  # fmt: skip
+
+
+@pytest.fixture
+def running(data_dir: DataDir) -> list[Recording]:
+    """Three runs that go on, of one block each."""
+    me = ProcessIdentity.of(os.getpid())
+    labels = ("baseline", "control", "inductor")
+    return [
+        Recording(data_dir.runs, label).claim(me).start().block([0.1] * 2, [2.0, 1.9])
+        for label in labels
+    ]
+
+
+def told(store: Store, *, needs_tick: bool = False) -> pd.DataFrame:
+    """What is told before a tick, which is what is told after it."""
+    latest, needs = queries.latest_runs(store, EXPERIMENT_ID)
+    assert needs == needs_tick
+    store.ingest()
+    after = queries.list_runs(store, EXPERIMENT_ID)
+    if not needs_tick:
+        moment, later = latest[OF_THE_MOMENT], after[OF_THE_MOMENT]
+        pd.testing.assert_frame_equal(moment, later, check_dtype=False)
+    again, _ = queries.latest_runs(store, EXPERIMENT_ID)
+    pd.testing.assert_frame_equal(again, after)
+    return after.set_index("label")
+
+
+def test_steps_and_losses_of_this_moment_are_told_without_a_tick(
+    data_dir: DataDir, running: list[Recording]
+) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+        running[0].block([0.1] * 3, [1.5, 1.4, 1.3])
+        running[1].block([0.1], [float("nan")])
+        running[2].block([0.1] * 2, [None, None])
+        generation = store.generation
+        for _ in range(2):  # What was read is not counted again.
+            latest, _ = queries.latest_runs(store, EXPERIMENT_ID)
+            assert list(latest["steps_done"]) == [5, 3, 4]
+        assert store.generation == generation
+        after = told(store)
+        assert after.loc["baseline", "last_loss"] == 1.3
+        assert pd.isna(after.loc["control", "last_loss"])
+        assert after.loc["inductor", "last_loss"] == 1.9
+        running[0].block([0.1], [1.2])
+        assert told(store).loc["baseline", "steps_done"] == 6
+
+
+def test_phases_and_compilations_are_told_without_a_tick(
+    data_dir: DataDir, running: list[Recording]
+) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+        running[0].log.append("phase", phase="evaluating")
+        running[0].log.flush()
+        compiler = running[2].log
+        for number in ("0/0", "1/0"):
+            compiler.append("compile_started", step=2, trigger="dynamo", compile_id=number)
+        compiler.append("compile_ended", step=2, trigger="dynamo", compile_id="0/0", seconds=1.0)
+        compiler.flush()
+        after = told(store)
+        assert after.loc["baseline", "phase"] == "evaluating"
+        assert after.loc["inductor", "compile_trigger"] == "dynamo"
+        # This one began before the tick, so only the database knows what else is open.
+        compiler.append("compile_ended", step=2, trigger="dynamo", compile_id="1/0", seconds=1.0)
+        compiler.flush()
+        assert pd.isna(told(store, needs_tick=True).loc["inductor", "compiling_since"])
+
+
+def test_a_resumption_and_another_journal_ask_for_a_tick(
+    data_dir: DataDir, running: list[Recording]
+) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+        running[0].resume(1)
+        assert told(store, needs_tick=True).loc["baseline", "steps_done"] == 1
+        events = running[1].run.events_file
+        content = events.read_bytes()
+        events.unlink()
+        events.write_bytes(content[: content.index(b"\n") + 1])
+        assert told(store, needs_tick=True).loc["control", "steps_done"] == 0
+
+
+def test_what_is_no_event_is_passed_over_and_runs_that_are_over_are_not_read(
+    data_dir: DataDir, running: list[Recording]
+) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+        with running[0].run.events_file.open("ab") as journal:
+            journal.write(b'[1]\n{"kind":\n{"kind":"step","step":"x","loss":3}\n{"kind":"ste')
+        latest, needs_tick = queries.latest_runs(store, EXPERIMENT_ID)
+        assert list(latest["steps_done"]) == [2, 2, 2] and not needs_tick
+        running[1].end()
+        store.ingest()
+        running[1].run.events_file.unlink()
+        os.mkfifo(running[1].run.events_file)  # Whoever opened it would wait for ever.
+        ended, _ = queries.latest_runs(store, EXPERIMENT_ID)
+        assert ended["state"][1] == RunState.FINISHED
+
+
+def test_a_running_journal_that_became_a_pipe_is_not_opened(
+    data_dir: DataDir, running: list[Recording]
+) -> None:
+    with Store.open(data_dir) as store:
+        store.ingest()
+        journal: Path = running[0].run.events_file
+        journal.unlink()
+        os.mkfifo(journal)
+        assert queries.latest_runs(store, EXPERIMENT_ID)[1]
