@@ -4,6 +4,7 @@
     python -m storage list [WORD...]
     python -m storage trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
     python -m storage difference EXPERIMENT EXPERIMENT...
+    python -m storage ladder EXPERIMENT
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
@@ -48,6 +49,7 @@ from storage.comparison import latency
 from storage.comparison.comparison import compare
 from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
+from storage.compiling.ladder import find_ladder
 from storage.difference.sides import load_sides
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
@@ -63,6 +65,7 @@ from storage.terminal import gate, library
 from storage.terminal import suite as suite_report
 from storage.terminal import trend as trend_report
 from storage.terminal.difference import difference_report
+from storage.terminal.ladder import NO_LADDER, ladder_report
 from storage.terminal.report import brought_text, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
@@ -126,6 +129,15 @@ def _difference(data_dir: DataDir, options: argparse.Namespace) -> int:
     if len(sides) < 2:
         raise StoreError("a difference needs two experiments at least")
     print(difference_report(sides))  # noqa: T201
+    return 0
+
+
+def _ladder(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        found = find_ladder(store, options.experiment)
+    if found is None:
+        raise StoreError(NO_LADDER.format(options.experiment))
+    print(ladder_report(found))  # noqa: T201
     return 0
 
 
@@ -211,7 +223,9 @@ def parser() -> argparse.ArgumentParser:
 
     comparing = add("compare", _compare, "print the comparison of an experiment")
     exporting = add("export", _export, "write an experiment in a format of PyTorch's benchmarks")
-    for command in (comparing, exporting):
+    text = "name the stage of the compiler that fails, computes wrongly or loses time"
+    climbing = add("ladder", _ladder, text)
+    for command in (comparing, exporting, climbing):
         orders = "id of the experiment" + (", or of a suite run" if command is exporting else "")
         command.add_argument("experiment", help=orders)
     add_fail_if(comparing)

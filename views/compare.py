@@ -17,6 +17,7 @@ from views.comparison import accuracy as compare_accuracy
 from views.comparison import answers, behind_verdicts, leaderboard, verdicts
 from views.comparison import cache as compare_cache
 from views.comparison import charts as compare_charts
+from views.comparison import ladder as compare_ladder
 from views.parts import exchange
 from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
@@ -51,6 +52,7 @@ def show_experiment(store: Store, experiment: pd.Series) -> None:
 
 def show_tensors(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     compare_accuracy.show(store, comparison.experiment_id, comparison.spec)
+    compare_ladder.show(store, comparison.experiment_id)
     show_origin(store, experiment)
 
 
@@ -63,6 +65,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     show_answer(store, experiment, comparison)
     show_leaderboard(comparison)
     exchange.show_imported(store, comparison.experiment_id)
+    compare_ladder.show(store, comparison.experiment_id)
     compare_charts.show(store, comparison)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from runner.errors import RunnerError
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.field_texts import field_texts
+from runner.specs.ladder import with_ladder
 from runner.specs.options import (
     parse_options,
     read_number,
@@ -155,9 +156,16 @@ def spec_options() -> Iterator[Option]:
 
 
 def add_spec_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options to a command, and one for a file of them."""
+    """Adds all options to a command, one for a file of them, and one for the whole ladder."""
     text = "JSON file of a whole experiment; options given beside it replace its values"
     parser.add_argument("--spec", type=Path, metavar="FILE", help=text)
+    text = (
+        "run the whole ladder: eager, aot_eager, aot_eager_decomp_partition, inductor, on CUDA "
+        "inductor with CUDA graphs, inductor with max-autotune; and behind it what --backends "
+        "names. `python -m storage ladder EXPERIMENT` then says which stage of the compiler fails, "
+        "computes wrongly or loses time"
+    )
+    parser.add_argument("--ladder", action="store_true", help=text)
     add_field_options(parser)
 
 
@@ -179,6 +187,9 @@ def read_spec(given: argparse.Namespace) -> ExperimentSpec:
     values = asdict(_read_file(given.spec)) if given.spec is not None else {}
     read_fields(given, values)
     spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
+    if given.ladder:
+        named = spec.backends if "backends" in values else ()
+        spec = replace(spec, backends=with_ladder(named, spec.device))
     return spec if "name" in values else replace(spec, name=_name_of(spec))
 
 

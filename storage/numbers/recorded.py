@@ -204,6 +204,8 @@ _RECORDED = (
               format_bytes),
     _recorded("over_first", "Quotient of speedups", "A speedup over that of the first experiment.",
               format_ratio, "x"),
+    _recorded("over_below", "Over the rung below",
+              "Step time of the rung below over that of this one.", format_ratio, "x"),
     _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),

@@ -160,6 +160,13 @@ def train_long_trial(
     _train_all(folder, replace(spec, training=training), begins)
 
 
+def train_run(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
+    """Trains one run of an experiment of this folder's workloads."""
+    (variant,) = (one for one in spec.variants if one.label == label)
+    with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
+        _train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+
+
 def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
     _register_faults()
     data_dir = DataDir(folder)

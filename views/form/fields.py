@@ -81,7 +81,7 @@ class Fields:
             "key": f"{self._preset}.{name or option.flag.removeprefix('--').replace('-', '_')}",
             "bind": "query-params",
         }
-        follows = self._follow(shared["key"], start)
+        follows = self._follow(shared["key"], start) or self._was_filled(shared["key"])
         given: Any
         if get_origin(option.kind) is dict:
             given = self._ask_options(path, start, shared)
@@ -113,6 +113,20 @@ class Fields:
             label, options, options.index(start), help=help, key=key, bind="query-params"
         )
         self.put(path, (chosen,), label)
+
+    def fill(self, name: str, value: Any) -> None:
+        """Has a widget, known by its name in the address, hold a value from the next time it is
+        shown: what a click elsewhere in the form asks for."""
+        key = f"{self._preset}.{name}"
+        st.session_state[key] = value
+        st.session_state[f"{key} is filled"] = True
+
+    def typed(self, name: str, otherwise: Any) -> Any:
+        """What a widget held when the page was last shown, or else before it was first shown."""
+        return st.session_state.get(f"{self._preset}.{name}", otherwise)
+
+    def _was_filled(self, key: str) -> bool:
+        return bool(st.session_state.pop(f"{key} is filled", False))
 
     def put(self, path: str, value: Any, label: str) -> None:
         """Takes a value for a field whose widgets stand above; its errors appear below them."""
@@ -210,7 +224,10 @@ def _ask_words(
         options = [*known, *(entry for entry in start if entry not in known)]
         return tuple(
             st.multiselect(
-                options=options, default=list(start), accept_new_options=offer.typed, **shared
+                options=options,
+                default=None if follows else list(start),
+                accept_new_options=offer.typed,
+                **shared,
             )
         )
     if known := offer.choices or get_args(kind):

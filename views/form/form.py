@@ -8,6 +8,7 @@ import streamlit as st
 from runner.errors import InvalidSpec
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import ExperimentSpec
+from runner.specs.ladder import RUNGS, ladder_on
 from runner.specs.variants import parse_backend
 from views.form import data_preview
 from views.form import evaluation as evaluation_form
@@ -135,8 +136,31 @@ def _ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) 
         with column:
             chosen += fields.ask("backends", label, help, value=value, name=name,
                                  offer=Offer(offered, typed=True))  # fmt: skip
+    _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
+
+
+def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
+    """One click that fills the backends with every rung of the ladder."""
+
+    def climb() -> None:
+        rungs = ladder_on(fields.typed("device", start.device))
+        for name, known in (("backends", machine.backends),
+                            ("debug_backends", machine.debug_backends)):  # fmt: skip
+            fields.fill(name, [text for text in rungs if parse_backend(text).backend in known])
+
+    stages = ", ".join(rung.stage for rung in RUNGS if start.device.startswith("cuda")
+                       or not rung.captures_cuda_graphs)  # fmt: skip
+    left_out = (
+        "" if start.device.startswith("cuda") else " CUDA graphs are left out on this device."
+    )
+    st.button(
+        "The whole ladder", icon=":material/stairs:", type="tertiary", key="ladder", on_click=climb,
+        help=f"Puts a backend for each stage of the compiler above: {stages}. Each does what the "
+        f"one before it does and one thing more, so that Compare can name the stage that fails, "
+        f"computes wrongly or loses time.{left_out}",
+    )  # fmt: skip
 
 
 def _ask_callbacks(fields: Fields) -> None:

@@ -1,0 +1,105 @@
+"""The ladder: backends of which each does what the one before it does, and one thing more.
+
+Where an experiment climbs it, the first rung that fails, computes wrongly or loses time names the
+stage of the compiler that is to blame.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.errors import InvalidSpec
+from runner.specs.variants import Variant, parse_backend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One step up."""
+
+    stage: str
+    """What comes in addition to the rung below, in a word or two."""
+    text: str
+    """The same in a sentence."""
+    backends: tuple[str, ...]
+    """Backends that are this rung, the usual one first."""
+    captures_cuda_graphs: bool = False
+    """Whether there is no such rung without CUDA."""
+
+
+RUNGS = (
+    Rung(
+        stage="Dynamo",
+        text="Dynamo captures graphs of the Python code and runs them as they are.",
+        backends=("eager",),
+    ),
+    Rung(
+        stage="AOTAutograd",
+        text="AOTAutograd traces the backward pass ahead of time and turns what changes tensors in "
+        "place into functions.",
+        backends=("aot_eager",),
+    ),
+    Rung(
+        stage="decomposition and partitioning",
+        text="Operators are replaced by simpler ones, and what the backward pass needs is divided "
+        "into what is kept and what is computed again.",
+        backends=("aot_eager_decomp_partition",),
+    ),
+    Rung(
+        stage="Inductor",
+        text="Inductor lowers and fuses the operators and generates code for them.",
+        backends=("inductor", "inductor:mode=default"),
+    ),
+    Rung(
+        stage="CUDA graphs",
+        text="The kernels of a step are replayed from a recording instead of being launched one by "
+        "one.",
+        backends=("inductor:mode=reduce-overhead", "inductor:triton.cudagraphs=true"),
+        captures_cuda_graphs=True,
+    ),
+    Rung(
+        stage="autotuning",
+        text="Several kernels are tried for each matrix product and convolution, and the fastest "
+        "is taken.",
+        backends=("inductor:mode=max-autotune", "inductor:mode=max-autotune-no-cudagraphs"),
+    ),
+)
+"""From the lowest to the highest."""
+
+
+def ladder_on(device: str) -> tuple[str, ...]:
+    """The backends of the whole ladder on a device; without CUDA there are no CUDA graphs."""
+    on_cuda = device.startswith("cuda")
+    return tuple(
+        rung.backends[0 if on_cuda else -1] if rung.stage == "autotuning" else rung.backends[0]
+        for rung in RUNGS
+        if on_cuda or not rung.captures_cuda_graphs
+    )
+
+
+def with_ladder(backends: Sequence[str], device: str) -> tuple[str, ...]:
+    """The whole ladder of a device, and behind it whichever of these backends are no part of it."""
+    ladder = ladder_on(device)
+    return (*ladder, *(text for text in backends if _rung_named(text) is None))
+
+
+def rung_of(variant: Variant) -> Rung | None:
+    """Which rung a run stands on; None for baseline and controls, and for other settings."""
+    if variant.backend is None:
+        return None
+    asked = _settings(variant)
+    return next((rung for rung in RUNGS
+                 if any(_settings(parse_backend(text)) == asked for text in rung.backends)),
+                None)  # fmt: skip
+
+
+def _rung_named(text: str) -> Rung | None:
+    try:
+        return rung_of(parse_backend(text))
+    except InvalidSpec:
+        return None
+
+
+def _settings(variant: Variant) -> tuple[object, ...]:
+    """What a variant is told to do, whatever it is called."""
+    options = tuple(sorted(variant.options.items()))
+    return (variant.backend, variant.scope, variant.mode, variant.fullgraph, variant.dynamic,
+            options)  # fmt: skip

@@ -1,0 +1,181 @@
+"""An experiment down the ladder of `runner.specs.ladder`: what each stage of the compiler does to
+step time, memory, compile latency and parity, and the first rung that goes wrong.
+
+A rung is judged by the one below it, and not by the baseline, because it does the same and one
+thing more: that thing alone is then what makes it faster, slower or wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.folders.states import RunState
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.ladder import RUNGS, Rung, rung_of
+from runner.specs.variants import Variant
+from storage.comparison.comparison import compare
+from storage.comparison.correctness import Check, checks
+from storage.comparison.evidence import Evidence
+from storage.comparison.repeats import load_compared
+from storage.comparison.results import Comparison, Result
+from storage.comparison.roles import of_role
+from storage.comparison.rounds import paired_blocks
+from storage.index.store import Store
+from storage.statistics.speedups import Ratio, SpeedVerdict, holm, paired_ratio, speed_verdict
+
+Fault = Literal["fails", "differs", "loses"]
+"""It ends before its last step, its numbers are not the baseline's, or its steps take surely longer
+than those of the rung below."""
+FAULTS: tuple[Fault, ...] = ("fails", "differs", "loses")
+MIN_RUNGS = 2
+"""Fewer are no ladder: nothing lies between a backend and the baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungResult:
+    """A run on its rung."""
+
+    rung: Rung
+    result: Result
+    below: str
+    """Label of the nearest run below of which a step was timed; the baseline's for the lowest."""
+    step_seconds_below: float | None
+    over_below: Ratio | None
+    """Times of the run below over this one's, paired by round; above 1 this one is faster."""
+    verdict: SpeedVerdict | None
+    """Of `over_below`, corrected over all rungs; None where it was not timed."""
+    reason: str | None = None
+    """Why it ended early, or what of a check does not pass."""
+    failed_checks: tuple[Check, ...] = ()
+    """Of the scenario `accuracy`: those that do not pass."""
+
+    @property
+    def seconds_gained(self) -> float | None:
+        """How much shorter a step is than below."""
+        own = self.result.measured.step_seconds
+        if own is None or self.step_seconds_below is None:
+            return None
+        return self.step_seconds_below - own
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What goes wrong here, the worst first."""
+        parity = self.result.parity
+        crashed = any(check.outcome == "failed" for check in self.failed_checks)
+        wrong = any(check.outcome == "differs" for check in self.failed_checks)
+        found: dict[Fault, bool] = {
+            "fails": crashed or RunState(self.result.state).is_failed,
+            "differs": wrong or (parity is not None and parity.verdict == "broken"),
+            "loses": self.verdict == "slower",
+        }
+        return tuple(fault for fault in FAULTS if found[fault])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The rungs that an experiment climbed, from the lowest."""
+
+    baseline: Result | None
+    rungs: tuple[RungResult, ...]
+    compares_runs: bool
+    """Whether steps were timed and losses compared; else tensors were."""
+    missing: tuple[Rung, ...]
+    """Rungs that the experiment leaves out although the device has them."""
+
+    def first(self, fault: Fault) -> RungResult | None:
+        """The lowest rung with such a fault."""
+        return next((one for one in self.rungs if fault in one.faults), None)
+
+    def made_up_by(self, loser: RungResult) -> RungResult | None:
+        """The lowest rung above one that loses time whose step is shorter again than before."""
+        least = loser.step_seconds_below
+        above = self.rungs[self.rungs.index(loser) + 1 :]
+        return next((one for one in above if least is not None
+                     and (own := one.result.measured.step_seconds) is not None and own < least),
+                    None)  # fmt: skip
+
+
+def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
+    """The ladder as far as the experiment has got; None if it has fewer than two rungs, or
+    compares caches. Raises `NotInStore`."""
+    comparison = compare(store, experiment_id)
+    standing = on_rungs(comparison)
+    kind = comparison.spec.kind
+    if len(standing) < MIN_RUNGS or kind.compares_caches:
+        return None
+    found = {rung.stage for rung, _ in standing}
+    on_cuda = comparison.spec.device.startswith("cuda")
+    missing = [one for one in RUNGS
+               if one.stage not in found and (on_cuda or not one.captures_cuda_graphs)]  # fmt: skip
+    climbed = (
+        _timed(store, comparison, standing) if kind.compares_runs
+        else _checked(standing, checks(store, experiment_id, comparison.spec))
+    )  # fmt: skip
+    return Ladder(
+        baseline=of_role(comparison.results, "baseline"),
+        rungs=tuple(climbed),
+        compares_runs=kind.compares_runs,
+        missing=tuple(missing),
+    )
+
+
+def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
+    """The runs that stand on a rung, from the lowest; of several on one the first."""
+    by_stage: dict[str, tuple[Rung, Result]] = {}
+    for result in comparison.results:
+        rung = rung_of(_variant(comparison.spec, result.label))
+        if rung is not None:
+            by_stage.setdefault(rung.stage, (rung, result))
+    return [by_stage[rung.stage] for rung in RUNGS if rung.stage in by_stage]
+
+
+def _variant(spec: ExperimentSpec, label: str) -> Variant:
+    member = spec.repeats_by_label[label][0]
+    return next(one for one in spec.variants if one.label == member)
+
+
+def _timed(
+    store: Store, comparison: Comparison, standing: Sequence[tuple[Rung, Result]]
+) -> list[RungResult]:
+    _, runs = load_compared(store, comparison.experiment_id)
+    evidence = {run.label: run for run in runs}
+    below = of_role(runs, "baseline")
+    compared: list[tuple[Rung, Result, Evidence | None, Ratio | None]] = []
+    for rung, result in standing:
+        mine = evidence[result.label]
+        compared.append((rung, result, below, _ratio(below, mine)))
+        if mine.step_seconds is not None:
+            below = mine
+    corrected = holm([None if ratio is None else ratio.p_value for *_, ratio in compared])
+    return [
+        RungResult(
+            rung=rung,
+            result=result,
+            below="baseline" if under is None else under.label,
+            step_seconds_below=None if under is None else under.step_seconds,
+            over_below=ratio,
+            verdict=None if ratio is None else speed_verdict(ratio, p, comparison.noise_floor),
+            reason=evidence[result.label].reason,
+        )
+        for (rung, result, under, ratio), p in zip(compared, corrected, strict=True)
+    ]
+
+
+def _ratio(below: Evidence | None, run: Evidence) -> Ratio | None:
+    pairs = paired_blocks(below, run)
+    return paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
+
+
+def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) -> list[RungResult]:
+    climbed = []
+    for rung, result in standing:
+        mine = [check for check in found if check.label == result.label]
+        bad = [check for check in mine if check.outcome in ("failed", "differs")]
+        climbed.append(
+            RungResult(
+                rung=rung, result=result, below="baseline", step_seconds_below=None,
+                over_below=None, verdict=None, failed_checks=tuple(bad),
+                reason="; ".join(f"{one.part}: {one.explanation}" for one in bad) or None,
+            )
+        )  # fmt: skip
+    return climbed

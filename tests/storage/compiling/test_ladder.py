@@ -1,0 +1,193 @@
+"""The ladder: each rung is judged by the one below it, and the first that goes wrong is named."""
+
+from dataclasses import replace
+
+import pytest
+
+from runner.commands.cli import parser
+from runner.commands.options import read_spec
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder
+from runner.specs.variants import parse_backend
+from storage.__main__ import main
+from storage.compiling.ladder import Ladder, find_ladder
+from storage.index.store import Store
+from storage.terminal.ladder import findings, ladder_report
+from tests.helpers.correctness_journals import record, tensor
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from views.charts.ladder import waterfall
+from views.comparison.ladder import table_html
+
+NUM_BLOCKS, BLOCK_STEPS = 12, 10
+SPEC = experiment_spec(NUM_BLOCKS * BLOCK_STEPS, BLOCK_STEPS, backends=ladder_on("cpu"))
+EQUAL = {"baseline": 0.2, "control": 0.2, "eager": 0.2, "aot_eager": 0.2,
+         "aot_eager_decomp_partition": 0.2, "inductor": 0.1,
+         "inductor-max-autotune-no-cudagraphs": 0.1}  # fmt: skip
+"""Seconds of a step of each run: only Inductor is faster."""
+
+
+def climb(
+    folder: DataDir,
+    seconds: dict[str, float] | None = None,
+    wrong: tuple[str, ...] = (),
+    failed: tuple[str, ...] = (),
+    spec: ExperimentSpec = SPEC,
+) -> Ladder:
+    """A ladder whose runs take that long, whose losses are wrong, or that fail at once."""
+    losses = falling_losses(spec.num_steps)
+    for label, duration in {**EQUAL, **(seconds or {})}.items():
+        run = Recording(folder.runs, label, spec).claim().start()
+        if label in failed:
+            run.end(RunState.FAILED, "InductorError: no kernel for rsqrt")
+            continue
+        offset = {"baseline": 0.0, "control": 1e-5}.get(label, 0.5 if label in wrong else 0.0)
+        # Of rounds that are all alike an interval would be a point.
+        times = [duration * (1 + 1e-3 * (number % 4)) for number in range(NUM_BLOCKS)]
+        compiles = 0.0 if label in ("baseline", "control") else 3.0
+        run.blocks(times, [loss + offset for loss in losses], compiles)
+        run.evaluation(0.8).end()
+    with Store.in_memory(folder) as store:
+        found = find_ladder(store, EXPERIMENT_ID)
+    assert found is not None
+    return found
+
+
+def test_the_ladder_of_a_device_without_cuda_leaves_out_cuda_graphs():
+    assert ladder_on("cuda:1") == (
+        "eager", "aot_eager", "aot_eager_decomp_partition", "inductor",
+        "inductor:mode=reduce-overhead", "inductor:mode=max-autotune",
+    )  # fmt: skip
+    assert ladder_on("cpu") == (
+        "eager", "aot_eager", "aot_eager_decomp_partition", "inductor",
+        "inductor:mode=max-autotune-no-cudagraphs",
+    )  # fmt: skip
+    for device in ("cpu", "cuda:0"):
+        stood = [rung_of(parse_backend(text)) for text in ladder_on(device)]
+        assert stood == [rung for rung in RUNGS if device != "cpu" or rung.stage != "CUDA graphs"]
+
+
+def test_other_settings_of_a_backend_are_no_rung():
+    for text in ("inductor:scope=forward", "inductor:epilogue_fusion=false", "cudagraphs"):
+        assert rung_of(parse_backend(text)) is None
+    assert with_ladder(("cudagraphs", "inductor"), "cpu") == (*ladder_on("cpu"), "cudagraphs")
+
+
+def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
+    def asked(*arguments: str) -> tuple[str, ...]:
+        return read_spec(parser().parse_args(["compare", *arguments])).backends
+
+    assert asked() == ("inductor",)
+    assert asked("--ladder") == ladder_on("cpu")
+    assert asked("--ladder", "--device=cuda:0") == ladder_on("cuda:0")
+    assert asked("--ladder", "--backends=cudagraphs") == (*ladder_on("cpu"), "cudagraphs")
+
+
+def test_a_rung_is_timed_against_the_rung_below_it(data_dir: DataDir):
+    ladder = climb(data_dir, {"aot_eager": 0.25, "aot_eager_decomp_partition": 0.25})
+    below = {one.result.label: one.below for one in ladder.rungs}
+    assert below == {
+        "eager": "baseline", "aot_eager": "eager", "aot_eager_decomp_partition": "aot_eager",
+        "inductor": "aot_eager_decomp_partition",
+        "inductor-max-autotune-no-cudagraphs": "inductor",
+    }  # fmt: skip
+    ratios = [one.over_below.median for one in ladder.rungs if one.over_below]
+    assert ratios == pytest.approx([1, 0.8, 1, 2.5, 1])
+    verdicts = [one.verdict for one in ladder.rungs]
+    assert verdicts == ["same", "slower", "same", "faster", "same"]
+
+
+def test_gains_and_losses_of_the_rungs_lead_from_the_baseline_to_the_highest(data_dir: DataDir):
+    ladder = climb(data_dir, {"aot_eager": 0.25})
+    gained = sum(one.seconds_gained or 0.0 for one in ladder.rungs)
+    assert ladder.baseline is not None and ladder.baseline.measured.step_seconds is not None
+    highest = ladder.rungs[-1].result.measured.step_seconds
+    assert ladder.baseline.measured.step_seconds - gained == pytest.approx(highest)
+
+
+def test_the_first_rung_that_loses_is_named_with_its_interval(data_dir: DataDir):
+    """0.25 s after 0.2 s: 50 ms more, 0.25 / 0.2 = 1.25; Inductor's 0.1 s make up for it."""
+    ladder = climb(data_dir, {"aot_eager": 0.25, "inductor-max-autotune-no-cudagraphs": 0.15})
+    (said,) = map(str, findings(ladder))
+    assert said.startswith(
+        "The first rung that surely loses time is aot_eager (AOTAutograd): its step takes 50.1 ms "
+        "more than that of eager, which is 1.25x (1.25 to 1.25) as fast."
+    )
+    assert said.endswith("inductor makes up for it.")
+
+
+def test_a_loss_within_the_noise_is_not_called_one(data_dir: DataDir):
+    """1 % more is less than the margin of 2 %, however narrow the interval."""
+    ladder = climb(data_dir, {"aot_eager": 0.202})
+    assert ladder.first("loses") is None
+    (said,) = map(str, findings(ladder))
+    assert said == "No rung fails, computes wrongly or surely loses time."
+
+
+@pytest.mark.parametrize("place", range(1, 6))
+def test_whichever_rung_computes_wrongly_first_is_named(data_dir: DataDir, place: int):
+    labels = list(EQUAL)[2:]
+    ladder = climb(data_dir, wrong=tuple(labels[place - 1 :]))
+    first = ladder.first("differs")
+    assert first is not None and first.result.label == labels[place - 1]
+    assert f"wrong is {first.result.label} ({first.rung.stage})" in ladder_report(ladder)
+
+
+def test_a_rung_that_fails_is_named_and_the_next_one_is_timed_against_the_one_below(
+    data_dir: DataDir,
+):
+    ladder = climb(data_dir, failed=("aot_eager_decomp_partition",))
+    first, above = ladder.first("fails"), ladder.rungs[3]
+    assert first is not None and first.rung.stage == "decomposition and partitioning"
+    assert above.below == "aot_eager" and above.verdict == "faster"
+    assert "no kernel for rsqrt" in ladder_report(ladder)
+    assert "fails" in table_html(ladder) and "InductorError" in table_html(ladder)
+
+
+def test_what_an_experiment_leaves_out_is_said_and_another_comparison_has_no_ladder(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+):
+    spec = replace(SPEC, backends=("aot_eager", "inductor"))
+    for label in ("baseline", "control", "aot_eager", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([EQUAL[label]] * NUM_BLOCKS, falling_losses(spec.num_steps))
+        run.end()
+    assert main(["ladder", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 0
+    said = capsys.readouterr().out
+    assert "leaves out: Dynamo, decomposition and partitioning, autotuning." in said
+    alone = DataDir(data_dir.path / "alone")
+    Recording(alone.runs, "baseline", experiment_spec()).claim().start().end()
+    assert main(["ladder", EXPERIMENT_ID, "--data-folder", str(alone.path)]) == 2
+    assert "has no ladder" in capsys.readouterr().err
+
+
+def test_a_ladder_of_checks_names_the_first_rung_whose_tensors_are_wrong(data_dir: DataDir):
+    spec = experiment_spec(scenario="accuracy", backends=ladder_on("cpu")[:4])
+    bad = {"training": ("fail_accuracy", [tensor("head.weight", passed=False)])}
+    good = {"training": ("pass", [tensor("head.weight")])}
+    for label in ("baseline", "eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):
+        wrong = label in ("aot_eager_decomp_partition", "inductor")
+        record(data_dir, label, bad if wrong else good, spec=spec)
+    with Store.in_memory(data_dir) as store:
+        ladder = find_ladder(store, EXPERIMENT_ID)
+    assert ladder is not None
+    said = "\n".join(map(str, findings(ladder)))
+    assert "wrong is aot_eager_decomp_partition" in said and "head.weight" in said
+
+
+def test_the_waterfall_hangs_each_rung_on_the_one_below(data_dir: DataDir):
+    figure = waterfall(climb(data_dir, {"aot_eager": 0.25}, failed=("inductor",)))
+    bars = {
+        bar.y[0]: (bar.base[0], bar.x[0])
+        for bar in figure.data
+        if bar.type == "bar" and bar.base is not None
+    }
+    begin, length = bars["aot_eager"]
+    assert (begin, length) == pytest.approx((200.2, 50.05), rel=0.01)  # ms
+    begin, length = bars["inductor-max-autotune-no-cudagraphs"]
+    assert (begin, begin + length) == pytest.approx((100.1, 200.2), rel=0.01)
+    assert "inductor" not in bars
+    texts = dict(zip(figure.data[-1].y, figure.data[-1].text, strict=True))
+    assert texts["inductor"] == "fails"
+    assert texts["aot_eager"].startswith("250 ms: 50.1 ms more, 0.80x")

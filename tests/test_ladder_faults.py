@@ -1,0 +1,86 @@
+"""A fault planted in a stage of torch's compiler is found on the rung of that stage, in real
+trainings on the CPU.
+
+What is not faulty is trained once; of each fault its own rung and the one above are trained again.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch._inductor.config
+
+from runner.folders.records import Claim, Exit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.ladder import ladder_on
+from storage.__main__ import main
+from storage.compiling.ladder import Ladder, find_ladder
+from storage.index.store import Store
+from tests.faults.stage_faults import FAULTS
+from tests.faults.trial import TRIAL, WORKLOADS, train_run
+from tests.helpers.journals import GONE
+
+pytestmark = pytest.mark.heavy
+
+RUNGS = list(FAULTS)
+BELOW = ("baseline", "control")
+SPEC = replace(WORKLOADS["relu net"], backends=ladder_on("cpu"), block_steps=8)
+HIGHEST_CLEAN = "inductor"
+"""Choosing among kernels would take minutes."""
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    """The ladder of compilers that are as torch has them."""
+    folder = DataDir(tmp_path_factory.mktemp("clean"))
+    for label in (*BELOW, *RUNGS[: RUNGS.index(HIGHEST_CLEAN) + 1]):
+        train(folder, label)
+    return folder
+
+
+def train(folder: DataDir, label: str) -> None:
+    """One run, ended as its supervisor would record it."""
+    run = folder.run_dir(f"{TRIAL}.{label}")
+    shutil.rmtree(run.path, ignore_errors=True)
+    state, reason = RunState.FINISHED, "all steps done"
+    # What an earlier test compiled rightly would hide the fault.
+    with torch._inductor.config.patch(force_disable_caches=True):
+        try:
+            train_run(folder, SPEC, label)
+        except Exception as error:
+            state, reason = RunState.FAILED, f"{type(error).__name__}: {error}"
+    run.write_claim(Claim.by(GONE))
+    run.write_exit(Exit.now(state, reason, int(state is RunState.FAILED)))
+
+
+def found(folder: DataDir) -> Ladder:
+    with Store.in_memory(folder) as store:
+        ladder = find_ladder(store, TRIAL)
+    assert ladder is not None
+    return ladder
+
+
+def test_a_clean_ladder_neither_fails_nor_computes_wrongly(clean: DataDir) -> None:
+    ladder = found(clean)
+    assert [one.result.state for one in ladder.rungs] == ["finished"] * 4
+    assert ladder.first("fails") is None and ladder.first("differs") is None
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
+    clean: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], rung: str
+) -> None:
+    kind, stage, planted = FAULTS[rung]
+    folder = DataDir(tmp_path)
+    shutil.copytree(clean.runs, folder.runs)
+    with planted():
+        for label in RUNGS[RUNGS.index(rung) :][:2]:
+            train(folder, label)
+    first = found(folder).first(kind)
+    assert first is not None and first.result.label == rung
+    assert main(["ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    words = {"fails": "that fails", "differs": "whose numbers are wrong", "loses": "loses time"}
+    assert any(words[kind] in line and f"{rung} ({stage})" in line for line in said.splitlines())

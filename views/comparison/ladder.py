@@ -1,0 +1,120 @@
+"""The ladder, on Compare: what each stage of the compiler does, and where it goes wrong first."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage.compiling.ladder import Ladder, RungResult, find_ladder
+from storage.index.store import Store
+from storage.numbers.formats import DASH
+from storage.numbers.metrics import METRICS
+from storage.numbers.recorded import NUMBERS
+from storage.statistics.speedups import ratio_text
+from storage.terminal.ladder import SAID, findings
+from storage.terminal.parity_words import parity_text
+from views.charts import ladder as ladder_charts
+from views.charts.palette import run_looks
+from views.charts.run_mark import run_mark
+from views.comparison.leaderboard import scrolled, verdict_word, with_interval
+from views.comparison.verdicts import VERDICT_CLASSES
+from views.parts.downloads import chart_card, csv_button
+from views.shared.inert import Html, inert
+from views.shared.links import anchor_html, explained, sentence
+
+HELP = (
+    "Each run does what the one above it does, and one thing more, so that what changes from one "
+    "to the next is the work of that one stage. Green: the interval says that it takes time off a "
+    "step. Red: that it adds some. Grey and hatched: it cannot be told."
+)
+TIMES = ("step_seconds", "peak_memory_bytes", "compile_seconds")
+
+
+def show(store: Store, experiment_id: str) -> None:
+    """Nothing where an experiment has no ladder."""
+    ladder = find_ladder(store, experiment_id)
+    if ladder is None:
+        return
+    st.markdown("#### Down the ladder: what each stage of the compiler does")
+    told = [sentence(one) for one in findings(ladder)]
+    bad = any(one.faults for one in ladder.rungs)
+    box = st.warning if bad else st.info
+    box("  \n".join(told), icon=f":material/{'stairs' if bad else 'check'}:")
+    if ladder.compares_runs:
+        draw = partial(ladder_charts.waterfall, ladder)
+        chart_card("Step time by rung", draw, frame(ladder), name="ladder",
+                   numbers=["step_seconds", "over_below"], help=HELP)  # fmt: skip
+    show_table(ladder)
+
+
+def show_table(ladder: Ladder) -> None:
+    """Time, memory, compile latency and parity of every rung."""
+    numbers = [*TIMES, "over_below", "parity"]
+    help = explained(numbers) if ladder.compares_runs else ""
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown("**Rungs**", help=help or None, width="stretch")
+            csv_button("CSV", frame(ladder), "rungs")
+        st.html(table_html(ladder))
+
+
+def table_html(ladder: Ladder) -> Html:
+    """A row for each rung, and for what lies below them all."""
+    looks = run_looks(["baseline", *(one.result.label for one in ladder.rungs)])
+    names = TIMES if ladder.compares_runs else ()
+    heads = ["<th>Run</th>", "<th>What is added</th>"]
+    heads += [_head(name) for name in names]
+    heads += [_head("over_below"), _head("parity")] if names else []
+    rows = []
+    if ladder.baseline is not None:
+        cells = [inert(METRICS[name].format(ladder.baseline.value(name))) for name in names]
+        cells += [DASH, DASH] if names else []
+        rows.append([run_mark("baseline", looks["baseline"]), "no compiler", *cells, ""])
+    for one in ladder.rungs:
+        cells = [inert(METRICS[name].format(one.result.value(name))) for name in names]
+        cells += [_over_below(one), inert(parity_text(one.result.parity))] if names else []
+        faults = " ".join(verdict_word(SAID[fault], "bad", one.reason or "")
+                          for fault in one.faults)  # fmt: skip
+        mark = run_mark(one.result.label, looks[one.result.label])
+        rows.append([mark, _stage(one), *cells, faults])
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return scrolled(f"<thead><tr>{''.join(heads)}<th></th></tr></thead><tbody>{body}</tbody>",
+                    "The rungs of the ladder")  # fmt: skip
+
+
+def frame(ladder: Ladder) -> pd.DataFrame:
+    """The same as data."""
+    base = ladder.baseline
+    rows = [] if base is None else [
+        {"label": base.label, "stage": "no compiler", "state": base.state,
+         **{name: base.value(name) for name in TIMES}}
+    ]  # fmt: skip
+    for one in ladder.rungs:
+        ratio = one.over_below
+        rows.append({
+            "label": one.result.label, "stage": one.rung.stage, "state": one.result.state,
+            **{name: one.result.value(name) for name in TIMES},
+            "below": one.below, "over_below": ratio and ratio.median,
+            "over_below_low": ratio and ratio.low, "over_below_high": ratio and ratio.high,
+            "verdict": one.verdict, "parity": one.result.value("parity"),
+            "faults": ", ".join(one.faults), "reason": one.reason,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _head(name: str) -> Html:
+    number = NUMBERS[name]
+    return f"<th>{anchor_html(name, number.title, number.definition)}</th>"
+
+
+def _stage(one: RungResult) -> Html:
+    return f'<abbr title="{inert(one.rung.text)}">{inert(one.rung.stage)}</abbr>'
+
+
+def _over_below(one: RungResult) -> Html:
+    if one.over_below is None:
+        return DASH
+    verdict = one.verdict or "unsure"
+    return f"{with_interval(ratio_text(one.over_below))} " + verdict_word(
+        verdict, VERDICT_CLASSES[verdict]
+    )
