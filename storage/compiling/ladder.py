@@ -86,6 +86,12 @@ class Ladder:
         """The lowest rung with such a fault."""
         return next((one for one in self.rungs if fault in one.faults), None)
 
+    @property
+    def costliest(self) -> RungResult | None:
+        """Of the rungs that lose time the one that loses most."""
+        losers = [one for one in self.rungs if "loses" in one.faults]
+        return min(losers, key=lambda one: one.seconds_gained or 0.0, default=None)
+
     def made_up_by(self, loser: RungResult) -> RungResult | None:
         """The lowest rung above one that loses time whose step is shorter again than before."""
         least = loser.step_seconds_below

@@ -24,6 +24,7 @@ EVENT_TABLES = {
     "compile_started": "compile_starts",
     "compile_ended": "compile_ends",
     "compile_metrics": "compile_metrics",
+    "compile_spans": "compile_spans",
     "compile_cache": "compile_caches",
     "graph_break": "graph_breaks",
     "step": "steps",

@@ -22,7 +22,7 @@ TAKEN_BACK = {
     "graph_breaks": "step > resumed_step",
     # In training a compilation belongs to the step that follows, in evaluating to those before.
     **dict.fromkeys(
-        ("compile_ends", "compile_metrics"),
+        ("compile_ends", "compile_metrics", "compile_spans"),
         "step >= resumed_step + (phase IS NOT DISTINCT FROM 'evaluating')::INTEGER",
     ),
     # Ends that turned out to be none, and what the process was in the middle of.

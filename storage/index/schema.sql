@@ -110,6 +110,13 @@ CREATE TABLE compile_metrics (
     recompile_reason VARCHAR, failure VARCHAR
 );
 
+CREATE TABLE compile_spans (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    step BIGINT, phase VARCHAR, compile_id VARCHAR,
+    spans STRUCT(stage VARCHAR, name VARCHAR, start DOUBLE, seconds DOUBLE, thread BIGINT)[]
+);
+
 CREATE TABLE compile_caches (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

@@ -9,6 +9,7 @@ from storage.queries.accuracy import accuracy_statuses, accuracy_tensors
 from storage.queries.compiler import (
     compile_caches,
     compile_metrics,
+    compile_spans,
     compiler_events,
     compiles,
     graph_breaks,
@@ -52,7 +53,8 @@ from storage.queries.suites import (
 
 __all__ = [
     "MAX_POINTS", "RunError", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
-    "checkpoints", "compile_caches", "compile_metrics", "compiler_events", "compiles", "costs",
+    "checkpoints", "compile_caches", "compile_metrics", "compile_spans",
+    "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
     "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "latest_device_samples",
     "latest_runs",

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from runner.folders.records import MAX_TIME
 from storage.index.store import Store
 from storage.queries.kept import kept
 from storage.queries.rows import MINE, rows
@@ -23,6 +24,19 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
         "recompile_reason, failure"
     )
     return rows(store, experiment_id, "judged_frames($1)", columns, "seq")
+
+
+@kept
+def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
+    """Every stage of every compilation: step, phase, compile_id, stage, name, start (seconds since
+    the epoch), seconds, thread; in the order in which they began."""
+    table = f"""(SELECT run_id, step, coalesce(phase, 'training') AS phase, compile_id,
+            span.stage AS stage, left(span.name, 200) AS name, span.start AS start,
+            span.seconds AS seconds, span.thread AS thread
+        FROM (SELECT *, unnest(spans) AS span FROM compile_spans WHERE {MINE})
+        WHERE span.start BETWEEN 0 AND {MAX_TIME} AND span.seconds BETWEEN 0 AND {MAX_TIME})"""
+    columns = "step, phase, compile_id, stage, name, start, seconds, thread"
+    return rows(store, experiment_id, table, columns, "start, seconds DESC")
 
 
 @kept

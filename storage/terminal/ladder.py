@@ -45,10 +45,17 @@ def findings(ladder: Ladder) -> list[Sentence]:
         "loses": partial(_loses, ladder),
     }
     found = [words[fault](one) for fault in FAULTS if (one := ladder.first(fault)) is not None]
+    costliest = ladder.costliest
+    if costliest is not None and costliest is not ladder.first("loses"):
+        found.append(_loses(ladder, costliest, "rung that loses most"))
     if not found:
         what = "fails, computes wrongly or surely loses time" if ladder.compares_runs else (
             "fails or computes wrongly")  # fmt: skip
         found = [said(f"No rung {what}.")]
+    unsure = [one.result.label for one in ladder.rungs if one.verdict == "unsure"]
+    if unsure:
+        template = "Too uncertain to tell from the rung below: {labels}. More rounds would tell."
+        found.append(said(template, labels=", ".join(unsure)))
     if ladder.missing:
         left_out = ", ".join(rung.stage for rung in ladder.missing)
         found.append(said(f"Rungs that this experiment leaves out: {left_out}."))
@@ -73,14 +80,16 @@ def _differs(one: RungResult) -> Sentence:
     )  # fmt: skip
 
 
-def _loses(ladder: Ladder, one: RungResult) -> Sentence:
+def _loses(
+    ladder: Ladder, one: RungResult, which: str = "first rung that surely loses time"
+) -> Sentence:
     lost = -(one.seconds_gained or 0.0)
     better = ladder.made_up_by(one)
     after = f" {better.result.label} makes up for it." if better else ""
     return said(
-        "The first rung that surely loses time is {label} ({stage}): its step takes {seconds} more "
-        "than that of {below}, which is {ratio} as fast.{after}",
-        label=one.result.label, stage=one.rung.stage, below=one.below, after=after,
+        "The {which} is {label} ({stage}): its step takes {seconds} more than that of {below}, "
+        "which is {ratio} as fast.{after}",
+        which=which, label=one.result.label, stage=one.rung.stage, below=one.below, after=after,
         seconds=Figure("step_seconds", format_seconds(lost)),
         ratio=Figure("over_below", _inverse(one)),
     )  # fmt: skip

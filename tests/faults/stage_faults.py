@@ -18,7 +18,7 @@ from torch._dynamo.output_graph import OutputGraph
 from torch._inductor import compile_fx, lowering
 from torch.fx import GraphModule
 
-PAUSE_SECONDS = 0.03
+PAUSE_SECONDS = 0.01
 """Much longer than a step of the network."""
 WRONG_EPSILON = 1e-2
 
@@ -103,7 +103,7 @@ def _lowered(operator: Any, fails: Callable[[], bool]) -> Iterator[None]:
 FAULTS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "eager": ("differs", "Dynamo", wrong_capture),
     "aot_eager": ("loses", "AOTAutograd", slow_aot),
-    "aot_eager_decomp_partition": ("differs", "decomposition and partitioning",
+    "aot_eager_decomp_partition": ("differs", "decompositions",
                                    wrong_decomposition),
     "inductor": ("fails", "Inductor", missing_lowering),
     "inductor-max-autotune-no-cudagraphs": ("fails", "autotuning", failing_autotuning),

@@ -6,14 +6,13 @@ import plotly.graph_objects as go
 from storage.compiling.ladder import Ladder, RungResult
 from storage.numbers.formats import format_seconds
 from storage.numbers.metrics import axis_unit
-from storage.statistics.speedups import ratio_text
 from views.charts.bars import per_run
 from views.charts.palette import BAD, KNOWN, NEUTRAL
 from views.shared import links
 
 COLORS = {"faster": KNOWN["eager"].color, "slower": BAD}
 """Of changes that the interval is sure of; all others are neutral."""
-TEXT_ROOM = 1.45
+TEXT_ROOM = 1.1
 
 
 def waterfall(ladder: Ladder) -> go.Figure:
@@ -53,9 +52,9 @@ def waterfall(ladder: Ladder) -> go.Figure:
     )  # fmt: skip
     highest = max(ends.values(), default=0.0) or 1.0
     room = TEXT_ROOM + 0.012 * max(len(text) for text in texts.values())
-    return per_run(figure, labels, links.axis("step_seconds", title)).update_xaxes(
-        range=[0.0, highest * room], tickvals=None
-    )
+    per_run(figure, labels, links.axis("step_seconds", title))
+    figure.update_yaxes(ticktext=["no compiler", *(f"+ {one.rung.stage}" for one in ladder.rungs)])
+    return figure.update_xaxes(range=[0.0, highest * room])
 
 
 def _connect(figure: go.Figure, ladder: Ladder, baseline: float | None, factor: float) -> None:
@@ -78,9 +77,9 @@ def _end(one: RungResult) -> float:
 
 
 def _text(one: RungResult) -> str:
-    """`12.3 ms: 1.20 ms less, 1.10x (1.08 to 1.12)`."""
+    """`12.3 ms, 1.20 ms less`."""
     own, gained = one.result.measured.step_seconds, one.seconds_gained
     if own is None or gained is None:
         return "fails" if "fails" in one.faults else "no step timed"
     change = f"{format_seconds(abs(gained))} {'less' if gained >= 0 else 'more'}"
-    return f"{format_seconds(own)}: {change}, {ratio_text(one.over_below)}"
+    return f"{format_seconds(own)}, {change}"

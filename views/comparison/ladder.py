@@ -22,10 +22,9 @@ from views.parts.downloads import chart_card, csv_button
 from views.shared.inert import Html, inert
 from views.shared.links import anchor_html, explained, sentence
 
-HELP = (
-    "Each run does what the one above it does, and one thing more, so that what changes from one "
-    "to the next is the work of that one stage. Green: the interval says that it takes time off a "
-    "step. Red: that it adds some. Grey and hatched: it cannot be told."
+READING = (
+    "Each run does what the one above it does and one thing more: what changes is the work of that "
+    "stage. Green takes time off a step, red adds some; grey and hatched is too uncertain to tell."
 )
 TIMES = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 
@@ -43,7 +42,8 @@ def show(store: Store, experiment_id: str) -> None:
     if ladder.compares_runs:
         draw = partial(ladder_charts.waterfall, ladder)
         chart_card("Step time by rung", draw, frame(ladder), name="ladder",
-                   numbers=["step_seconds", "over_below"], help=HELP)  # fmt: skip
+                   numbers=["step_seconds", "over_below"], help=READING)  # fmt: skip
+        st.caption(READING)
     show_table(ladder)
 
 

@@ -19,6 +19,7 @@ from runner.errors import WorkloadError
 from runner.specs.variants import Variant
 from runner.worker.compiler.caches import CompileCaches, Layers
 from runner.worker.compiler.source_lines import innermost_line, short_path, users_line
+from runner.worker.compiler.spans import CompileSpans
 from runner.worker.event_log import EventLog
 
 MAX_REASON_CHARACTERS = 2000
@@ -121,6 +122,7 @@ class CompileObserver:
         self._breaks_when: list[tuple[int, str]] = []
         """Step and phase of each graph break that is not reported yet."""
         self._caches = CompileCaches()
+        self._spans = CompileSpans()
         self._caches_seen: Layers = {}
         # Torch keeps the metrics of 64 frames by default; one block may compile more.
         dynamo_utils.set_compilation_metrics_limit(MAX_FRAMES)
@@ -143,8 +145,16 @@ class CompileObserver:
             when = self._begun.get(metrics.compile_id or "", now)
             self._log.append("compile_metrics", **when, **_summary(metrics))
         dynamo_utils.clear_compilation_metrics()
+        self._report_spans()
         self._report_caches()
         self._report_breaks()
+
+    def _report_spans(self) -> None:
+        """Writes when each stage of the compilations since the last report began and ended."""
+        now = {"step": self.step, "phase": self.phase}
+        for compile_id, spans in self._spans.take():
+            when = self._begun.get(compile_id, now)
+            self._log.append("compile_spans", **when, compile_id=compile_id, spans=spans)
 
     def _report_breaks(self) -> None:
         """Writes the graph breaks since the last report, equal ones of a step as one."""
