@@ -31,7 +31,7 @@ SPEC = replace(
     WORKLOAD,
     backends=ladder_on("cpu"),
     training=replace(WORKLOAD.training, max_steps=48),
-    block_steps=6,
+    block_steps=4,
 )
 SOON_TRAINED_ABOVE = ("eager", "aot_eager", "inductor")
 """Rungs whose neighbour above has the fault as well within seconds."""

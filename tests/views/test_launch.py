@@ -15,6 +15,7 @@ from runner.machine import capabilities
 from runner.machine.capabilities import Device, read_capabilities
 from runner.specs import tasks
 from runner.specs.experiment import ExperimentSpec
+from runner.specs.ladder import ladder_on
 from runner.specs.options import parse_options, write_options
 from runner.specs.tasks import Task
 from tests.helpers.changed import CHANGED
@@ -327,6 +328,20 @@ def test_backends_can_be_typed_with_settings(folder: DataDir):
     assert "inductor:mode=fast" in app.error[0].value
     app.multiselect(key="quick.backends").set_value(["nobody:scope=forward"]).run()
     assert "this machine has" in app.error[0].value
+
+
+def test_one_click_asks_for_every_rung_of_the_ladder_and_leaves_the_rest_as_it_was(
+    folder: DataDir,
+):
+    keep(folder, replace(MACHINE, debug_backends=(*ladder_on("cpu")[:3], "inductor_debug")))
+    app = opened("launch")
+    set_field(app, "training.batch_size", 16)
+    app.run()
+    app.button(key="ladder").click()
+    spec = launched(app, folder)
+    assert sorted(spec.backends) == sorted(ladder_on("cpu"))
+    assert spec.training.batch_size == 16
+    assert not app.warning
 
 
 @pytest.mark.heavy

@@ -1,14 +1,19 @@
 """The run page's tabs about what surrounds the training: compiling, checkpoints, settings, log."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from runner.errors import RunnerError
 from runner.folders.run_dir import RunDir
 from storage import queries
+from storage.compiling.timeline import timeline
 from storage.index.store import Store
 from storage.queries import RunRecord
+from views.charts import timeline as timeline_charts
 from views.charts.scores import score_metric
+from views.parts.downloads import chart_card
 from views.parts.tables import of_run, show_table
 from views.shared import words
 from views.shared.inert import code
@@ -17,6 +22,11 @@ from views.shared.own_code import show_command
 
 LOG_LINES = 40
 MAX_SOURCE_BYTES = 200_000
+TIMELINE_HELP = (
+    "A row for each piece of Python code that was compiled (a frame), with the line it begins at "
+    "and the training step that waited for it. From left to right is time; a colour is the stage "
+    "that was at work. Thin bars below a row are threads that compile kernels at the same time."
+)
 NO_CHECKPOINTS = (
     "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
     "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
@@ -29,6 +39,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     if record.variant.backend is None:
         st.caption("This run does not compile: it is what the backends are compared with.")
         return
+    show_timeline(store, run, record)
     breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
     show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
     metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
@@ -41,6 +52,21 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
     metrics = metrics.drop(columns="recompile_reason")
     show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+
+
+def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
+    """What worked when; older journals do not tell."""
+    data = timeline(store, record.experiment_id, str(run["run_id"]))
+    if data.empty:
+        st.caption("When each stage of compiling worked is not recorded: the run is older than "
+                   "that, or has not compiled yet.")  # fmt: skip
+        return
+    figure = partial(timeline_charts.timeline, data)
+    chart_card("What worked when", figure, data, name="compile-timeline",
+               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP)  # fmt: skip
+    left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
+    st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
+                                if left_out else ""))  # fmt: skip
 
 
 def distinct(breaks: pd.DataFrame) -> pd.DataFrame:

@@ -65,7 +65,6 @@ class CompileSpans:
         logger = dynamo_utils.get_chromium_event_logger()
         log = type(logger).log_event_end
 
-        @torch._dynamo.disable
         @wraps(log)
         def log_event_end(
             event_name: str, time_ns: int, metadata: dict[str, Any], start_time_ns: int,
@@ -78,7 +77,8 @@ class CompileSpans:
                 compile_id = str(metadata.get("compile_id"))
                 self._hear(compile_id, stage, event_name, start_time_ns, time_ns)
 
-        logger.log_event_end = log_event_end  # type: ignore[method-assign]
+        # It is called within compiled code, too, and must not be compiled itself.
+        logger.log_event_end = torch._dynamo.disable(log_event_end)  # type: ignore[method-assign,no-untyped-call]
 
     def take(self) -> Iterator[tuple[str, list[Span]]]:
         """What was heard since the last call, compilation by compilation, each from its start."""

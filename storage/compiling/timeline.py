@@ -1,0 +1,70 @@
+"""Compiling as it went: what worked when on which of a run's frames."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from storage import queries
+from storage.index.store import Store
+
+STAGES = {
+    "dynamo": "Dynamo",
+    "guards": "Guards",
+    "aot": "AOTAutograd",
+    "lowering": "Inductor lowering",
+    "code": "Code generation",
+    "kernels": "Triton and C++",
+    "autotuning": "Autotuning",
+}
+"""What a journal calls a stage, and what people do. Mostly each lies in those before it, and takes
+its time from theirs."""
+MAX_SPANS = 3_000
+"""More than that nobody can tell apart; the longest are kept."""
+COLUMNS = ("frame", "place", "step", "phase", "stage", "name", "begin", "seconds", "thread",
+           "waited")  # fmt: skip
+
+
+def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
+    """A row for each stage of each compilation of a run, frame by frame as they began.
+
+    frame: `forward [0/0]`, the function and the compilation's id; place: `file:line` of the
+    function; stage: as people call it; begin: seconds since the run's first compilation began,
+    without the time between compilations, in which the run trained and waited for its turn; waited:
+    seconds of such time that were left out before this row. Empty for journals that tell no spans.
+    """
+    spans = queries.compile_spans(store, experiment_id)
+    spans = spans[(spans["run_id"] == run_id) & spans["stage"].isin(list(STAGES))]
+    if spans.empty:
+        return pd.DataFrame(columns=list(COLUMNS))
+    spans = spans.nlargest(MAX_SPANS, "seconds")
+    spans = spans.sort_values(["start", "seconds"], ascending=[True, False], kind="stable")
+    metrics = queries.compile_metrics(store, experiment_id)
+    metrics = metrics[(metrics["run_id"] == run_id) & metrics["function"].notna()]
+    frames = metrics.drop_duplicates("compile_id").set_index("compile_id")
+    names = frames["function"].to_dict()
+    places = {key: f"{frame.file}:{frame.line:.0f}" if pd.notna(frame.line) else str(frame.file)
+              for key, frame in zip(frames.index, frames.itertuples(), strict=True)}  # fmt: skip
+    left_out = _left_out(spans["start"], spans["seconds"])
+    return pd.DataFrame({
+        "frame": [f"{names.get(key) or 'no frame'} [{key}]" for key in spans["compile_id"]],
+        "place": [places.get(key) for key in spans["compile_id"]],
+        "step": spans["step"],
+        "phase": spans["phase"],
+        "stage": spans["stage"].map(STAGES),
+        "name": spans["name"],
+        "begin": spans["start"] - spans["start"].iloc[0] - left_out,
+        "seconds": spans["seconds"],
+        "thread": spans["thread"].fillna(0).astype(int),
+        "waited": left_out,
+    }).reset_index(drop=True)  # fmt: skip
+
+
+def _left_out(starts: Iterable[float], seconds: Iterable[float]) -> list[float]:
+    """How much of the time before each start nothing compiled, in all; starts are in order."""
+    end, idle, found = None, 0.0, []
+    for start, length in zip(starts, seconds, strict=True):
+        if end is not None and start > end:
+            idle += start - end
+        end = start + length if end is None else max(end, start + length)
+        found.append(idle)
+    return found

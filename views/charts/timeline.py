@@ -1,0 +1,103 @@
+"""Compiling as a picture: a row for each frame, and on it what worked when."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.comparison.compile_phases import PHASES
+from storage.compiling.timeline import STAGES
+from storage.numbers.formats import format_seconds
+from views.charts.cache import PHASE_LOOKS
+from views.charts.layers import layout
+from views.charts.palette import COLORS, NEUTRAL
+from views.shared.links import axis
+
+MAX_ROWS = 24
+ROW_HEIGHT = 46
+HEIGHT, LANE, MAX_LANES = 0.42, 0.1, 4
+"""Shares of a row: the bar of the thread that compiles, and that of each other one beneath."""
+NAMED_GAP = 0.5
+"""Seconds; shorter breaks between compilations are not marked."""
+MAX_NAME = 44
+SHADES = {
+    **{phase: str(look["color"]) for phase, look in PHASE_LOOKS.items()},
+    "Guards": NEUTRAL,
+    "Autotuning": COLORS[len(PHASES)],
+}
+"""The stages' colours, those of the phases as in other figures of compiling."""
+
+
+def timeline(data: pd.DataFrame) -> go.Figure:
+    """`data`: as `storage.compiling.timeline.timeline` has it, not empty.
+
+    A stage that lies in another is drawn over it, so that each colour is what that stage did alone.
+    Other threads have thin bars beneath. Of more than `MAX_ROWS` frames those that took longest.
+    """
+    frames = shown_frames(data)
+    rows = {frame: number for number, frame in enumerate(frames)}
+    data = data[data["frame"].isin(frames)]
+    figure = go.Figure()
+    for stage in STAGES.values():
+        mine = data[data["stage"] == stage]
+        if mine.empty:
+            continue
+        beside = mine["thread"] > 0
+        lanes = mine["thread"].clip(upper=MAX_LANES)
+        middle = mine["frame"].map(rows) + beside * (HEIGHT / 2 + LANE * (lanes - 0.5))
+        figure.add_bar(
+            x=mine["seconds"], base=mine["begin"], y=middle, orientation="h", name=stage,
+            width=[LANE * 0.8 if one else HEIGHT for one in beside],
+            marker={"color": SHADES[stage], "line": {"width": 0}},
+            text=[_said(row) for row in mine.itertuples()], textposition="none",
+            hovertemplate="%{text}<extra></extra>",
+        )  # fmt: skip
+    _mark_breaks(figure, data)
+    figure.update_layout(**{**layout(), "height": 130 + ROW_HEIGHT * len(frames)},
+                         barmode="overlay", bargap=0)  # fmt: skip
+    title = axis("compile_timeline", "Time spent compiling (s)")
+    figure.update_xaxes(title_text=title, rangemode="tozero")
+    return figure.update_yaxes(
+        tickvals=list(rows.values()), ticktext=[_name(data, frame) for frame in frames],
+        range=[len(frames) - 0.4, -0.6], title_text="", zeroline=False,
+    )  # fmt: skip
+
+
+def shown_frames(data: pd.DataFrame) -> list[str]:
+    """The frames that are drawn, in the order in which they began."""
+    ends = (data["begin"] + data["seconds"]).groupby(data["frame"]).max()
+    begins = data.groupby("frame")["begin"].min()
+    longest = (ends - begins).nlargest(MAX_ROWS).index
+    return [str(frame) for frame in begins[longest].sort_values(kind="stable").index]
+
+
+def _name(data: pd.DataFrame, frame: str) -> str:
+    """The frame, and below it whose line it is and at which step."""
+    first = data[data["frame"] == frame].iloc[0]
+    step = "" if pd.isna(first["step"]) else f"step {first['step']:,.0f}"
+    place = _short(str(first["place"])) if first["place"] else ""
+    return f"{_short(frame)}<br>{', '.join(filter(None, [place, step]))}"
+
+
+def _short(text: str) -> str:
+    """The end of a long name, which says more of a path than its beginning."""
+    return text if len(text) <= MAX_NAME else f"...{text[-MAX_NAME:]}"
+
+
+def _said(row) -> str:  # type: ignore[no-untyped-def]
+    """`AOTAutograd, 1.23 s from 0.500 s on, step 0`."""
+    beside = f", thread {row.thread} beside" if row.thread else ""
+    return (
+        f"{row.stage}{beside}<br>{format_seconds(row.seconds)} from {format_seconds(row.begin)} on"
+        f"<br>{row.frame}<br>{row.place or ''}<br>{row.name}"
+    )
+
+
+def _mark_breaks(figure: go.Figure, data: pd.DataFrame) -> None:
+    """A dotted line where the run trained, or waited for its turn, before it compiled on."""
+    before = 0.0
+    for row in data.sort_values("begin", kind="stable").itertuples():
+        if row.waited - before > NAMED_GAP:
+            text = f"{format_seconds(row.waited - before)} not compiling"
+            figure.add_vline(x=row.begin, line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+                             annotation={"text": text, "textangle": -90, "font": {"size": 10},
+                                         "yanchor": "top", "xanchor": "right"})  # fmt: skip
+        before = max(before, row.waited)
