@@ -181,7 +181,12 @@ def _checked(standing: Sequence[tuple[Rung, Result]], found: Sequence[Check]) ->
             RungResult(
                 rung=rung, result=result, below="baseline", step_seconds_below=None,
                 over_below=None, verdict=None, failed_checks=tuple(bad),
-                reason="; ".join(f"{one.part}: {one.explanation}" for one in bad) or None,
+                reason="; ".join(f"{one.part}: {_why(one)}" for one in bad) or None,
             )
         )  # fmt: skip
     return climbed
+
+
+def _why(check: Check) -> str:
+    """Why nothing was compared, or which tensors differ most, without by how much."""
+    return check.message or ", ".join(worst.rpartition(", ")[0] for worst in check.worst)

@@ -16,12 +16,22 @@ STAGES = {
     "kernels": "Triton and C++",
     "autotuning": "Autotuning",
 }
-"""What a journal calls a stage, and what people do. Mostly each lies in those before it, and takes
-its time from theirs."""
+"""What a journal calls a stage, and what people do. Mostly each lies in those before it, of which
+it takes its time: what a stage did alone is what none of the later ones did."""
 MAX_SPANS = 3_000
 """More than that nobody can tell apart; the longest are kept."""
-COLUMNS = ("frame", "place", "step", "phase", "stage", "name", "begin", "seconds", "thread",
-           "waited")  # fmt: skip
+COLUMNS = (
+    "frame",
+    "place",
+    "step",
+    "phase",
+    "stage",
+    "name",
+    "begin",
+    "seconds",
+    "thread",
+    "waited",
+)
 
 
 def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
@@ -36,8 +46,7 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
     spans = spans[(spans["run_id"] == run_id) & spans["stage"].isin(list(STAGES))]
     if spans.empty:
         return pd.DataFrame(columns=list(COLUMNS))
-    spans = spans.nlargest(MAX_SPANS, "seconds")
-    spans = spans.sort_values(["start", "seconds"], ascending=[True, False], kind="stable")
+    spans = spans.nlargest(MAX_SPANS, "seconds").sort_values("start", kind="stable")
     metrics = queries.compile_metrics(store, experiment_id)
     metrics = metrics[(metrics["run_id"] == run_id) & metrics["function"].notna()]
     frames = metrics.drop_duplicates("compile_id").set_index("compile_id")
@@ -46,7 +55,7 @@ def timeline(store: Store, experiment_id: str, run_id: str) -> pd.DataFrame:
               for key, frame in zip(frames.index, frames.itertuples(), strict=True)}  # fmt: skip
     left_out = _left_out(spans["start"], spans["seconds"])
     return pd.DataFrame({
-        "frame": [f"{names.get(key) or 'no frame'} [{key}]" for key in spans["compile_id"]],
+        "frame": [f"{names.get(key) or 'compiled later'} [{key}]" for key in spans["compile_id"]],
         "place": [places.get(key) for key in spans["compile_id"]],
         "step": spans["step"],
         "phase": spans["phase"],
