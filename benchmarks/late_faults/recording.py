@@ -1,8 +1,8 @@
-"""Trains the experiments that `late_fault_trials` judges: faults that begin late, beside correct
+"""Trains the experiments that `trials` judges: faults that begin late, beside correct
 backends and more controls than are judged by.
 
 Run from the project's root, on several processes at once if there are CPUs for them:
-`python -m benchmarks.late_fault_recording FOLDER DEVICE PRECISION FIRST_SEED PART OF [DATA.csv]`
+`python -m benchmarks.late_faults.recording FOLDER DEVICE PRECISION FIRST_SEED PART OF [DATA.csv]`
 where PART counts from 0 to OF - 1. Trainings that are in FOLDER already are left alone. With a file
 of texts (columns `text` and `label`) tiny BERT is trained on these instead of on built-in reviews.
 """

@@ -1,8 +1,8 @@
 """How often parity is wrong about faults that begin late, and about what is correct.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.late_fault_trials FOLDER [FOLDER ...]`
+Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.trials FOLDER [FOLDER ...]`
 
-Folders are those that `late_fault_recording` filled.
+Folders are those that `recording` filled.
 Every experiment is judged with one, two and three of its controls. Correct are the backends, and
 the last control, which is none of these: another equal training. A fault counts if it moves the
 final loss (mean of the last tenth of the steps) by more than three times the spread of the equal

@@ -1,6 +1,6 @@
 """Error rates of parity's coarse instrument in simulated trainings, of which the truth is known.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.late_fault_simulation [trials]`
+Run from the project's root: `.venv/bin/python -m benchmarks.late_faults.simulation [trials]`
 
 Equal trainings share the losses' course and each batch's difficulty; each strays from it by an
 autoregressive noise of its own, from step to step (0) to nearly for good (0.98). A fault shifts the

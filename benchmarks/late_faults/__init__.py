@@ -1,0 +1,1 @@
+"""Faults that show only late in a training: recorded, judged, simulated."""
