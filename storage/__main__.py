@@ -5,6 +5,7 @@
     python -m storage trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
     python -m storage difference EXPERIMENT EXPERIMENT...
     python -m storage ladder EXPERIMENT
+    python -m storage replay EXPERIMENT
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
@@ -25,6 +26,9 @@ there is no 4.
 
 Exit status of `trend`: 0; 2 bad input; with `--fail-if` (docs/ci-gate.md) 1 nothing could be
 judged; 5 a condition is met.
+
+Exit status of `replay`: 0 no number came out otherwise than expected; 1 a run did not finish, or
+nothing could be judged; 2 bad input; 6 a number did, which outranks a run that did not finish.
 
 Exit status of `suite`: 0 every cell passed; 1 one is not over, was stopped, or was measured too
 badly to be compared with the earlier suite run; 2 bad input; 3 one failed; 5 one is worse than in
@@ -50,6 +54,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
 from storage.compiling.ladder import find_ladder
+from storage.difference.replays import load_replay
 from storage.difference.sides import load_sides
 from storage.errors import StoreError
 from storage.exchange import FORMATS, NOTES
@@ -62,6 +67,7 @@ from storage.suite.cells import outcomes
 from storage.suite.regressions import against
 from storage.terminal import correctness as correctness_report
 from storage.terminal import gate, library
+from storage.terminal import replay as replay_report
 from storage.terminal import suite as suite_report
 from storage.terminal import trend as trend_report
 from storage.terminal.difference import difference_report
@@ -139,6 +145,13 @@ def _ladder(data_dir: DataDir, options: argparse.Namespace) -> int:
         raise StoreError(NO_LADDER.format(options.experiment))
     print(ladder_report(found))  # noqa: T201
     return 0
+
+
+def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        found = load_replay(store, options.experiment)
+    print(replay_report.replay_report(found))  # noqa: T201
+    return replay_report.exit_status(found)
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -239,6 +252,10 @@ def parser() -> argparse.ArgumentParser:
     text = "hold experiments against each other: the first is what others are compared with"
     add("difference", _difference, text).add_argument(
         "experiments", nargs="+", metavar="EXPERIMENT", help="id, as `list` has it"
+    )
+    text = "say whether what was measured again came out as it should"
+    add("replay", _replay, text).add_argument(
+        "experiment", help="what `python -m runner replay RUN` ran"
     )
     summing = add("suite", _suite, "print the summary of a suite run, and what changed")
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")

@@ -14,7 +14,7 @@ from storage.index.store import Store
 from storage.terminal.caution_words import caution_words
 from views.access import permissions
 from views.comparison import accuracy as compare_accuracy
-from views.comparison import answers, behind_verdicts, leaderboard, verdicts
+from views.comparison import answers, behind_verdicts, leaderboard, measured_again, verdicts
 from views.comparison import cache as compare_cache
 from views.comparison import charts as compare_charts
 from views.comparison import ladder as compare_ladder
@@ -63,6 +63,7 @@ def show_caches(store: Store, experiment: pd.Series, comparison: Comparison) -> 
 
 def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     show_answer(store, experiment, comparison)
+    measured_again.show(store, comparison)
     show_leaderboard(comparison)
     exchange.show_imported(store, comparison.experiment_id)
     compare_ladder.show(store, comparison.experiment_id)
@@ -118,6 +119,7 @@ def show_leaderboard(comparison: Comparison) -> None:
             notes = " ".join(sentence(caution_words(note)) for note in comparison.notes)
             known = [verdicts.noise_text(comparison), notes]
             st.caption("  \n".join(known), width="stretch")
+            measured_again.menu(comparison)
             table_downloads(comparison.table(), "comparison")
             exchange.buttons(get_store(), comparison.experiment_id)
         behind_verdicts.show(comparison)

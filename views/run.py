@@ -11,7 +11,7 @@ from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.queries import RunRecord
-from views.comparison import device_panel
+from views.comparison import device_panel, measured_again
 from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
@@ -62,6 +62,7 @@ def main() -> None:
         run = choose_run("run", runs)
         resume_button(experiment, runs)
         if ExperimentState(experiment["state"]).is_final:
+            measured_again.button(store, str(experiment["experiment_id"]), str(run["label"]))
             again_link(str(experiment["experiment_id"]))
     record = queries.run_record(store, run["run_id"])
     show_summary(store, run, record)

@@ -3,22 +3,17 @@
 Exit status of `compare`: 0 every run finished and every backend keeps parity; 1 a run did not
 finish; 2 the input was wrong; 3 a backend breaks parity; 4 parity could not be shown. With
 `--fail-if` (docs/ci-gate.md): 0 every run finished and no condition is met; 1 a run did not finish;
-2 the input was wrong; 5 a condition is met.
+2 the input was wrong; 5 a condition is met. Of `replay`: 0 no number came out otherwise than
+expected; 1 a run did not finish, or nothing could be judged; 2 the input was wrong; 6 one did.
 """
 
 import argparse
 import os
-import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
-from runner.checks.experiment import check, check_user_code
+from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.filters import add_list_options, filter_arguments, read_filter
@@ -26,13 +21,12 @@ from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
 from runner.commands.queue import add_queue_options, manage_queue
+from runner.commands.replay import read_replay
 from runner.commands.suite import add_suite_options, read_cells
-from runner.commands.terminal import watch
+from runner.commands.waiting import run_through, with_storage
 from runner.errors import NotWritable, RunnerError
 from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
 from runner.folders.queue import (
-    PROJECT_ROOT,
-    Experiment,
     cancel,
     damages,
     ensure_supervisor,
@@ -70,50 +64,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = _checked_spec(data_dir, options)
     _allow_code(data_dir, options)
-    if not is_locked(data_dir.supervisor_lock):
-        check_user_code(spec)
-    experiment = find_experiment(data_dir, submit(data_dir, spec))
-    while True:
-        ensure_supervisor(data_dir)
-        most = "at most " if experiment.spec.kind.ends_by_width else ""
-        steps = f"{most}{experiment.spec.num_steps} steps a run"
-        _print(f"experiment {experiment.experiment_id}, {steps}")
-        with _interrupt_cancels(experiment):
-            watch(experiment)
-        repeat = _fallback_of(data_dir, experiment)
-        if repeat is None:
-            break
-        _print("The device cannot hold all runs at once; repeating them one after another.")
-        experiment = repeat
+    experiment = run_through(data_dir, spec)
     return judge(data_dir, experiment.experiment_id, options.fail_if)
 
 
-def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
-    """Prints the comparison of an experiment's runs; its exit status.
+def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
+    spec = read_replay(data_dir, options.run)
+    check(spec, read_capabilities(data_dir) or probe(data_dir))
+    _allow_code(data_dir, options)
+    experiment = run_through(data_dir, spec)
+    return with_storage(data_dir, "replay", [experiment.experiment_id])
 
-    That belongs to storage/, which the runner may not import: a process of its own.
-    """
+
+def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
+    """Prints the comparison of an experiment's runs; its exit status."""
     gate = [f"--fail-if={condition}" for condition in fail_if]
-    return _with_storage(data_dir, "compare", [experiment_id, *gate])
+    return with_storage(data_dir, "compare", [experiment_id, *gate])
 
 
 def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
     written = ["--json"] if options.json else []
-    return _with_storage(data_dir, "list", [*written, *filter_arguments(read_filter(options))])
-
-
-def _with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> int:
-    """Runs a command of storage/, and returns its exit status."""
-    if find_spec("duckdb") is None:
-        _print(
-            f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
-            "here: install it, or copy them into `runs/` of a data folder on a machine that has "
-            f"it, and say `python -m storage {shlex.join([command, *arguments])} --data-folder "
-            "FOLDER`."
-        )
-        return BAD_INPUT
-    whole = [sys.executable, "-m", "storage", command, f"--data-folder={data_dir.path}", *arguments]
-    return subprocess.run(whole, cwd=PROJECT_ROOT).returncode
+    return with_storage(data_dir, "list", [*written, *filter_arguments(read_filter(options))])
 
 
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -192,27 +163,6 @@ def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
     os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
 
 
-def _fallback_of(data_dir: DataDir, experiment: Experiment) -> Experiment | None:
-    for other in experiments(data_dir):
-        if other.spec.fallback_of == experiment.experiment_id:
-            return other
-    return None
-
-
-@contextmanager
-def _interrupt_cancels(experiment: Experiment) -> Iterator[None]:
-    """Ctrl-C stops the experiment, and the command still waits for its last words."""
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        cancel(experiment)
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -232,6 +182,9 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
+    again = add("replay", _replay, "measure a run again, and say whether it came out the same")
+    again.add_argument("run", metavar="RUN", help="its experiment's id, a dot and its label")
+    again.usage = f"{again.usage} RUN"
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "work off the queue, then end")
     suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
@@ -247,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
         command.usage = f"{command.usage} EXPERIMENT"
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
-    for command in (compare, work, go_on):
+    for command in (compare, again, work, go_on):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
             help="a folder whose Python files (path.py:name) runs may execute, beside those in "

@@ -60,8 +60,8 @@ CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
 """What a field may be, where its type does not say so."""
 NUMBERS: dict[Any, Callable[[str], float]] = {int: read_whole_number, float: read_number}
 """Readers of what is typed for a number, by its type."""
-UNASKED = ("suite_run", "fallback_of")
-"""What nobody asks for: the command `suite` sets it, or the supervisor."""
+UNASKED = ("suite_run", "fallback_of", "replay_of")
+"""What nobody asks for: the commands `suite` and `replay` set it, or the supervisor."""
 
 Read = TypeVar("Read")
 

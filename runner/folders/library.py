@@ -158,11 +158,14 @@ def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     return runs
 
 
+def example_folders(experiment_id: str) -> list[RunDir]:
+    """The folders of an experiment that comes with Breakeven; none if it is none of those."""
+    return [run for group in run_dirs(EXAMPLES) for run in run_dirs(group.path)
+            if run.run_id.partition(".")[0] == experiment_id]  # fmt: skip
+
+
 def _refuse_examples(data_dir: DataDir, experiment_id: str) -> None:
-    own = any(folders_of(data_dir, experiment_id))
-    groups = [] if own else list(run_dirs(EXAMPLES))
-    shipped = {run.run_id.partition(".")[0] for group in groups for run in run_dirs(group.path)}
-    if experiment_id in shipped:
+    if not folders_of(data_dir, experiment_id) and example_folders(experiment_id):
         raise UnknownExperiment(
             f"experiment {experiment_id!r} is an example that comes with Breakeven: it cannot be "
             f"labelled, put away or deleted. Copy its folders to {data_dir.runs} to have it as "

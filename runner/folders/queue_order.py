@@ -98,7 +98,7 @@ def pause(data_dir: DataDir, *, paused: bool = True) -> None:
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:
     """Queues the same experiment once more, as something of its own; its id. Raises what `submit`
     does."""
-    return submit(data_dir, replace(experiment.spec, suite_run=None, fallback_of=None))
+    return submit(data_dir, experiment.spec.on_its_own)
 
 
 def _change(

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -86,6 +86,9 @@ class ExperimentSpec(Spec):
     """Id of the suite run that the experiment is a cell of."""
     fallback_of: str | None = None
     """Id of the experiment that this one repeats run by run because the device lacked memory."""
+    replay_of: str | None = None
+    """Id of the experiment of which this one measures a backend again (`runner/specs/replays.py`).
+    """
 
     def check_rules(self) -> None:
         compiled = [parse_backend(text) for text in self.backends]
@@ -238,6 +241,12 @@ class ExperimentSpec(Spec):
             for text in self.backends
             for cold, warm in cold_and_warm(parse_backend(text), self.cache.repeats)
         )
+
+    @property
+    def on_its_own(self) -> Self:
+        """The same work as something of its own: no cell of a suite run, no repetition of another
+        experiment."""
+        return replace(self, suite_run=None, fallback_of=None, replay_of=None)
 
     @property
     def takes_turns(self) -> bool:

@@ -10,7 +10,7 @@ from storage.difference.sides import Side
 from storage.numbers.formats import DASH
 
 Kind = Literal["setting", "environment", "data"]
-LEFT_OUT = ("name", "suite_run", "fallback_of")
+LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of")
 """Settings that say who an experiment is, not what it does."""
 LONGEST = 200
 """Characters of a value that are shown."""

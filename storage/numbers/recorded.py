@@ -209,6 +209,8 @@ _RECORDED = (
               format_ratio, "x"),
     _recorded("over_below", "Over the rung below",
               "Step time of the rung below over that of this one.", format_ratio, "x"),
+    _recorded("replayed", "Measured again", "Where a number should come out when it is measured "
+              "again, if only chance lies between.", format_text),
     _recorded("cautions", "Warnings and notes", "A sentence says which number it is about.",
               format_text),
     _recorded("facts", "Facts", "What a run records of its machine, its model and its data."),

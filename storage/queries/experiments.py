@@ -53,14 +53,15 @@ FACTS = {
     "device_name": "device_name",
     "schedule": "spec->>'schedule'",
     "fallback_of": "spec->>'fallback_of'",
+    "replay_of": "spec->>'replay_of'",
     "model": "spec->>'$.model.source'",
     "data": "spec->>'$.data.source'",
     "torch_version": "torch_version",
     "suite_run": "spec->>'suite_run'",
 }
 COLUMNS = ("experiment_id", "name", "archived", "origin", "submitted", "device", "device_name",
-           "schedule", "fallback_of", "state", "num_runs", "num_ended", "model", "data",
-           "torch_version")  # fmt: skip
+           "schedule", "fallback_of", "replay_of", "state", "num_runs", "num_ended", "model",
+           "data", "torch_version")  # fmt: skip
 
 
 def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def asked(store: Store) -> Again | None:
         name=str(listed["name"]),
         when=listed["submitted"],
         # A cell of a suite run, or a repetition for want of memory, is something of its own now.
-        spec=replace(spec, name=str(listed["name"]), suite_run=None, fallback_of=None),
+        spec=replace(spec.on_its_own, name=str(listed["name"])),
         blamed=blamed,
         failure=failure,
     )

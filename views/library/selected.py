@@ -128,7 +128,7 @@ def run_again(store: Store, experiment_id: str) -> None:
     with st.spinner("Looking at what this machine offers …"):
         machine = look_at_machine(data_dir()).result()
     spec = queries.experiment_spec(store, experiment_id)
-    launch(replace(spec, suite_run=None, fallback_of=None), machine)
+    launch(spec.on_its_own, machine)
 
 
 def _show_label_form(store: Store, own: pd.DataFrame) -> None:

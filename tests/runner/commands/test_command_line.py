@@ -236,3 +236,15 @@ def test_a_gate_on_a_real_run_says_which_run_exceeds_which_limit(fresh: Path) ->
     (line,) = (line for line in ran.output.splitlines() if line.startswith("FAIL "))
     assert line.startswith("FAIL eager: compile>0.001: compile latency ")
     assert line.endswith(" s, limit 0.001 s")
+
+
+def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, tmp_path: Path) -> None:
+    shutil.copytree(outcome.data_dir.runs, tmp_path / "runs")
+    recorded = outcome.comparison.experiment_id
+    again = command_line(tmp_path, "replay", f"{recorded}.eager")
+    runs = [run.run_id for run in again.data_dir.run_dirs() if recorded not in run.run_id]
+    assert sorted(one.rpartition(".")[2] for one in runs) == ["baseline", "control", "eager"]
+    # Which speeds come out inside is the machine's affair; the losses of equal trainings are equal.
+    loss = next(line for line in again.output.splitlines() if line.startswith("Final loss"))
+    assert loss.endswith("inside") and len(set(loss.split()[2:4])) == 1
+    assert again.status in (0, 6), again.output

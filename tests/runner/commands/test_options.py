@@ -34,7 +34,7 @@ def paths_of(kind: type, prefix: str = "") -> list[str]:
 def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
     options = list(spec_options())
     # Set by the command `suite` and by the supervisor alone.
-    expected = set(paths_of(ExperimentSpec)) - {"suite_run", "fallback_of"}
+    expected = set(paths_of(ExperimentSpec)) - {"suite_run", "fallback_of", "replay_of"}
     assert {option.path for option in options} == expected == set(CHANGED)
     assert len({option.flag for option in options}) == len(options)
     assert not [option.flag for option in options if not option.text]

@@ -1,0 +1,46 @@
+"""How far compile latency strays on a machine, from what was compiled twice there.
+
+Nothing in one experiment tells it: each backend compiles once.
+"""
+
+import math
+
+from storage import queries
+from storage.difference.figures import Reason
+from storage.index.store import Store
+from storage.library.backend_rows import backend_rows
+from storage.library.catalog import catalog, compute
+from storage.statistics.prediction import Spread
+
+MAX_REPLAYS = 30
+"""Newest ones that are looked at."""
+PATIENCE = 60.0
+"""Seconds that finding out their numbers may take; they are kept."""
+MACHINE = ["host", "device", "torch"]
+
+
+def spread_of_compiling(
+    store: Store, experiment_id: str, patience: float = PATIENCE
+) -> Spread | Reason:
+    """Of the logarithms, over the replays of other experiments that share machine, device and
+    torch with this replay and with what it replays; why nobody knows, where these two do not, or
+    nothing else was compiled twice there."""
+    replays = queries.list_experiments(store).set_index("experiment_id")["replay_of"].dropna()
+    original = replays[experiment_id]
+    others = replays[replays != original].head(MAX_REPLAYS)
+    wanted = {experiment_id, original, *others.index, *others}
+    compute(store, patience, only=sorted(wanted))
+    listed = catalog(store)
+    mine = listed[listed["experiment_id"].isin(wanted)]
+    if not mine["known"].all():
+        return "not known yet"
+    rows = backend_rows(store, mine)
+    rows = rows[rows["host"].notna() & (rows["compile_seconds"].astype(float) > 0)]
+    rows = rows.assign(original=rows["experiment_id"].map(replays).fillna(rows["experiment_id"]))
+    machines = rows.loc[rows["original"] == original, MACHINE].drop_duplicates()
+    if len(machines) != 1:
+        return "compiled once"
+    same = rows[rows["original"] != original].merge(machines, on=MACHINE)
+    groups = same.groupby(["original", "backend"])["compile_seconds"]
+    found = Spread.pooled([list(map(math.log, group)) for _, group in groups])
+    return found or "compiled once"

@@ -1,0 +1,120 @@
+"""A replay as text; sentences that pages show, too."""
+
+from runner.folders.states import RunState
+from runner.texts import printable
+from storage.difference.figures import Figure, Reason
+from storage.difference.replays import Replay
+from storage.numbers.formats import DASH, aligned_table, format_share
+from storage.numbers.metrics import METRICS
+from storage.numbers.sentences import Figure as Number
+from storage.numbers.sentences import Sentence, said
+
+FINISHED, UNFINISHED, OUTSIDE = 0, 1, 6
+NOTICEABLE_PACE = 0.01
+"""Below, it is not said that the machine has become faster or slower."""
+WHY_NOT: dict[Reason, str] = {
+    "missing": "one of the two has no such number",
+    "no control": "no control shows how far equal processes differ here",
+    "yardstick": "it is what shows how fast the machine is",
+    "compiled once": "nothing else was compiled twice on this machine, so nobody knows how far "
+    "compile latency strays",
+    "not known yet": "what else was compiled twice on this machine is still being counted",
+    "other training": "initial weights or data are others",
+    "other work": "the model, or what is done with it, is another",
+}
+
+
+def replay_report(replay: Replay) -> str:
+    """What was measured again, figure by figure, and what is not as it was."""
+    header = ["", "recorded", "again", "expected (95 %)", ""]
+    rows = [[METRICS[figure.name].title, *figure_texts(figure), outcome(figure)]
+            for figure in replay.figures]  # fmt: skip
+    lines = [
+        f"{printable(replay.recorded.name)}: {replay.label}, measured again",
+        f"recorded  {replay.recorded.experiment_id}",
+        f"again     {replay.again.experiment_id}",
+        "",
+        *aligned_table([header, *rows], 1),
+        "",
+        str(summary(replay)),
+        *map(str, remarks(replay)),
+    ]
+    if replay.differs:
+        rows = [list(map(printable, (f"{one.kind} {one.name}", *one.values)))
+                for one in replay.differs]  # fmt: skip
+        lines += ["", *aligned_table([["what differs", "recorded", "again"], *rows], 3)]
+    return "\n".join(lines)
+
+
+def figure_texts(figure: Figure) -> tuple[str, str, str]:
+    """As it was recorded, as it came out, and where it was to be expected."""
+    written = METRICS[figure.name].format
+    expected = DASH
+    if figure.low is not None and figure.high is not None:
+        expected = f"{written(figure.low)} to {written(figure.high)}"
+    return written(figure.recorded), written(figure.again), expected
+
+
+def outcome(figure: Figure) -> str:
+    """`inside`, `outside`, or why it is not judged."""
+    return figure.verdict if figure.reason is None else f"not judged: {WHY_NOT[figure.reason]}"
+
+
+def summary(replay: Replay) -> Sentence:
+    """How many figures came out as expected."""
+    if not replay.is_over:
+        return said("It is not over yet.")
+    inside, outside = replay.count("inside"), replay.count("outside")
+    judged = inside + outside
+    if not judged:
+        return said("No number could be judged.")
+    if not outside:
+        whole = f"All {judged} numbers" if judged > 1 else "The one number"
+        return said(f"{whole} that could be judged came out as expected.")
+    missed = [METRICS[one.name].title.lower() for one in replay.figures if one.verdict == "outside"]
+    return said(
+        f"{inside} of {judged} numbers came out as expected; not so: {', '.join(missed)}. Of right "
+        "ones one in twenty does by chance."
+    )
+
+
+def remarks(replay: Replay) -> list[Sentence]:
+    """What a reader must know beside the figures."""
+    told = []
+    if elsewhere(replay):
+        told.append(
+            said("Machine or software are not those of the recording, so a number that comes out "
+                 "otherwise does not speak against it.")
+        )  # fmt: skip
+    pace = replay.pace
+    if pace is not None and abs(pace - 1) > NOTICEABLE_PACE:
+        change = Number("replayed", format_share(abs(pace - 1)))
+        told.append(
+            said("A step of baseline and controls takes {change} {way} than when it was recorded: "
+                 "that is the machine, and the expected step time allows for it.",
+                 change=change, way="longer" if pace > 1 else "shorter")
+        )  # fmt: skip
+    before, after = replay.parity
+    if before is not None and after is not None:
+        same = before == after
+        told.append(said(f"Parity: {after}, as before." if same else
+                         f"Parity was {before} and is {after} now."))  # fmt: skip
+    ended = [f"{one.label} {RunState(one.state).replace('_', ' ')}"
+             for one in replay.again.comparison.results
+             if RunState(one.state).ended_early]  # fmt: skip
+    if ended:
+        told.append(said("Not all runs came to their end: {runs}.", runs=", ".join(ended)))
+    return told
+
+
+def elsewhere(replay: Replay) -> bool:
+    """Whether anything of machine or software is not what it was."""
+    return any(one.kind == "environment" for one in replay.differs)
+
+
+def exit_status(replay: Replay) -> int:
+    """Of `replay`; what the docstring of `storage.__main__` says."""
+    if replay.count("outside"):
+        return OUTSIDE
+    judged = replay.count("inside")
+    return FINISHED if judged and replay.has_finished else UNFINISHED

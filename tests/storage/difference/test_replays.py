@@ -1,0 +1,159 @@
+"""A run that was measured again: what comes out as expected, what does not, and what nobody knows.
+
+Equal processes differ by 0.1 % here and steps take 0.2 s without a compiler. With one control in
+either experiment, a speedup may then move by 4.303 x sqrt(0.001^2 + 0.001^2) = 0.61 % by processes.
+"""
+
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from runner.specs.replays import replay
+from storage.difference.figures import Figure
+from storage.difference.replays import Replay, load_replay, replays_of
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.terminal.replay import elsewhere, exit_status, replay_report, summary
+from tests.helpers.journals import Recording, experiment_spec, falling_losses
+
+IDS = [f"2026112{day}-093015-123456-7f3a" for day in range(10)]
+SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
+MIB = 2**20
+TORCH_2_14 = {"versions": {"torch": "2.14.0", "transformers": "5.23.0"}}
+
+
+def record(
+    data_dir: DataDir, experiment_id: str, replay_of: str | None = None, *, backend: float = 0.1,
+    machine: float = 1.0, compile_seconds: float = 3.0, peak: int = 100 * MIB, offset: float = 0.0,
+    label: str = "inductor", **environment: Any,
+) -> None:  # fmt: skip
+    """`machine` is how many times longer every step takes."""
+    spec = SPEC if replay_of is None else replay(SPEC, replay_of, label)
+    losses = falling_losses(spec.num_steps)
+    of_role = {"baseline": (0.2, 0.0), "control": (0.2002, 1e-5), "backend": (backend, offset)}
+    for variant in spec.variants:
+        seconds, shift = of_role[variant.role]
+        run = Recording(data_dir.runs, variant.label, spec, experiment_id).claim()
+        run.start(environment=environment or None)
+        for number in range(spec.num_steps // spec.block_steps):
+            part = [loss + shift for loss in losses[number * 10 : number * 10 + 10]]
+            times = [seconds * machine] * 10
+            compiles = variant.role == "backend" and number == 0
+            times[0] += compile_seconds if compiles else 0.0
+            run.block(times, part, compiled=[0] if compiles else (), peak_memory_bytes=peak)
+        run.evaluation(0.8).end()
+
+
+def replayed(data_dir: DataDir, **changed: Any) -> Replay:
+    record(data_dir, IDS[0])
+    record(data_dir, IDS[1], IDS[0], **changed)
+    with Store.in_memory(data_dir) as store:
+        return load_replay(store, IDS[1])
+
+
+def figure(found: Replay, name: str) -> Figure:
+    return next(one for one in found.figures if one.name == name)
+
+
+def verdicts(found: Replay) -> dict[str, str]:
+    return {one.name: one.verdict for one in found.figures}
+
+
+def test_what_comes_out_the_same_is_inside_and_compiling_is_not_judged_yet(data_dir: DataDir):
+    found = replayed(data_dir)
+    assert verdicts(found) == {
+        "speedup": "inside", "step_seconds": "inside", "compile_seconds": "not judged",
+        "peak_memory_bytes": "inside", "final_loss": "inside",
+    }  # fmt: skip
+    speedup = figure(found, "speedup")
+    # 2 x exp(-+ 4.303 x sqrt(ln(1.001)^2 + ln(1.001)^2)); rounds do not stray here.
+    assert (speedup.low, speedup.high) == pytest.approx((1.98787, 2.01220), abs=2e-5)
+    assert figure(found, "compile_seconds").reason == "compiled once"
+    assert str(summary(found)) == "All 4 numbers that could be judged came out as expected."
+    assert exit_status(found) == 0
+    assert found.label == "inductor" and not found.differs
+
+
+def test_a_backend_that_has_become_slower_is_found(data_dir: DataDir):
+    found = replayed(data_dir, backend=0.102)
+    assert verdicts(found)["speedup"] == verdicts(found)["step_seconds"] == "outside"
+    assert "2 of 4 numbers came out as expected; not so: speedup, step time" in str(summary(found))
+    assert exit_status(found) == 6
+
+
+def test_a_machine_that_has_become_slower_as_a_whole_is_said_and_no_fault_of_the_backend(
+    data_dir: DataDir,
+):
+    found = replayed(data_dir, machine=1.5)
+    assert verdicts(found)["step_seconds"] == verdicts(found)["speedup"] == "inside"
+    step = figure(found, "step_seconds")
+    assert step.recorded == pytest.approx(0.1) and step.again == pytest.approx(0.15)
+    assert "takes 50.0 % longer than when it was recorded" in replay_report(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [({"peak": 103 * MIB}, "peak_memory_bytes"), ({"offset": 0.001}, "final_loss")],
+)
+def test_other_memory_and_another_loss_are_found(
+    data_dir: DataDir, changed: dict[str, Any], name: str
+):
+    found = verdicts(replayed(data_dir, **changed))
+    assert [key for key, verdict in found.items() if verdict == "outside"] == [name]
+
+
+def test_memory_may_differ_by_as_little_as_speeds_that_are_the_same(data_dir: DataDir):
+    assert verdicts(replayed(data_dir, peak=101 * MIB))["peak_memory_bytes"] == "inside"
+
+
+def test_compiling_is_judged_by_what_else_was_compiled_twice_on_the_machine(data_dir: DataDir):
+    """Two other pairs: ln(3.3 / 3) = 0.0953 and 0, so s^2 = 0.0953^2 / 2 / 2 with 2 degrees of
+    freedom, and 3 s may become 3 s x exp(4.303 x sqrt(2) x 0.04766) = 4.01 s."""
+    for first, again, seconds in ((2, 3, 3.3), (4, 5, 3.0)):
+        record(data_dir, IDS[first])
+        record(data_dir, IDS[again], IDS[first], compile_seconds=seconds)
+    record(data_dir, IDS[6], **TORCH_2_14)
+    record(data_dir, IDS[7], IDS[6], compile_seconds=30.0, **TORCH_2_14)
+    found = figure(replayed(data_dir, compile_seconds=4.0), "compile_seconds")
+    assert (found.verdict, found.reason) == ("inside", None)
+    assert found.high == pytest.approx(3 * 1.33651, rel=1e-3)
+
+
+def test_another_machine_and_another_torch_are_said_and_compiling_is_not_judged(data_dir: DataDir):
+    record(data_dir, IDS[2])
+    record(data_dir, IDS[3], IDS[2])
+    found = replayed(data_dir, host="other", **TORCH_2_14)
+    assert {one.name: one.values for one in found.differs} == {
+        "host": ("box", "other"), "versions.torch": ("2.13.0", "2.14.0"),
+    }  # fmt: skip
+    assert elsewhere(found) and "not those of the recording" in replay_report(found)
+    assert figure(found, "compile_seconds").reason == "compiled once"
+    assert figure(found, "speedup").verdict == "inside"
+    assert "versions.torch" in replay_report(found)
+
+
+def test_another_training_has_no_loss_to_compare(data_dir: DataDir):
+    record(data_dir, IDS[0])
+    spec = replay(SPEC, IDS[0], "inductor")
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec, IDS[1]).claim()
+        run.start(data_sha256="other").blocks([0.1] * 8, falling_losses(80)).end()
+    with Store.in_memory(data_dir) as store:
+        found = load_replay(store, IDS[1])
+    assert figure(found, "final_loss").reason == "other training"
+
+
+def test_replays_are_found_from_what_they_replay_and_others_are_none(data_dir: DataDir):
+    record(data_dir, IDS[0])
+    record(data_dir, IDS[1], IDS[0], label="eager")
+    with Store.in_memory(data_dir) as store:
+        assert replays_of(store, IDS[0]) == [IDS[1]] and replays_of(store, IDS[1]) == []
+        with pytest.raises(NotInStore, match="measures no other one again"):
+            load_replay(store, IDS[0])
+
+
+def test_a_replay_outlives_what_it_replayed(data_dir: DataDir):
+    record(data_dir, IDS[1], IDS[0])
+    with Store.in_memory(data_dir) as store, pytest.raises(NotInStore, match=IDS[0]):
+        load_replay(store, IDS[1])

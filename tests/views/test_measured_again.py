@@ -1,0 +1,65 @@
+"""Measuring a recorded number again from a page, and what the page then says of it."""
+
+import pytest
+
+from runner.folders.queue import experiments
+from runner.folders.run_dir import DataDir
+from runner.specs.replays import replay
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.pages import opened, text
+from views.access import permissions
+from views.access.permissions import NotAllowed
+from views.comparison import measured_again
+
+SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
+AGAIN = "20261122-093015-123456-7f3b"
+
+
+@pytest.fixture
+def recorded(folder: DataDir) -> DataDir:
+    record_experiment(folder.runs, SPEC)
+    return folder
+
+
+def test_a_replay_says_which_numbers_came_out_as_expected_and_leads_to_the_recording(
+    recorded: DataDir,
+):
+    spec = replay(SPEC, EXPERIMENT_ID, "inductor")
+    record_experiment(recorded.runs, spec, AGAIN, backend_seconds=0.11)
+    said = text(opened(experiment=AGAIN))
+    assert "inductor, measured again" in said
+    assert "1 of 3 numbers came out as expected; not so: speedup, step time" in said
+    assert said.count("not as expected") == 2 and ">as expected" in said
+    app = opened(experiment=EXPERIMENT_ID)
+    assert "Measured again 1 time:" in text(app)
+    links = [(one.proto.label, one.proto.query_string) for one in app.get("page_link")]
+    assert ("inductor, 22 Nov 2026, 09:30", f"experiment={AGAIN}") in links
+
+
+def test_a_button_beside_a_runs_numbers_queues_what_measures_them_again(recorded: DataDir):
+    app = opened("run", run=f"{EXPERIMENT_ID}.inductor")
+    app.button(key=f"measure-again-{EXPERIMENT_ID}-inductor").click().run()
+    assert not app.error, text(app)
+    (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
+    assert queued.spec == replay(SPEC, EXPERIMENT_ID, "inductor")
+
+
+def test_beside_a_whole_experiments_numbers_one_chooses_whose(recorded: DataDir):
+    app = opened(experiment=EXPERIMENT_ID)
+    assert app.selectbox(key="measure-again-label").options == ["eager", "inductor"]
+    app.button(key=f"measure-again-{EXPERIMENT_ID}-eager").click().run()
+    (queued,) = (one for one in experiments(recorded) if one.experiment_id != EXPERIMENT_ID)
+    assert queued.spec.backends == ("eager",)
+
+
+def test_a_replay_of_what_is_gone_says_so(folder: DataDir):
+    record_experiment(folder.runs, replay(SPEC, EXPERIMENT_ID, "inductor"), AGAIN)
+    assert "measured an experiment again that is not here" in text(opened(experiment=AGAIN))
+
+
+def test_who_may_only_look_cannot_measure_again(recorded: DataDir, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(permissions, "may_act", lambda: False)
+    for page in (opened(experiment=EXPERIMENT_ID), opened("run", run=f"{EXPERIMENT_ID}.inductor")):
+        assert not [one for one in page.button if str(one.key).startswith("measure-again")]
+    with pytest.raises(NotAllowed):
+        measured_again.measure_again(EXPERIMENT_ID, "inductor")

@@ -1,0 +1,131 @@
+"""Measuring a recorded number again: the button that does, and whether it came out as it should."""
+
+import pandas as pd
+import streamlit as st
+
+from runner.specs.replays import replay
+from runner.texts import printable
+from storage import queries
+from storage.comparison.results import Comparison
+from storage.difference.figures import Figure, Verdict
+from storage.difference.replays import Replay, load_replay, replays_of
+from storage.errors import NotInStore
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
+from views.access import permissions
+from views.comparison.leaderboard import scrolled, verdict_word
+from views.parts.actions import errors_said, launch
+from views.shared import words
+from views.shared.inert import Html, inert
+from views.shared.links import anchor_html, explained, sentence
+from views.shared.resources import data_dir, get_store, look_at_machine
+
+PATIENCE = 0.3
+"""Seconds that a page spends on what other replays came to; it is kept, so the next one has it."""
+MAX_LISTED = 3
+CLASSES: dict[Verdict, Html] = {"inside": "good", "outside": "bad", "not judged": "plain"}
+TITLES: dict[Verdict, str] = {
+    "inside": "as expected", "outside": "not as expected", "not judged": "not judged"
+}  # fmt: skip
+HELP = (
+    "Runs only what the number needs once more, with the same settings and seed: this backend, its "
+    "baseline and a control. Then each number is judged by where it should come out if only chance "
+    "lies between."
+)
+
+
+def menu(comparison: Comparison) -> None:
+    """Beside the numbers of a whole experiment: which of its backends is measured again."""
+    names = [one.label for one in comparison.results if one.role == "backend"]
+    if not names or not permissions.may_act():
+        return
+    with st.popover("Measure again", icon=":material/replay:", help=HELP):
+        label = st.selectbox("Numbers of", names, format_func=inert, key="measure-again-label")
+        _button(comparison.experiment_id, str(label))
+
+
+def button(store: Store, experiment_id: str, label: str) -> None:
+    """The same beside the numbers of one run."""
+    if permissions.may_act() and queries.experiment_spec(store, experiment_id).kind.compares_runs:
+        _button(experiment_id, label)
+
+
+def _button(experiment_id: str, label: str) -> None:
+    if st.button("Measure again", icon=":material/replay:", help=HELP,
+                 key=f"measure-again-{experiment_id}-{label}"):  # fmt: skip
+        with errors_said():
+            measure_again(experiment_id, label)
+
+
+def measure_again(experiment_id: str, label: str) -> None:
+    """Queues what measures a run again and goes to watch it; raises `RunnerError`."""
+    permissions.require_acting()
+    with st.spinner("Looking at what this machine offers …"):
+        machine = look_at_machine(data_dir()).result()
+    spec = queries.experiment_spec(get_store(), experiment_id)
+    launch(replay(spec, experiment_id, label), machine)
+
+
+def show(store: Store, comparison: Comparison) -> None:
+    """Of a replay, what came out of it; of what was replayed, the way to the replays."""
+    if comparison.spec.replay_of is not None:
+        _show_outcome(store, comparison.experiment_id)
+    found = replays_of(store, comparison.experiment_id)
+    if found:
+        _show_links(store, found)
+
+
+def _show_outcome(store: Store, experiment_id: str) -> None:
+    try:
+        found = load_replay(store, experiment_id, PATIENCE)
+    except NotInStore as error:
+        st.info(f"This measured an experiment again that is not here. {inert(error)}",
+                icon=":material/replay:")  # fmt: skip
+        return
+    with st.container(border=True):
+        st.markdown(f"**{inert(found.label)}, measured again**", help=explained(["replayed"]))
+        st.markdown(sentence(summary(found)))
+        if found.figures:
+            st.html(html(found))
+        if beside := remarks(found):
+            st.caption(" ".join(map(sentence, beside)))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.page_link("views/compare.py", label=f"What was recorded, "
+                         f"{words.moment(found.recorded.submitted)}", icon=":material/history:",
+                         query_params={"experiment": found.recorded.experiment_id})  # fmt: skip
+            sides = [found.recorded.experiment_id, experiment_id]
+            st.page_link("views/difference.py", label="Side by side, with what differs",
+                         icon=":material/compare_arrows:",
+                         query_params={"side": sides})  # fmt: skip
+
+
+def html(found: Replay) -> Html:
+    """Each number as it was recorded, as it came out again, and where it was to be expected."""
+    columns = "".join(f"<th>{anchor_html('replayed', title)}</th>"
+                      for title in ("Recorded", "Again", "Expected", ""))  # fmt: skip
+    body = "".join(_row(figure) for figure in found.figures)
+    return scrolled(f"<thead><tr><th>Number</th>{columns}</tr></thead><tbody>{body}</tbody>",
+                    "Measured again")  # fmt: skip
+
+
+def _row(figure: Figure) -> Html:
+    metric = METRICS[figure.name]
+    cells = "".join(f"<td>{inert(text)}</td>" for text in figure_texts(figure))
+    why = "" if figure.reason is None else WHY_NOT[figure.reason]
+    verdict = verdict_word(TITLES[figure.verdict], CLASSES[figure.verdict], why)
+    title = anchor_html(figure.name, metric.title, metric.definition)
+    return f"<tr><td>{title}</td>{cells}<td>{verdict}</td></tr>"
+
+
+def _show_links(store: Store, found: list[str]) -> None:
+    listed = queries.list_experiments(store).set_index("experiment_id")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"Measured again {words.plural(len(found), 'time')}:", width="content")
+        for experiment_id in found[:MAX_LISTED]:
+            row: pd.Series = listed.loc[experiment_id]
+            spec = queries.experiment_spec(store, experiment_id)
+            of = printable(", ".join(spec.backends) or "baseline")
+            st.page_link("views/compare.py", label=f"{inert(of)}, {words.moment(row['submitted'])}",
+                         icon=":material/replay:",
+                         query_params={"experiment": experiment_id})  # fmt: skip
