@@ -7,7 +7,7 @@ elements.py    charts and tables as HTML
 article.py     an experiment or a suite run as HTML
 document.py    one HTML file of it all, which needs no network
 files.py       that file on the disk, or printed as PDF; `python -m views.report` for a terminal
-replay.py      what happened when, to be played again
+playback.py    what happened when, to be played back
 serving.py     reports at addresses of their own
 menu.py        what a page offers of all this
 everything.py  every chart and table as a file of its own, in one archive

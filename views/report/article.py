@@ -14,7 +14,7 @@ from views.parts.cards import Card
 from views.report import elements
 from views.report.content import Content, Table
 from views.report.markup import html, inert_lines
-from views.report.replay import replay
+from views.report.playback import playback
 from views.report.slides import Slide, on_a_slide, slides
 from views.shared.inert import Html, inert
 from views.suite_parts import table as suite_table
@@ -82,8 +82,8 @@ def _screens(suite_run: str, rows: Sequence[Group], at: Html, conditions: Sequen
 def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Article:
     """An experiment, from its answer to its specification; `presents`: with its screens."""
     told, at = one.told, anchor(one.experiment_id)
-    played = replay(store, one.experiment_id) if one.spec.kind.compares_runs else None
-    figures = [*elements.figures(at, told.cards), {"id": f"{at}-replay", "replay": played}]
+    played = playback(store, one.experiment_id) if one.spec.kind.compares_runs else None
+    figures = [*elements.figures(at, told.cards), {"id": f"{at}-playback", "playback": played}]
     facts = "".join(
         f"<tr><th>{inert(name)}</th><td>{inert(value)}</td></tr>" for name, value in one.facts
     )
@@ -94,7 +94,7 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         *(f'<p class="quiet">{html(said)}</p>' for said in told.captions),
         elements.doubts(told.doubts),
         elements.charts(at, told.cards),
-        elements.replay_place(at) if played else "",
+        elements.playback_place(at) if played else "",
         *(elements.table(table) for table in told.tables),
         "<h2>The same again</h2><p>Without the browser, with every setting that differs from its "
         f"default:</p><pre>{inert_lines(one.command)}</pre>",
@@ -113,7 +113,7 @@ def _slide(one: Content, slide: Slide, at: Html) -> Html:
     said = "".join(f"<p>{html(text)}</p>" for text in slide.sentences)
     shown = {
         "leaderboard": elements.linked_here(on_a_slide(one.comparison)),
-        "replay": f'<div class="replay" data-replay="{at}-replay"></div>',
+        "playback": f'<div class="playback" data-playback="{at}-playback"></div>',
         "command": f"<pre>{inert_lines(one.command)}</pre>",
         "": "",
     }[slide.shows]

@@ -22,7 +22,7 @@ REPORT_HELP = (
     "inside, with the names, paths and logs of the machine that they ran on."
 )
 PRESENT_HELP = (
-    "One idea a screen, by arrow keys, from the question to what to do, with a replay of the runs."
+    "One idea a screen, by arrow keys, from the question to what to do; runs are played back."
 )
 ALL_HELP = "Every chart as a picture, every table and the data behind each chart in all formats."
 

@@ -1,5 +1,5 @@
 // Plays an experiment as it went, at any speed: who has the turn, who compiles, how losses fall.
-const WHOLE_SECONDS = 40; // that a replay takes unless its reader wants otherwise
+const WHOLE_SECONDS = 40; // that a playback takes unless its reader wants otherwise
 const FRAME = 80; // milliseconds between two pictures
 
 function atWork(run, time) {
@@ -30,7 +30,7 @@ function clock(seconds) {
 
 const WORDS = { training: "has the turn", compiling: "compiling", evaluating: "evaluating" };
 
-class Replay {
+class Playback {
   constructor(box, data, zoom) {
     Object.assign(this, { box, data, zoom, time: 0, playing: false });
     this.speed = Math.max(1, data.seconds / WHOLE_SECONDS);
@@ -144,15 +144,15 @@ class Replay {
   }
 }
 
-async function openReplay(box, zoom = 1) {
-  const data = (await figures).get(box.dataset.replay).replay;
-  box.player = new Replay(box, data, zoom);
+async function openPlayback(box, zoom = 1) {
+  const data = (await figures).get(box.dataset.playback).playback;
+  box.player = new Playback(box, data, zoom);
   return box.player;
 }
 
-const sightOfReplay = new IntersectionObserver((entries) => {
+const sightOfPlayback = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
-    if (isIntersecting && !target.player) openReplay(target);
+    if (isIntersecting && !target.player) openPlayback(target);
   }
 });
-document.querySelectorAll("main .replay").forEach((box) => sightOfReplay.observe(box));
+document.querySelectorAll("main .playback").forEach((box) => sightOfPlayback.observe(box));

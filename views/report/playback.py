@@ -14,8 +14,8 @@ DIGITS = 5
 """Significant digits of a loss, which nobody sees more of."""
 
 
-def replay(store: Store, experiment_id: str) -> dict[str, Any] | None:
-    """What `replay.js` plays: seconds since the first event, and for each run its label and look,
+def playback(store: Store, experiment_id: str) -> dict[str, Any] | None:
+    """What `playback.js` plays: seconds since the first event, and for each run its label and look,
     `spans` (kind, start, end, first step, steps), `steps` and `losses`. None without a turn."""
     spans = timeline(store, experiment_id)
     if spans.empty or not (spans["kind"] == "training").any():

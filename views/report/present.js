@@ -41,8 +41,8 @@ async function fill(slide) {
   for (const box of slide.querySelectorAll(".plot[data-chart]")) {
     await draw(box, box.dataset.chart, box.dataset.figure, zoomed());
   }
-  for (const box of slide.querySelectorAll(".replay")) {
-    const player = await openReplay(box, zoomed());
+  for (const box of slide.querySelectorAll(".playback")) {
+    const player = await openPlayback(box, zoomed());
     if (slide.isConnected) player.play();
   }
 }

@@ -40,7 +40,7 @@ class Slide:
     figure: str = ""
     """Which of the card's figures."""
     shows: str = ""
-    """Instead of a chart: `leaderboard`, `replay` or `command`."""
+    """Instead of a chart: `leaderboard`, `playback` or `command`."""
 
 
 def slides(content: Content) -> list[Slide]:
@@ -54,7 +54,7 @@ def slides(content: Content) -> list[Slide]:
     cards = {card.name: card for card in told.cards}
     made = [_question(content)]
     if cards:
-        made.append(Slide(title="Side by side", shows="replay", sentences=[_order(content)]))
+        made.append(Slide(title="Side by side", shows="playback", sentences=[_order(content)]))
     made.append(Slide(title="The answer", sentences=[told.headline], shows="leaderboard"))
     made += [*_why(content, cards), *_pays(content, cards), *_same(content, cards)]
     return [*made, *_doubts(content), _again(content)]
