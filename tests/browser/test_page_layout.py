@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page
 from runner.folders.run_dir import DataDir
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.serving import served
+from tests.helpers.zooming import x_range, zoom
 
 pytestmark = pytest.mark.browser
 SCREENS = {"projector": (1280, 720), "phone": (390, 844), "desk": (2200, 1200)}
@@ -73,3 +74,18 @@ def test_what_is_scrolled_away_shows_as_a_shade_and_nothing_does_where_all_fits(
 def test_the_page_itself_is_never_wider_than_the_screen(compare: Page):
     main = compare.locator("[data-testid=stMain]")
     assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+
+
+def test_zooming_one_chart_zooms_the_others_over_the_same_steps(compare: Page):
+    paid, loss = (compare.locator(f".st-key-chart-{name}") for name in ("break-even", "loss"))
+    for chart in (paid, loss):
+        chart.locator(".main-svg").first.wait_for(timeout=30_000)
+    if compare.viewport_size["width"] == 390:
+        return  # where a finger scrolls and does not zoom
+    shown = zoom(paid)
+    assert shown[0] > 10
+    for _ in range(40):
+        if x_range(loss) == pytest.approx(shown, abs=0.01):
+            break
+        compare.wait_for_timeout(50)
+    assert x_range(loss) == pytest.approx(shown, abs=0.01)

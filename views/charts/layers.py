@@ -113,8 +113,11 @@ def thinned(run: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure:
-    """The common look of every figure over steps, or over another number that grows with them."""
-    figure.update_layout(**layout(), hovermode="x unified")
+    """The common look of every figure over steps, or over another number that grows with them.
+
+    All of them on a page show the same part of it (`ranges.js`).
+    """
+    figure.update_layout(**layout(), hovermode="x unified", meta={"x": over})
     named = sum(trace.showlegend is not False for trace in figure.data)
     if named < 2:
         figure.update_layout(showlegend=False, margin_t=8)

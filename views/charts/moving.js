@@ -36,6 +36,22 @@ function themed(layout, box) {
   };
 }
 
+// Whoever switches between light and dark sees all charts in the new colours at once.
+let watched;
+
+function watchTheme() {
+  const app = document.querySelector(".stApp");
+  if (watched || !app) return;
+  let before = getComputedStyle(app).color;
+  watched = new MutationObserver(() => {
+    const now = getComputedStyle(app).color;
+    if (now === before) return;
+    before = now;
+    document.querySelectorAll(".moving-chart").forEach((box) => box.redraw?.());
+  });
+  watched.observe(app, { attributes: true, attributeFilter: ["class", "style"] });
+}
+
 export default async function ({ data, parentElement }) {
   const box = parentElement.querySelector(".moving-chart");
   const figure = JSON.parse(data.figure);
@@ -43,5 +59,12 @@ export default async function ({ data, parentElement }) {
   box.style.height = `${figure.layout.height}px`;
   const config = { ...data.config, responsive: true, showSendToCloud: false };
   const Plotly = await load(data.plotly);
-  await Plotly.react(box, figure.data, themed(figure.layout, box), config);
+  const draw = () => {
+    const layout = asOthers(box, data.group, themed({ ...figure.layout }, box));
+    return Plotly.react(box, figure.data, layout, config);
+  };
+  await draw();
+  link(Plotly, box, data.group);
+  box.redraw = draw;
+  watchTheme();
 }

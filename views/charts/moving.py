@@ -1,7 +1,8 @@
-"""A chart that moves while somebody looks at it, and leaves zoom and hidden lines as they are.
+"""A chart that moves while somebody looks at it, or together with others over the same x.
 
-Streamlit makes its own charts anew for every figure, whatever the figure's `uirevision` says. This
-one is the same plotly.js, from the package that draws the pictures, told of the new data.
+Streamlit makes its own charts anew for every figure, whatever the figure's `uirevision` says, and
+none of them knows of another. This one is the same plotly.js, from the package that draws the
+pictures, told of the new data; zoom and hidden lines stay as they are.
 """
 
 from functools import cache
@@ -15,11 +16,12 @@ from streamlit.components.v1 import declare_component
 
 from views.shared.inert import inert_figure
 
-SCRIPT = "plotly.min.js"
+SCRIPTS = ("ranges.js", "moving.js")
+PLOTLY = "plotly.min.js"
 _chart = st.components.v2.component(
     "moving_chart",
     html='<div class="moving-chart" role="figure"></div>',
-    js=Path(__file__).with_suffix(".js").read_text(),
+    js="".join(Path(__file__).with_name(name).read_text() for name in SCRIPTS),
     isolate_styles=False,
 )
 
@@ -32,14 +34,21 @@ def _served() -> str:
     return declare_component("plotly_js", path=folder).name
 
 
-def moving_chart(figure: go.Figure, key: str, config: dict[str, Any], alt: str) -> None:
-    """The figure, in the place of the one that had the same key."""
+def shares_x(figure: go.Figure) -> bool:
+    """Whether others may stand over the same x, as `views.charts.layers.over_steps` has it."""
+    return bool(figure.layout.meta)
+
+
+def moving_chart(figure: go.Figure, key: str, config: dict[str, Any], alt: str, group: str) -> None:
+    """The figure, in the place of the one that had the same key. Charts of a group that stand over
+    the same x show the same part of it."""
     _chart(
         key=key,
         data={
             "figure": inert_figure(figure).to_json(),
             "config": config,
             "alt": alt,
-            "plotly": f"component/{_served()}/{SCRIPT}",
+            "group": group,
+            "plotly": f"component/{_served()}/{PLOTLY}",
         },
     )

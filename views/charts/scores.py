@@ -83,13 +83,13 @@ def scores_of_runs(
         )  # fmt: skip
     if majority_share is not None:
         figure.add_hline(y=majority_share, **_reference("top left"))
-    _score_axis(figure, name).update_xaxes(title_text=links.axis(over))
+    _score_axis(figure, name, over)
     return figure.update_xaxes(dtick=1) if over == "epoch" else figure
 
 
-def _score_axis(figure: go.Figure, name: str) -> go.Figure:
+def _score_axis(figure: go.Figure, name: str, over: str = "step") -> go.Figure:
     metric = score_metric(name)
-    over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name))
+    over_steps(figure, links.axis(metric.name) if metric else links.axis("own_values", name), over)
     if _is_share(name):
         figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
     return figure

@@ -93,10 +93,9 @@ def round_by_round(ratios: pd.DataFrame) -> go.Figure:
                 showlegend=number == 0,
             )  # fmt: skip
     figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1})
-    over_steps(figure, links.axis("speedup"))
+    over_steps(figure, links.axis("speedup"), "round")
     # A round in which something else took the machine would flatten all others.
     low, high = ratios["speedup"].quantile([0.03, 0.97])
     low, high = min(low, 0.98), max(high, 1.02)
     margin = 0.1 * (high - low)
-    figure.update_yaxes(range=[low - margin, high + margin])
-    return figure.update_xaxes(title_text=links.axis("round"))
+    return figure.update_yaxes(range=[low - margin, high + margin])

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from storage.exchange.table_files import TABLE_FORMATS, to_csv
-from views.charts.moving import moving_chart
+from views.charts.moving import moving_chart, shares_x
 from views.parts.cards import Card, Data, Draw
 from views.parts.drawing import browser, find_browser
 from views.parts.exports import Origin, files_of, origin, to_html
@@ -67,10 +67,11 @@ def show_card(card: Card, *, moves: bool = False) -> None:
         name = card.name
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
-        if moves:
+        if moves or shares_x(figure):
             # As long as it shows the same, new data leave zoom and hidden lines as they are.
-            figure.update_layout(uirevision=f"{origin().name} {name}")
-            moving_chart(figure, key=f"chart-{name}", config=config, alt=unescape(card.title))
+            group = origin().name
+            figure.update_layout(uirevision=f"{group} {name} {chosen}")
+            moving_chart(figure, f"chart-{name}", config, unescape(card.title), group)
         else:
             st.plotly_chart(
                 inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(card.title)

@@ -28,7 +28,12 @@ from views.shared.inert import Html, inert
 
 HERE = Path(__file__).parent
 STYLES = (HERE.parent / "shared" / "style.css", HERE / "report.css")
-SCRIPTS = (HERE / "report.js", HERE / "replay.js", HERE / "present.js")
+SCRIPTS = (
+    HERE.parent / "charts" / "ranges.js",
+    HERE / "report.js",
+    HERE / "playback.js",
+    HERE / "present.js",
+)
 ICON = HERE.parent / "shared" / "icon.svg"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 SHOW = '<div id="show" role="dialog" aria-modal="true" aria-label="Presentation" hidden></div>'

@@ -67,7 +67,10 @@ async function draw(box, id, name, zoom = 1) {
   const [Plotly, all] = await Promise.all([library, figures]);
   const known = all.get(id).figures;
   const figure = structuredClone(known[name] ?? Object.values(known)[0]);
-  await Plotly.react(box, larger(figure.data, zoom), themed(figure.layout, box, zoom), config);
+  const group = box.closest("article")?.id ?? id; // a slide stands alone
+  const layout = asOthers(box, group, themed(figure.layout, box, zoom));
+  await Plotly.react(box, larger(figure.data, zoom), layout, config);
+  link(Plotly, box, group);
 }
 
 function drawChart(chart) {

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir, RunDir
@@ -23,11 +23,12 @@ from storage.exchange.run_folders import pack
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.suites import SuiteRecorder
+from tests.helpers.zooming import x_range, zoom
 from views.report.content import content
 from views.report.document import report
 from views.report.everything import everything
 from views.report.files import report_of
-from views.report.replay import replay
+from views.report.playback import playback
 from views.report.slides import slides
 from views.shared.resources import EXAMPLES
 
@@ -155,8 +156,8 @@ def test_no_text_of_a_stranger_is_an_element_of_a_report(data_dir: DataDir) -> N
     assert len(marks) == 1 and f"script-src 'nonce-{marks.pop()}'" in page
 
 
-def test_a_replay_tells_what_every_run_did_when(store: Store) -> None:
-    played = replay(store, EXPERIMENT_ID)
+def test_what_is_played_back_tells_what_every_run_did_when(store: Store) -> None:
+    played = playback(store, EXPERIMENT_ID)
     assert played is not None
     assert [run["label"] for run in played["runs"]] == ["baseline", "control", "inductor"]
     backend = played["runs"][2]
@@ -256,10 +257,37 @@ def test_a_report_opens_without_a_network_and_presents_by_keys_alone(shown: Page
 
 
 @pytest.mark.browser
-def test_a_replay_plays_pauses_and_goes_where_its_reader_wants(shown: Page) -> None:
+def test_zooming_one_chart_zooms_those_over_the_same_steps_and_no_other(shown: Page) -> None:
+    charts = [shown.locator(f'.chart[data-chart$="-{name}"]') for name in ("break-even", "loss")]
+    for chart in charts:
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+    paid, loss = charts
+    assert zoom(paid)[0] > 10
+    expect_range(loss, x_range(paid))
+    loss.get_by_role("button", name="By time").click()
+    loss.get_by_text("Training time").first.wait_for()
+    before = x_range(loss)
+    assert before[0] < 1, "time is no step"
+    paid.locator(".nsewdrag").first.dblclick()
+    loss.get_by_role("button", name="By step").click()
+    shown.wait_for_timeout(200)
+    expect_range(loss, x_range(paid))
+
+
+def expect_range(chart: Locator, expected: list[float]) -> None:
+    for _ in range(40):
+        if x_range(chart) == pytest.approx(expected, abs=1.5):
+            return
+        chart.page.wait_for_timeout(50)
+    assert x_range(chart) == pytest.approx(expected, abs=1.5)
+
+
+@pytest.mark.browser
+def test_what_is_played_back_plays_pauses_and_goes_where_its_reader_wants(shown: Page) -> None:
     shown.keyboard.press("p")
     shown.keyboard.press("ArrowRight")
-    box = shown.locator("#show .replay")
+    box = shown.locator("#show .playback")
     done = box.locator(".done").last
     expect(done).to_have_attribute("style", re.compile(r"width: (?!0%)"))
     box.get_by_role("button", name="Pause").click()

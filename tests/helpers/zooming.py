@@ -1,0 +1,25 @@
+"""Charts in a browser as a hand zooms them."""
+
+from playwright.sync_api import Locator
+
+RANGE = "box => box.layout.xaxis.range"
+
+
+def zoom(chart: Locator) -> list[float]:
+    """Drags over the middle of a drawn chart; the part of x that it shows then."""
+    plot = chart.locator(".nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    mouse, height = chart.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + box["width"] * 0.3, height)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] * 0.6, height + 2, steps=5)
+    mouse.up()
+    return x_range(chart)
+
+
+def x_range(chart: Locator) -> list[float]:
+    """The part of x that a drawn chart shows."""
+    found: list[float] = chart.locator(".js-plotly-plot").first.evaluate(RANGE)
+    return found
