@@ -7,9 +7,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from runner.folders.run_dir import DataDir
+from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.serving import served
-from tests.helpers.zooming import x_range, zoom
 
 pytestmark = pytest.mark.browser
 SCREENS = {"projector": (1280, 720), "phone": (390, 844), "desk": (2200, 1200)}

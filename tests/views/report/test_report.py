@@ -21,9 +21,9 @@ from storage.exchange import reports
 from storage.exchange.bring import bring
 from storage.exchange.run_folders import pack
 from storage.index.store import Store
+from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.suites import SuiteRecorder
-from tests.helpers.zooming import x_range, zoom
 from views.report.content import content
 from views.report.document import report
 from views.report.everything import everything
