@@ -8,7 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
-from runner.commands import cli
+from runner.commands import cli, waiting
 from runner.commands.cli import parser
 from runner.commands.options import read_spec, spec_options, write_spec
 from runner.errors import InvalidSpec, RunnerError
@@ -126,7 +126,7 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As on a GPU server where nothing but torch and transformers is installed."""
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(waiting, "find_spec", lambda name: None)
     assert cli.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
