@@ -16,7 +16,7 @@ import pandas as pd
 
 from storage.index import folders
 from storage.index.folders import Look, Progress
-from storage.index.journal_lines import FREQUENT, kinds_in, whole_lines, with_owner, without
+from storage.index.journal_lines import FREQUENT, kinds_in, split_by_kind, whole_lines, with_owner
 from storage.index.journal_rows import (
     EVENT_TABLES,
     OF_LINE,
@@ -149,15 +149,15 @@ def _insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
     lines are read with all columns that any kind has, and then distributed.
     """
     tables = event_columns(cursor)
-    is_small = sum(map(len, slices.values())) < SMALL_BYTES
-    apart: list[str] = []
+    if sum(map(len, slices.values())) < SMALL_BYTES:
+        return _distribute(cursor, tables, slices)
+    split = {owner: split_by_kind(lines, FREQUENT) for owner, lines in slices.items()}
     num_rows = 0
-    for kind in () if is_small else FREQUENT:
-        num_rows += _read_kind(cursor, kind, tables, slices)
-        apart.append(kind)
-        parts = {owner: without(lines, kind) for owner, lines in slices.items()}
-        slices = {owner: lines for owner, lines in parts.items() if lines}
-    return num_rows + _distribute(cursor, tables, slices, apart)
+    for kind in FREQUENT:
+        mine = {owner: parts[kind] for owner, parts in split.items() if kind in parts}
+        num_rows += _read_kind(cursor, kind, tables, mine)
+    others = {owner: parts[""] for owner, parts in split.items() if "" in parts}
+    return num_rows + _distribute(cursor, tables, others)
 
 
 def _read_kind(
@@ -184,9 +184,9 @@ def _together(slices: Mapping[Owner, bytes]) -> dict[Owner, bytes]:
 
 
 def _distribute(
-    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes], apart: list[str]
+    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes]
 ) -> int:
-    """Inserts lines into the tables of their kinds, but those kinds that were read apart."""
+    """Inserts lines into the tables of their kinds."""
     if not slices:
         return 0
     together = _together(slices)
@@ -199,7 +199,7 @@ def _distribute(
         cursor.execute(staging, [names])
     found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}
     num_rows = 0
-    for kind in EVENT_TABLES.keys() & found - set(apart):
+    for kind in EVENT_TABLES.keys() & found:
         num_rows += _insert_kind(cursor, kind, tables[EVENT_TABLES[kind]], "staged")
     resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
     take_back(cursor, [run_id for (run_id,) in resumed])

@@ -8,7 +8,7 @@ import pytest
 from runner.folders.run_dir import DataDir
 from runner.worker.event_log import EventLog
 from storage.index import ingest
-from storage.index.journal_lines import FREQUENT, whole_lines, with_owner, without
+from storage.index.journal_lines import FREQUENT, split_by_kind, whole_lines, with_owner
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
@@ -20,27 +20,35 @@ def test_lines_of_frequent_kinds_are_known_as_the_runner_writes_them(tmp_path: P
     log.close()
     written = (tmp_path / "events.jsonl").read_bytes()
     assert written.count(b"\n") == 3
-    assert without(written, *FREQUENT) == b""
-    assert without(written, "step") == b"".join(written.splitlines(keepends=True)[1:])
+    assert split_by_kind(written, FREQUENT) == {
+        kind: line for kind, line in zip(FREQUENT, written.splitlines(keepends=True), strict=True)
+    }
+    assert split_by_kind(b"", FREQUENT) == {}
 
 
 STEP = b'{"v":1,"kind":"step","step":1}\n'
-OLD_STEP = b'{"v":1,"seq":7,"kind":"step","step":1}\n'
+BLOCK = b'{"v":1,"kind":"block","x":1}\n'
 OTHERS = (
-    b'{"v":1,"kind":"block"}\n',
+    b'{"v":1,"seq":7,"kind":"step","step":1}\n',
     b'{"v": 1, "kind": "step"}\n',
     b"\n",
     b'{"kind":"step"}\n',
     b'{"v":1,"kind":"stepped","x":1}\n',
     b'{"v":1,"kind":"error","m":"{\\"v\\":1,"}\n',
+    b'{"v":1,"kind":"step"\n',
+    b'{"v":1,"kind":"bl\n',
+    b'{"v":1,"kind":"block"}\n',
 )
 
 
-@pytest.mark.parametrize("first", [b"", STEP, OTHERS[0]])
+@pytest.mark.parametrize("first", [b"", STEP, OTHERS[0], OTHERS[-1]])
 def test_lines_of_other_kinds_are_found_wherever_they_stand(first: bytes) -> None:
-    lines = first + b"".join(row + STEP + row + row + OLD_STEP for row in OTHERS)
-    expected = (b"" if first == STEP else first) + b"".join(row * 3 for row in OTHERS)
-    assert without(lines, "step") == expected
+    lines = first + b"".join(row + STEP + row + row + BLOCK for row in OTHERS)
+    assert split_by_kind(lines, ("step", "block")) == {
+        "": (b"" if first == STEP else first) + b"".join(row * 3 for row in OTHERS),
+        "step": STEP * (len(OTHERS) + (first == STEP)),
+        "block": BLOCK * len(OTHERS),
+    }
 
 
 def test_a_line_counts_for_the_run_whose_journal_holds_it() -> None:
