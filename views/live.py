@@ -15,20 +15,21 @@ from runner.folders.states import (
 )
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
+from storage.estimates.phases import phase_times
 from storage.index.store import Store
 from storage.numbers.formats import format_share
 from storage.numbers.recorded import NUMBERS
 from views.charts import layers as charts
 from views.charts import run as run_charts
 from views.charts.marks import mark_resumptions
-from views.parts import device_now, run_rows
+from views.parts import compiling, device_now, run_rows
 from views.parts.actions import again_link, resume_button, stop_button
 from views.parts.cards import Card
 from views.parts.damaged import show_damaged
 from views.parts.downloads import show_card
 from views.parts.exports import experiment_origin, files_of
 from views.parts.notice import offer_notice
-from views.parts.progress import fraction_done, remaining, usual_compile_seconds
+from views.parts.progress import earlier_of, fraction_done, remaining, usual_compile_seconds
 from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
@@ -36,6 +37,7 @@ from views.shared.links import linked
 from views.shared.pace import keeping_up
 from views.shared.resources import get_store
 from views.shared.selection import choose_experiment
+from views.wall import page as wall
 
 RUNS_SECONDS = 0.35
 """How often the runs are looked at while something is active."""
@@ -48,6 +50,9 @@ MAX_RACES = 4
 
 def main() -> None:
     store = get_store()
+    if wall.is_asked():
+        wall.show(store)
+        return
     experiments = queries.list_experiments(store)
     active = experiments[experiments["state"].isin(ACTIVE_EXPERIMENTS)]
     show_damaged(store)
@@ -99,6 +104,8 @@ def show_changing(store: Store, experiment_id: str) -> None:
     experiments = queries.list_experiments(store)
     experiment = experiments.set_index("experiment_id", drop=False).loc[experiment_id]
     is_active = ExperimentState(experiment["state"]).is_active
+    if is_active:
+        show_compiling(store, experiment_id)
     show_device(store, experiment_id, is_active)
     show_failures(store, experiment_id, queries.list_runs(store, experiment_id))
     show_stops(store, experiment_id)
@@ -125,6 +132,9 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
             resume_button(experiment, runs)
             again_link(experiment_id)
         state = ExperimentState(experiment["state"])
+        st.page_link("views/live.py", label="Wall", icon=":material/desktop_windows:",
+                     query_params={wall.PARAMETER: "1"},
+                     help="All devices, large, for a screen that others watch.")  # fmt: skip
         offer_notice(experiment_id, experiment["name"], words.STATES[state][0],
                      over=not state.is_active)  # fmt: skip
     if ExperimentState(experiment["state"]).is_active:
@@ -155,6 +165,15 @@ def show_runs(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
     usual = usual_compile_seconds(store, experiment_id, runs)
     with st.container(border=True):
         st.html(run_rows.html(runs, usual, pd.Timestamp.now(tz="UTC")))
+
+
+def show_compiling(store: Store, experiment_id: str) -> None:
+    """What each phase of compiling takes, beside what it took last time."""
+    runs = queries.list_runs(store, experiment_id)
+    found = phase_times(store, experiment_id, runs, earlier_of(store, experiment_id))
+    if found:
+        with st.container(border=True):
+            st.html(compiling.html(found, pd.Timestamp.now(tz="UTC")))
 
 
 def show_device(store: Store, experiment_id: str, active: bool) -> None:

@@ -63,6 +63,8 @@ class Costs:
     name: str
     spec: ExperimentSpec
     runs: tuple[RunCosts, ...]
+    experiment_id: str | None = None
+    """None of one that was never submitted."""
 
     def of(self, label: str) -> RunCosts | None:
         return next((run for run in self.runs if run.label == label), None)
@@ -113,7 +115,8 @@ def costs_of(store: Store, experiment_id: str) -> Costs:
     spec = queries.experiment_spec(store, experiment_id)
     rows = queries.costs(store, experiment_id).to_dict("records")
     known = [{str(k): v for k, v in row.items() if not pd.isna(v)} for row in rows]
-    return Costs(name=spec.name, spec=spec, runs=tuple(RunCosts(**row) for row in known))
+    runs = tuple(RunCosts(**row) for row in known)
+    return Costs(name=spec.name, spec=spec, runs=runs, experiment_id=experiment_id)
 
 
 def earlier_costs(store: Store, spec: ExperimentSpec, device_name: str | None) -> list[Costs]:

@@ -1,0 +1,67 @@
+"""What each phase of compiling takes, beside what it took last time."""
+
+import pandas as pd
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.estimates.costs import costs_of
+from storage.estimates.phases import PhaseTimes, phase_times
+from storage.index.store import Store
+from tests.helpers.journals import Recording
+
+NOW, LAST = "20261122-093015-123456-7f3b", "20261121-093015-123456-7f3a"
+SECONDS = {"total_seconds": 10.0, "aot_seconds": 8.0, "inductor_seconds": 7.0,
+           "code_seconds": 5.0, "kernel_seconds": 1.0}  # fmt: skip
+ALONE = {"Dynamo": 2.0, "AOTAutograd": 1.0, "Inductor lowering": 2.0, "Code generation": 4.0,
+         "Triton and C++": 1.0}  # fmt: skip
+
+
+def record(data_dir: DataDir, experiment_id: str, *, compiled: bool, share: float = 1.0) -> None:
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, experiment_id=experiment_id).claim().start()
+        if label == "inductor":
+            run.log.append("compile_started", step=0, phase="training", trigger="DYNAMO",
+                           compile_id="0/0")  # fmt: skip
+        if label == "inductor" and compiled:
+            run.log.append("compile_ended", step=0, phase="training", trigger="DYNAMO",
+                           compile_id="0/0", seconds=10.0 * share)  # fmt: skip
+            told = {name: seconds * share for name, seconds in SECONDS.items()}
+            run.log.append("compile_metrics", step=0, phase="training", compile_id="0/0",
+                           function="forward", **told)  # fmt: skip
+        if compiled:
+            run.blocks([0.2] * 4, [1.0] * 40, 10.0 * share if label == "inductor" else 0.0)
+            run.end()
+        run.log.flush()
+
+
+def found(data_dir: DataDir) -> list[PhaseTimes]:
+    with Store.in_memory(data_dir) as store:
+        runs = queries.list_runs(store, NOW)
+        runs.loc[runs["label"] == "inductor", "compiling_since"] = pd.Timestamp.now(tz="UTC")
+        return phase_times(store, NOW, runs, [costs_of(store, LAST)])
+
+
+def test_while_it_compiles_only_the_phases_of_last_time_are_known(data_dir: DataDir):
+    record(data_dir, LAST, compiled=True)
+    record(data_dir, NOW, compiled=False)
+    (one,) = found(data_dir)
+    assert (one.label, one.now, one.last) == ("inductor", {}, pytest.approx(ALONE))
+    after = {seconds: one.phase_after(seconds) for seconds in (0.0, 2.5, 4.9, 9.5, 10.5)}
+    assert after == {0.0: "Dynamo", 2.5: "AOTAutograd", 4.9: "Inductor lowering",
+                     9.5: "Triton and C++", 10.5: None}  # fmt: skip
+
+
+def test_once_torch_has_reported_both_are_told_phase_by_phase(data_dir: DataDir):
+    record(data_dir, LAST, compiled=True)
+    record(data_dir, NOW, compiled=True, share=2.0)
+    (one,) = found(data_dir)
+    assert one.now == pytest.approx({phase: 2 * seconds for phase, seconds in ALONE.items()})
+    assert one.last == pytest.approx(ALONE)
+
+
+def test_the_first_time_there_is_nothing_to_compare_with(data_dir: DataDir):
+    record(data_dir, LAST, compiled=False)
+    record(data_dir, NOW, compiled=True)
+    (one,) = found(data_dir)
+    assert one.last == {} and one.phase_after(1.0) is None

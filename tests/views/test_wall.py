@@ -1,0 +1,85 @@
+"""The wall: a tile for each device, large, and nothing to press; and compiling phase by phase."""
+
+import os
+
+import pandas as pd
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir
+from storage.estimates.phases import PhaseTimes
+from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
+from tests.helpers.machine import WITH_GPU, keep
+from tests.helpers.pages import compare_all, opened
+from views.parts import compiling
+from views.wall.page import html
+from views.wall.tiles import Going, Last, Tile
+
+NOW = pd.Timestamp("2026-11-22 12:00", tz="UTC")
+GOING = Going(name="Race <b>", is_running=True, turn="inductor", doing="racing", done=0.42,
+              seconds_left=90.0, losses={"baseline": [2.0, 1.5, 1.0], "inductor": [2.0, 1.0, 0.5]},
+              )  # fmt: skip
+LAST = Last(name="Before", state="finished", best="inductor", speedup=1.32, verdict="faster",
+            parity="holds", ended=NOW - pd.Timedelta(minutes=5))  # fmt: skip
+
+
+def test_a_tile_says_what_runs_whose_turn_it_is_how_far_and_what_came_out_last():
+    told = html([Tile(device="H100", going=GOING, num_waiting=2, last=LAST)], NOW)
+    for said in (
+        "<h2>H100</h2>",
+        "2 more in the queue",
+        "42 %",
+        "about 1 min 30 s left",
+        "inductor 1.32x",
+        ">faster</em>",
+        "parity holds",
+        "Last: Before, 5 min",
+    ):
+        assert said in told, said
+    assert "<b>" not in told.replace("<b>inductor 1.32x</b>", "") and "Race &" in told
+
+
+def test_losses_of_all_runs_are_drawn_on_the_same_axes():
+    told = html([Tile(device="cpu", going=GOING)], NOW)
+    # From 2.0 at the top (4 of 90) to 0.5 at the bottom (86), over the whole width of 300.
+    assert "0.0%2C4.0%20150.0%2C58.7%20300.0%2C86.0" in told
+
+
+def test_a_device_without_work_says_so_and_what_failed_is_no_speedup():
+    failed = Last(name="Before", state="failed", best=None, speedup=None, verdict=None,
+                  parity=None, ended=None)  # fmt: skip
+    told = html([Tile(device="cpu", last=failed)], NOW)
+    assert "Nothing is running." in told and "<p>failed</p>" in told
+
+
+@pytest.mark.heavy
+def test_the_wall_has_every_device_of_the_machine_and_no_controls(folder: DataDir):
+    keep(folder, WITH_GPU)
+    record_experiment(folder.runs, experiment_spec(num_steps=80, name="Earlier"))
+    compare_all(folder)
+    spec = experiment_spec(num_steps=80, name="Going on")
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(folder.runs, label, spec, "20261122-101010-000000-aaaa")
+        run.claim(ProcessIdentity.of(os.getpid())).start()
+        run.blocks([0.1] * 4, falling_losses(80))
+    app = opened("live", wall="1")
+    (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
+    assert wall.count("<section") == 2
+    cpu, gpu = wall.split("</section>")[:2]
+    assert "<h2>Test CPU</h2>" in cpu and "Going on" in cpu and "50 %" in cpu
+    assert "Last: Earlier" in cpu and "inductor 2.00x" in cpu
+    assert "<h2>Test GPU</h2>" in gpu and "Nothing is running." in gpu
+    assert not [*app.button, *app.selectbox, *app.get("page_link")]
+
+
+def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_last_time():
+    last = {"Dynamo": 2.0, "AOTAutograd": 8.0}
+    since = NOW - pd.Timedelta(seconds=4)
+    told = compiling.html([PhaseTimes(label="inductor", since=since, now={}, last=last),
+                           PhaseTimes(label="eager", since=None, now={"Dynamo": 5.0}, last={})],
+                          NOW)  # fmt: skip
+    assert "then in AOTAutograd last time" in told
+    assert 'title="Dynamo: 2.0 s" style="width: 20.00%' in told
+    assert 'title="going on: 4.0 s" style="width: 40.00%"' in told
+    assert 'title="Dynamo: 5.0 s" style="width: 50.00%' in told
+    assert compiling.html([], NOW) == ""

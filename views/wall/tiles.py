@@ -1,0 +1,142 @@
+"""What a wall tells of each device: what runs on it, how far that is, and what came out last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from storage import queries
+from storage.index.store import Store
+from storage.library.catalog import catalog, compute
+from views.parts.progress import fraction_done, remaining
+from views.shared import words
+from views.shared.resources import capabilities
+
+POINTS = 60
+"""Of the losses of a run, as many as so small a chart shows."""
+FEWEST = 5
+"""Points of a line that says anything."""
+SECONDS = 0.2
+"""That finding out what the last experiment came to may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Going:
+    """An experiment that is at work, or waits to be."""
+
+    name: str
+    is_running: bool
+    turn: str | None
+    """Label of the run that has the device; None while all load."""
+    doing: str
+    """What that run does, or why none does anything."""
+    done: float
+    """Share of all steps."""
+    seconds_left: float | None
+    losses: dict[str, list[float]]
+    """By label; means of equal parts, the finite ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last:
+    """What the newest experiment that is over came to. None is unknown, or was not measured."""
+
+    name: str
+    state: str
+    best: str | None
+    speedup: float | None
+    verdict: str | None
+    parity: str | None
+    ended: pd.Timestamp | None
+
+
+@dataclass(kw_only=True)
+class Tile:
+    """One device."""
+
+    device: str
+    going: Going | None = None
+    num_waiting: int = 0
+    last: Last | None = field(default=None)
+
+
+def tiles(store: Store, now: pd.Timestamp) -> list[Tile]:
+    """A tile for each device of this machine, and for others on which something runs."""
+    experiments = queries.list_experiments(store)
+    local = experiments[experiments["origin"] == "local"]
+    machine = capabilities()
+    names = {one.id: one.name for one in machine.devices} if machine else {}
+    active = local[local["state"].isin(ACTIVE_EXPERIMENTS)]
+    devices = dict.fromkeys([*names, *active["device"]])
+    return [_tile(store, device, names.get(device, device), local[local["device"] == device], now)
+            for device in devices]  # fmt: skip
+
+
+def _tile(store: Store, device: str, name: str, mine: pd.DataFrame, now: pd.Timestamp) -> Tile:
+    """`mine`: the experiments of the device, newest first."""
+    known = mine["device_name"].dropna()
+    tile = Tile(device=name if name != device or known.empty else str(known.iloc[0]))
+    active = mine[mine["state"].isin(ACTIVE_EXPERIMENTS)].iloc[::-1]
+    running = active[active["state"] == ExperimentState.RUNNING]
+    first = next(iter((running if len(running) else active).to_dict("records")), None)
+    if first is not None:
+        tile.going = _going(store, str(first["experiment_id"]), str(first["name"]), now)
+        tile.num_waiting = len(active) - 1
+    # What was measured on another machine and copied here has another device's name.
+    here = mine[mine["device_name"].isna() | (mine["device_name"] == tile.device)]
+    over = here.loc[~here["state"].isin(ACTIVE_EXPERIMENTS), "experiment_id"]
+    if len(over):
+        tile.last = _last(store, str(over.iloc[0]))
+    return tile
+
+
+def _going(store: Store, experiment_id: str, name: str, now: pd.Timestamp) -> Going:
+    runs, _ = queries.latest_runs(store, experiment_id)
+    at_work = next((run for run in runs.itertuples() if words.has_turn(run)), None)
+    return Going(
+        name=name,
+        is_running=bool((runs["state"] == "running").any()),
+        turn=str(at_work.label) if at_work is not None else None,
+        doing=_doing(runs, at_work, now),
+        done=fraction_done(runs),
+        seconds_left=remaining(store, experiment_id, runs),
+        losses=_losses(store, experiment_id),
+    )
+
+
+def _doing(runs: pd.DataFrame, at_work: object, now: pd.Timestamp) -> str:
+    if at_work is None:
+        waits = not (runs["state"] == "running").any()
+        return "waits in the queue" if waits else "torch, model and data are loading"
+    since = getattr(at_work, "compiling_since", None)
+    if pd.notna(since):
+        return f"compiling {words.duration((now - since).total_seconds())}"
+    return words.PHASES.get(str(getattr(at_work, "phase", "")), "racing")
+
+
+def _losses(store: Store, experiment_id: str) -> dict[str, list[float]]:
+    frame = queries.losses(store, experiment_id)
+    found = {}
+    for label, run in frame.groupby("label", sort=False):
+        values = run.sort_values("step")["loss"].astype(float).to_numpy()
+        parts = np.array_split(values, min(POINTS, len(values)))
+        means = [float(np.mean(part)) for part in parts if len(part)]
+        found[str(label)] = [value for value in means if np.isfinite(value)]
+    return {label: values for label, values in found.items() if len(values) >= FEWEST}
+
+
+def _last(store: Store, experiment_id: str) -> Last | None:
+    compute(store, SECONDS, only=[experiment_id])
+    rows: Sequence[dict] = catalog(store).to_dict("records")  # type: ignore[type-arg]
+    row = next((one for one in rows if one["experiment_id"] == experiment_id), None)
+    if row is None:
+        return None
+    ended = None
+    if row["duration"] is not None and pd.notna(row["submitted"]):
+        ended = row["submitted"] + pd.Timedelta(seconds=row["duration"])
+    return Last(
+        name=row["name"], state=row["state"], best=row["best"], speedup=row["speedup"],
+        verdict=row["verdict"], parity=row["parity"], ended=ended,
+    )  # fmt: skip
