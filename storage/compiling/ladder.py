@@ -21,6 +21,7 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
 from storage.index.store import Store
+from storage.queries.kept import kept
 from storage.statistics.speedups import Ratio, SpeedVerdict, holm, paired_ratio, speed_verdict
 
 Fault = Literal["fails", "differs", "loses"]
@@ -101,6 +102,7 @@ class Ladder:
                     None)  # fmt: skip
 
 
+@kept
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder as far as the experiment has got; None if it has fewer than two rungs, or
     compares caches. Raises `NotInStore`."""

@@ -17,6 +17,8 @@ from storage.index.store import Store
 
 MAX_BYTES = 64_000_000
 """Of all that is kept of a store: the series of some experiments of six runs and 10,000 steps."""
+MAX_REVISIONS = 100
+"""Experiments of which it is kept how they stand."""
 
 Ask = TypeVar("Ask", bound=Callable[..., Any])
 Revision = tuple[int, int]
@@ -67,6 +69,7 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._revisions: dict[str, tuple[int, Revision]] = {}
 
     def get(self, store: Store, experiment_id: str, key: Hashable, ask: Callable[[], Any]) -> Any:
         with self._lock:
@@ -77,7 +80,7 @@ class _Memory:
             generation = store.generation
             if entry.generation == generation:
                 return entry.value
-            now = revision(store, experiment_id)
+            now = self._revision(store, experiment_id, generation)
             if entry.revision != now:
                 entry.value = ask()
                 entry.size = _size(entry.value)
@@ -85,6 +88,16 @@ class _Memory:
                 self._forget()
             entry.generation = generation
             return entry.value
+
+    def _revision(self, store: Store, experiment_id: str, generation: int) -> Revision:
+        """Asked for once as long as nothing was taken in, of however much is asked."""
+        known = self._revisions.get(experiment_id)
+        if known is None or known[0] != generation:
+            known = generation, revision(store, experiment_id)
+            self._revisions[experiment_id] = known
+            for oldest in list(self._revisions)[:-MAX_REVISIONS]:
+                self._revisions.pop(oldest, None)
+        return known[1]
 
     def _forget(self) -> None:
         """Drops what was not asked for the longest, but for the latest."""

@@ -81,6 +81,13 @@ def show(store: Store, comparison: Comparison) -> None:
         compare_predictions.show(store, comparison, results)
 
 
+def draw(store: Store, comparison: Comparison) -> None:
+    """Draws what `show` is going to show of all runs, and keeps it."""
+    if any(result.measured.num_steps for result in comparison.results):
+        for card in _kept_cards(store, comparison, comparison.results).all:
+            card.figure(next(iter(card.figures)))
+
+
 def _kept_cards(store: Store, comparison: Comparison, results: Sequence[Result]) -> Charts:
     """The cards with all that was drawn of them, as long as the comparison is the same: one in
     which anything changed is another object."""

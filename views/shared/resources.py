@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import streamlit as st
 
@@ -59,7 +60,17 @@ def data_dir() -> DataDir:
 
 
 def get_store() -> Store:
-    """The one store of this process, up to date; stops the page if it cannot be opened.
+    """The one store of this process, up to date; stops the page if it cannot be opened."""
+    try:
+        store = open_store()
+    except (StoreLocked, StoreUnusable, OSError) as error:
+        show_unopened(error)
+    take_in(store.ingest_all)
+    return store
+
+
+def open_store() -> Store:
+    """The one store of this process; raises `StoreLocked`, `StoreUnusable` or `OSError`.
 
     The first call also starts a supervisor if an earlier one left work behind, and the look at
     what this machine offers, so that the answer is there when somebody wants to launch.
@@ -69,13 +80,12 @@ def get_store() -> Store:
     with shared.lock:
         store = shared.stores.get(folder.path)
         if store is None:
-            store = _open(folder)
-            shared.stores[folder.path] = store
+            folder.path.mkdir(parents=True, exist_ok=True)
+            store = shared.stores[folder.path] = Store.open(folder, examples=EXAMPLES)
             if has_open_work(folder):
                 with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
                     ensure_supervisor(folder)
             look_at_machine(folder)
-    take_in(store.ingest_all)
     return store
 
 
@@ -121,15 +131,12 @@ def capabilities() -> Capabilities | None:
     return None
 
 
-def _open(folder: DataDir) -> Store:
-    """Opens the store, or says why that cannot be and stops the page."""
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        return Store.open(folder, examples=EXAMPLES)
-    except StoreLocked as error:
+def show_unopened(error: Exception) -> NoReturn:
+    """Says why there is no store and stops the page."""
+    if isinstance(error, StoreLocked):
         problem = f"**The database is in use.** {inert(error)}"
         remedy = "One process at a time may own it: close the other dashboard, or start this one"
-    except (StoreUnusable, OSError) as error:
+    else:
         problem = f"**The data folder cannot be used.** {inert(error)}"
         remedy = "Make it writable, or start the dashboard"
     st.error(problem, icon=":material/database_off:")

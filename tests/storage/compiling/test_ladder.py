@@ -50,6 +50,7 @@ def climb(
         run.evaluation(0.8).end()
     with Store.in_memory(folder) as store:
         found = find_ladder(store, EXPERIMENT_ID)
+        assert find_ladder(store, EXPERIMENT_ID) is found, "looked for once"
     assert found is not None
     return found
 

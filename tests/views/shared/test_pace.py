@@ -12,7 +12,7 @@ from tests.helpers.journals import Recording
 from views.shared import pace
 from views.shared.resources import process_wide
 
-CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit" / "config.toml").read_text())
+CONFIG = tomllib.loads((Path(__file__).parents[3] / ".streamlit" / "config.toml").read_text())
 
 
 @pytest.fixture

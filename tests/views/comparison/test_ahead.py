@@ -1,0 +1,44 @@
+"""What the first page needs is there before the first reader is."""
+
+import os
+
+import pytest
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.run_dir import DataDir
+from storage.comparison import comparison
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+from views.comparison import ahead, charts
+from views.shared.resources import open_store
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("computed while somebody waits for it")
+
+
+def test_the_newest_comparison_and_its_charts_are_kept_for_the_first_reader(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs, experiment_id="20251101-000000-000000-0000")
+    record_experiment(folder.runs)
+    ahead.prepare()
+    monkeypatch.setattr(comparison, "_compare", refuse)
+    found = comparison.compare(open_store(), EXPERIMENT_ID)
+    monkeypatch.setattr(charts, "cards", refuse)
+    charts.draw(open_store(), found)
+
+
+def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs)
+    me = ProcessIdentity.of(os.getpid())
+    Recording(folder.runs, "baseline", experiment_id="20251101-000000-000000-0000").claim(me)
+    monkeypatch.setattr(comparison, "_compare", refuse)
+    ahead.prepare()
+
+
+def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir) -> None:
+    with Store.open(folder):
+        ahead.prepare()
