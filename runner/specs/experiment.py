@@ -78,6 +78,9 @@ class ExperimentSpec(Spec):
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
     block_steps: Annotated[int, Bounds(1, 10_000, "all other runs wait while a turn lasts")] = 10
     """Steps per turn."""
+    profile_steps: Annotated[int, Bounds(0, 100, "all other runs wait while a turn lasts")] = 3
+    """Steps of each run that are profiled after the timed ones, in turns of their own that count in
+    no timing; 0 for none."""
     time_limit_seconds: Annotated[float, Bounds(0, YEAR_SECONDS, "that is a year", above=True)] = (
         3600.0
     )
@@ -164,6 +167,11 @@ class ExperimentSpec(Spec):
     def batches_per_step(self) -> int:
         """Micro-batches of a step."""
         return 1 if self.is_inference else self.training.gradient_accumulation
+
+    @property
+    def profiles(self) -> bool:
+        """Whether runs are profiled when their steps are over."""
+        return self.kind.compares_runs and self.profile_steps > 0
 
     @property
     def user_code(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class Turn:
     round: int
     position: int
     last: Ending | None = None
-    """Why no turn will follow this one; None if that is not decided."""
+    """Why no block will follow this one; None if that is not decided."""
 
 
 class TurnPost:

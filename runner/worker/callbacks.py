@@ -4,7 +4,8 @@ A callback is a class with any of the methods of `Callback`. The loop calls them
 experiment's `callbacks`, after its own. What they do inside a step is timed with it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -103,6 +104,15 @@ class Hooks:
     def call(self, hook: Hook) -> None:
         for method in self._methods[hook]:
             method(self._state)
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Calls nobody meanwhile: for steps that are no part of the training."""
+        methods, self._methods = self._methods, {hook: [] for hook in self._methods}
+        try:
+            yield
+        finally:
+            self._methods = methods
 
     @property
     def between_backward_and_update(self) -> bool:

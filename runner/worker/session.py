@@ -59,7 +59,7 @@ def _make_steps(
     spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
 ) -> Work:
     if spec.experiment.is_inference:
-        return ForwardPasses(spec, workload, device, log).measure
+        return ForwardPasses(spec, workload, run, device, log).measure
     return Trainer(spec, workload, run, device, log).train
 
 

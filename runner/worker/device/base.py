@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity
 
 from runner.worker.device.measuring import PeakMemory, StepClock
 from runner.worker.device.processes import Stranger
@@ -53,6 +54,10 @@ class Device(ABC):
     """As the journal names it; torch calls ROCm `cuda`."""
     captures_graphs: ClassVar[bool] = False
     """Whether CUDA graphs can be captured on it: optimizers then keep their step count there."""
+    works_by_itself: ClassVar[bool] = True
+    """Whether it is given work and goes on with it while the host does something else."""
+    profiler_activities: ClassVar[tuple[ProfilerActivity, ...]] = ()
+    """What torch's profiler records here; nothing where it knows no such device."""
     training_tolerance: ClassVar[float] = 1e-4
     """What PyTorch's Dynamo harness allows a training in float32 on a device of this type."""
     notes: ClassVar[tuple[str, ...]] = ()

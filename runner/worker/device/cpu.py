@@ -4,6 +4,8 @@ import platform
 import resource
 from pathlib import Path
 
+from torch.profiler import ProfilerActivity
+
 from runner.worker.device.base import Device
 from runner.worker.device.measuring import MemoryUse, WallClock
 
@@ -33,6 +35,8 @@ class CpuDevice(Device):
     """All CPUs that the run may use."""
 
     type = "cpu"
+    works_by_itself = False
+    profiler_activities = (ProfilerActivity.CPU,)
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity
 
 from runner.worker.device.base import (
     NOT_RECORDED,
@@ -69,6 +70,7 @@ class CudaDevice(Device):
 
     type: ClassVar[DeviceType] = "cuda"
     captures_graphs = True
+    profiler_activities = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
     training_tolerance = 1e-3
 
     @property

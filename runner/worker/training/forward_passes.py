@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import torch
 
+from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.turns import Turn
 from runner.worker.callbacks import TrainingState
@@ -14,6 +15,7 @@ from runner.worker.data.batches import FixedBatches
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.model.workload import Workload
+from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.step.inference import Inference
 from runner.worker.step.stepping import MixedPrecision
 from runner.worker.training.plan import Block, plan_blocks
@@ -25,14 +27,18 @@ from runner.worker.turn_source import TurnSource
 class ForwardPasses:
     """Has one model answer the same batches over and over under one backend."""
 
-    def __init__(self, spec: RunSpec, workload: Workload, device: Device, log: EventLog) -> None:
+    def __init__(
+        self, spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+    ) -> None:
         """The workload's model is on the device already."""
         self._experiment = experiment = spec.experiment
         self._log = log
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
         recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
-        self._timer = BlockTimer(spec.experiment_id, device, log, CompileObserver(log), recorder)
+        observer = CompileObserver(log)
+        self._timer = BlockTimer(spec.experiment_id, device, log, observer, recorder)
+        self._profiler = StepProfiler(experiment, run, device, log, observer)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         training = experiment.training
@@ -51,16 +57,22 @@ class ForwardPasses:
             if turn.last is not None:
                 told = {"reason": turn.last.reason, "ending": asdict(turn.last)}
                 self._log.append("stopped", step=block.end, **told)
-            turns.done(finished=is_over)
             if is_over:
-                return True
+                break
+            turns.done(finished=False)
+        if self._profiler.take_turns(turns, self._answer):
+            turns.done(finished=True)
         return True
 
     def _time_block(self, block: Block, turn: Turn, turns: TurnSource) -> bool:
         """Whether all its steps were done."""
 
         def step(place: int, steps: Steps) -> None:
-            for batch in self._batches.window(block.first_step + place):
-                self._model.forward(batch.inputs)
+            self._answer(block.first_step + place)
 
         return self._timer.run(block, turn, step, lambda: turns.stop_requested)
+
+    def _answer(self, number: int) -> None:
+        """One step: the forward passes over the batches of its place."""
+        for batch in self._batches.window(number):
+            self._model.forward(batch.inputs)

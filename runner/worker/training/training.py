@@ -1,5 +1,6 @@
 """The training loop: one block of steps a turn, everything measured and written down."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -19,16 +20,17 @@ from runner.worker.builtin_callbacks.checkpoints import (
 from runner.worker.builtin_callbacks.setup import CallbackSetup
 from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.compiler.compiling import CompileObserver, compile_blocks, make_compiler
-from runner.worker.data.batches import EpochBatches, FixedBatches, Windows
+from runner.worker.data.batches import EpochBatches, FixedBatches, MicroBatch, Windows
 from runner.worker.data.splits import Split
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
 from runner.worker.model.workload import Workload
+from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.step.inference import Inference
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
-from runner.worker.step.stepping import MixedPrecision, StepMaker
+from runner.worker.step.stepping import MixedPrecision, StepMaker, StepResult
 from runner.worker.training.evaluation import evaluate
 from runner.worker.training.plan import Block, plan_blocks
 from runner.worker.training.recording import BlockRecorder, Steps
@@ -84,6 +86,7 @@ class Trainer:
             setup.checkpoints.save_from(self._checkpointed)
         self._recorder = BlockRecorder(log, self._objective.names, self._state)
         self._timer = BlockTimer(spec.experiment_id, device, log, self._observer, self._recorder)
+        self._profiler = StepProfiler(experiment, run, device, log, self._observer)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         self._windows: Windows | None = None
@@ -109,16 +112,10 @@ class Trainer:
                 self._state.stop(turn.last.reason)
             is_over = block.end == self._experiment.num_steps or bool(self._state.stop_reason)
             if is_over:
-                self._end()
-            turns.done(finished=is_over)
-            if is_over:
-                return True
+                return self._end(turns)
+            turns.done(finished=False)
         # Nothing was left to train: the run was interrupted behind its last step.
-        if turns.wait() is None:
-            return False
-        self._end()
-        turns.done(finished=True)
-        return True
+        return turns.wait() is not None and self._end(turns)
 
     def _resume(self) -> None:
         found = latest_checkpoint(self._run)
@@ -158,11 +155,8 @@ class Trainer:
         replays_graphs = self._variant.captures_cuda_graphs
 
         def step(place: int, steps: Steps) -> None:
-            if replays_graphs:
-                # Tells the compiler that the last step's results may be overwritten.
-                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             hooks.call("batch_begin")
-            result = self._step(batches.window(block.window + place))
+            result = self._make_step(batches.window(block.window + place))
             steps.add(result, self._rate.current, copy=replays_graphs)
             self._rate.step_done()
             state.loss = steps.losses[-1]
@@ -224,7 +218,8 @@ class Trainer:
         self._log.append("phase", phase=phase)
         self._log.flush(durable=True)
 
-    def _end(self) -> None:
+    def _end(self, turns: TurnSource) -> bool:
+        """What follows the last step; the training has come to its end, so True."""
         state = self._state
         if state.stop_reason is not None:
             told = {} if self._ending is None else {"ending": asdict(self._ending)}
@@ -233,6 +228,20 @@ class Trainer:
         self._hooks.call("train_end")
         self._recorder.write_values()
         self._enter("training")
+        with self._hooks.muted():
+            if self._profiler.take_turns(turns, self._profiled_step):
+                turns.done(finished=True)
+        return True
+
+    def _profiled_step(self, number: int) -> None:
+        batches = self._batches_of(self._state.epoch)
+        self._make_step(batches.window(number % max(1, self._experiment.num_full_steps)))
+
+    def _make_step(self, batches: Sequence[MicroBatch]) -> StepResult:
+        if self._variant.captures_cuda_graphs:
+            # Tells the compiler that the last step's results may be overwritten.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        return self._step(batches)
 
 
 def _splits_in_use(

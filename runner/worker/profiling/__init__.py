@@ -1,0 +1,1 @@
+"""Where a step's time goes: a few steps under torch's profiler, and what its trace says."""

@@ -1,0 +1,156 @@
+"""What a trace says of where steps spent their time: by kernel on a device that works by itself, by
+operator where the CPUs are the device."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from runner.worker.profiling.trace import DeviceWork, HostCall, Trace
+
+Phase = Literal["forward", "backward", "optimizer"]
+BACKWARD = "autograd::engine::evaluate_function"
+OPTIMIZER = "Optimizer.step#"
+GUARDS = "TorchDynamo Cache Lookup"
+COMPILED_CODE = "## Call CompiledFxGraph"
+"""Code that Inductor generated; beneath it are only the operators that it calls."""
+BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
+               "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
+"""Calls, by the beginning of their names, that compute nothing themselves."""
+MAX_NAME = 1000
+"""Characters; names of templates can be longer than that."""
+MAX_KERNELS = 1000
+"""Rows of a profile; what took the least time is one row together."""
+
+
+class Kernel(NamedTuple):
+    """Work of one kind."""
+
+    name: str
+    op: str | None
+    """The operator that started it; None where nobody can tell, as in a replayed CUDA graph."""
+    phase: Phase | None
+    dtype: str | None
+    """Element type of the operator's first input that has one with a fraction."""
+
+
+@dataclass
+class Cost:
+    calls: int = 0
+    seconds: float = 0.0
+
+    def add(self, seconds: float, calls: int = 1) -> None:
+        self.seconds += seconds
+        self.calls += calls
+
+
+Costs = dict[Kernel, Cost]
+
+
+def device_costs(trace: Trace) -> Costs:
+    """Seconds of the device by kernel. Where several ran at once, each has its share, so that the
+    sum is the time in which any ran."""
+    launches = {call.correlation: call for call in trace.calls if call.correlation is not None}
+    costs: Costs = defaultdict(Cost)
+    for work, seconds in zip(trace.work, shared_seconds(trace.work), strict=True):
+        launch = launches.get(work.correlation) if work.correlation is not None else None
+        costs[_kernel(work.name, launch)].add(seconds)
+    return costs
+
+
+def cpu_costs(trace: Trace) -> Costs:
+    """Seconds of the host by operator, what it had other operators do left out; bookkeeping of
+    autograd and of the compiler is no operator."""
+    costs: Costs = defaultdict(Cost)
+    for call in trace.calls:
+        computes = call.category == "cpu_op" and "::" in call.name
+        if call.name.startswith(COMPILED_CODE):
+            costs[Kernel(_short(call.name), None, _phase(call), None)].add(call.own_seconds)
+        elif computes and not call.name.startswith(BOOKKEEPING):
+            key = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
+            costs[key].add(call.own_seconds)
+    return costs
+
+
+def host_seconds(trace: Trace) -> dict[str, float]:
+    """Seconds of the host in backward passes, in optimizers that are not compiled, and in checking
+    guards of compiled code."""
+    return {
+        "backward": _outermost(trace.calls, BACKWARD),
+        "optimizer": _outermost(trace.calls, OPTIMIZER),
+        "guards": _outermost(trace.calls, GUARDS),
+    }
+
+
+def num_launches(trace: Trace) -> int:
+    """Kernels and graphs that the host started."""
+    kinds = ("cuda_runtime", "cuda_driver")
+    return sum(call.category in kinds and "Launch" in call.name for call in trace.calls)
+
+
+def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
+    """At most `MAX_KERNELS` rows; the last may stand for all others."""
+    ordered = sorted(costs.items(), key=lambda item: -item[1].seconds)
+    yield from ordered[: MAX_KERNELS - 1]
+    rest = ordered[MAX_KERNELS - 1 :]
+    if rest:
+        together = Cost()
+        for _, cost in rest:
+            together.add(cost.seconds, cost.calls)
+        yield Kernel(f"{len(rest)} others", None, None, None), together
+
+
+def shared_seconds(work: Sequence[DeviceWork]) -> list[float]:
+    """The seconds of each, in the order of their starts; where n ran at once, each has an nth."""
+    seconds = [0.0] * len(work)
+    edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
+                   + [(one.start + one.seconds, 0, i) for i, one in enumerate(work)])  # fmt: skip
+    running: set[int] = set()
+    before = 0.0
+    for now, begins, i in edges:
+        for other in running:
+            seconds[other] += (now - before) / len(running)
+        if begins:
+            running.add(i)
+        else:
+            running.discard(i)
+        before = now
+    return seconds
+
+
+def _kernel(name: str, launch: HostCall | None) -> Kernel:
+    if launch is None or "GraphLaunch" in launch.name:
+        return Kernel(name[:MAX_NAME], None, None, None)
+    op = next((call for call in launch.callers() if call.category == "cpu_op"
+               and not call.name.startswith(BOOKKEEPING)), None)  # fmt: skip
+    op_name, dtype = (None, None) if op is None else (op.name[:MAX_NAME], op.dtype)
+    return Kernel(name[:MAX_NAME], op_name, _phase(launch), dtype)
+
+
+def _phase(call: HostCall) -> Phase:
+    for caller in call.callers():
+        if caller.name.startswith(OPTIMIZER):
+            return "optimizer"
+        if caller.name.startswith(BACKWARD):
+            return "backward"
+    return "forward"
+
+
+def _outermost(calls: Iterable[HostCall], name: str) -> float:
+    """Seconds of the calls with a name that begins so, those within one another counted once."""
+    found = (call for call in calls if call.name.startswith(name))
+    return sum(
+        call.seconds
+        for call in found
+        if not any(caller.name.startswith(name) for caller in _above(call))
+    )
+
+
+def _above(call: HostCall) -> Iterable[HostCall]:
+    return () if call.parent is None else call.parent.callers()
+
+
+def _short(name: str) -> str:
+    """`## Call CompiledFxGraph fso5z2… ##` with enough of the hash to tell graphs apart."""
+    words = name.split()
+    return f"CompiledFxGraph {words[3][:8]}" if len(words) > 3 else "CompiledFxGraph"

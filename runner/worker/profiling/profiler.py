@@ -1,0 +1,122 @@
+"""Profiles steps in turns of their own, after the timed ones: what is seen here is in no timing."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import ExperimentSpec
+from runner.worker.compiler.compiling import CompileObserver
+from runner.worker.device.base import Device
+from runner.worker.event_log import EventLog
+from runner.worker.profiling.kernels import (
+    cpu_costs,
+    device_costs,
+    host_seconds,
+    most_costly,
+    num_launches,
+)
+from runner.worker.profiling.trace import read_trace
+from runner.worker.turn_source import TurnSource
+
+TURNS_OF_A_DEVICE = 3
+"""Turns in which a device that works by itself is profiled: their differences tell how surely its
+own time is known. Where the CPUs are the device that time is the clock's, and one will do."""
+TRACE = "profile/trace.json.gz"
+"""Of the last turn, beneath the run's artifacts."""
+
+
+class StepProfiler:
+    """Writes down where the time of steps goes."""
+
+    def __init__(
+        self,
+        experiment: ExperimentSpec,
+        run: RunDir,
+        device: Device,
+        log: EventLog,
+        observer: CompileObserver,
+    ) -> None:
+        self._steps = experiment.profile_steps if experiment.profiles else 0
+        self._file = run.artifacts / TRACE
+        self._root = run.path
+        self._device = device
+        self._log = log
+        self._observer = observer
+
+    def take_turns(self, turns: TurnSource, step: Callable[[int], None]) -> bool:
+        """Gives the turn back and profiles in the next ones. `step` is told which it is.
+
+        Returns whether it holds a turn in the end, and not if somebody asked to stop.
+        """
+        activities = self._device.profiler_activities
+        if not self._steps or not activities:
+            return True
+        for _ in range(TURNS_OF_A_DEVICE if self._device.works_by_itself else 1):
+            turns.done(finished=False)
+            turn = turns.wait()
+            if turn is None:
+                return False
+            self._log.append("phase", phase="profiling")
+            self._log.flush()
+            self._profile(turn.round, activities, step)
+        return True
+
+    def _profile(
+        self, round_number: int, activities: Sequence[ProfilerActivity], step: Callable[[int], None]
+    ) -> None:
+        """Everything that was measured is written down already: whatever goes wrong here is told,
+        and the run has come to its end all the same."""
+        since = time.perf_counter()
+        self._log.flush(durable=True)
+        try:
+            found = self._record(round_number, activities, step)
+        except Exception as error:
+            found = {"failure": f"{type(error).__name__}: {error}"[:2000]}
+        cost = time.perf_counter() - since
+        self._log.append(
+            "profile", round=round_number, steps=self._steps, cost_seconds=cost, **found
+        )
+        self._log.flush()
+
+    def _record(
+        self, round_number: int, activities: Sequence[ProfilerActivity], step: Callable[[int], None]
+    ) -> dict[str, Any]:
+        step(0)  # What happened since this run's last turn shall not be seen.
+        self._device.synchronize()
+        self._observer.compiled_since_last_asked()
+        with profile(activities=activities, record_shapes=True) as profiler:
+            since = time.perf_counter()
+            for number in range(self._steps):
+                step(number)
+            issued = time.perf_counter() - since
+            self._device.synchronize()
+            seconds = time.perf_counter() - since
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(self._file))
+        del profiler
+        compiled = self._observer.compiled_since_last_asked()
+        shares = {"seconds": seconds, "issue_seconds": issued}
+        return self._write_kernels(round_number) | {
+            **{name: value / self._steps for name, value in shares.items()},
+            "compiled": compiled,
+            "trace": str(self._file.relative_to(self._root)),
+            "trace_bytes": self._file.stat().st_size,
+        }
+
+    def _write_kernels(self, round_number: int) -> dict[str, Any]:
+        """Writes a row for each kernel; the fields of the turn that its trace tells."""
+        trace, steps = read_trace(self._file), self._steps
+        costs = device_costs(trace) if self._device.works_by_itself else cpu_costs(trace)
+        rows = [
+            {**kernel._asdict(), "calls": cost.calls / steps, "seconds": cost.seconds / steps}
+            for kernel, cost in most_costly(costs)
+        ]
+        self._log.extend("profile_kernel", rows, round=round_number)
+        return {
+            "busy_seconds": sum(row["seconds"] for row in rows),
+            "launches": num_launches(trace) / steps,
+            "host_seconds": {name: s / steps for name, s in host_seconds(trace).items()},
+        }

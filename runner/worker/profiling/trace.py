@@ -1,0 +1,113 @@
+"""Reads a trace of torch's profiler (Chrome's trace format, gzipped): who called whom, and what the
+device did for it."""
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+HOST_CATEGORIES = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+FLOAT_TYPES = {
+    "float": "float32", "double": "float64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
+    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8",
+}  # fmt: skip
+"""Element types that are numbers with a fraction, as the trace names them and as people do."""
+
+
+@dataclass(slots=True, eq=False)
+class HostCall:
+    """An operator, an annotation or a call of the driver, on one thread of the host."""
+
+    name: str
+    category: str
+    thread: Any
+    start: float
+    """In seconds, of the trace's own time."""
+    seconds: float
+    dtype: str | None
+    """Element type of the first input that has one with a fraction."""
+    correlation: int | None
+    parent: "HostCall | None" = None
+    inner_seconds: float = 0.0
+    """Spent in calls that this one made."""
+
+    @property
+    def own_seconds(self) -> float:
+        return max(0.0, self.seconds - self.inner_seconds)
+
+    def callers(self) -> Iterator["HostCall"]:
+        """Itself, who called it, who called that one."""
+        call: HostCall | None = self
+        while call is not None:
+            yield call
+            call = call.parent
+
+
+@dataclass(slots=True, eq=False)
+class DeviceWork:
+    """A kernel or a transfer, while the device was at it."""
+
+    name: str
+    start: float
+    seconds: float
+    correlation: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a profile recorded of the host's threads and of the device."""
+
+    calls: list[HostCall] = field(default_factory=list)
+    work: list[DeviceWork] = field(default_factory=list)
+
+
+def read_trace(file: Path) -> Trace:
+    """Raises `ValueError` or `OSError` for a file that is no such trace."""
+    with gzip.open(file) as content:
+        events = orjson.loads(content.read())["traceEvents"]
+    complete = [event for event in events if event.get("ph") == "X"]
+    calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
+    work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]
+    _nest(calls)
+    return Trace(calls, sorted(work, key=lambda one: one.start))
+
+
+def _call(event: Mapping[str, Any]) -> HostCall:
+    told = event.get("args", {})
+    dtypes = (FLOAT_TYPES.get(name) for name in told.get("Input type", ()))
+    return HostCall(
+        name=event["name"],
+        category=event["cat"],
+        thread=event.get("tid"),
+        start=event["ts"] / 1e6,
+        seconds=event["dur"] / 1e6,
+        dtype=next(filter(None, dtypes), None),
+        correlation=told.get("correlation"),
+    )
+
+
+def _work(event: Mapping[str, Any]) -> DeviceWork:
+    told = event.get("args", {})
+    return DeviceWork(event["name"], event["ts"] / 1e6, event["dur"] / 1e6, told.get("correlation"))
+
+
+def _nest(calls: Iterable[HostCall]) -> None:
+    """Tells every call who made it: the shortest one on its thread in which it lies."""
+    by_thread: dict[Any, list[HostCall]] = defaultdict(list)
+    for call in calls:
+        by_thread[call.thread].append(call)
+    for thread in by_thread.values():
+        thread.sort(key=lambda call: (call.start, -call.seconds))
+        open_calls: list[HostCall] = []
+        for call in thread:
+            while open_calls and open_calls[-1].start + open_calls[-1].seconds <= call.start:
+                open_calls.pop()
+            if open_calls:
+                call.parent = open_calls[-1]
+                call.parent.inner_seconds += call.seconds
+            open_calls.append(call)
