@@ -1,6 +1,7 @@
 """What the data folder holds, on the terminal and as files:
 
     python -m storage compare EXPERIMENT
+    python -m storage explain EXPERIMENT
     python -m storage list [WORD...]
     python -m storage trend [WORD...] [--of NUMBER] [--fail-if CONDITION]
     python -m storage difference EXPERIMENT EXPERIMENT...
@@ -11,6 +12,7 @@
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
     python -m storage import FILE...
 
+`explain` says why each backend is faster or slower than the baseline, by what its kernels took.
 `report` writes experiments, or a suite run, whole into one file, HTML or PDF, which `import` takes
 in again, as it does archives of run folders; `export` and `import` also speak the formats of
 PyTorch's own benchmarks (docs/exchange.md). Their exit status is 0, or 2 for bad input.
@@ -63,6 +65,7 @@ from storage.exchange.suites import SUITE_FORMATS
 from storage.index.store import Store
 from storage.library.backend_rows import backend_rows
 from storage.library.trends import trends
+from storage.profile.explanation import explain
 from storage.suite.cells import outcomes
 from storage.suite.regressions import against
 from storage.terminal import correctness as correctness_report
@@ -71,6 +74,7 @@ from storage.terminal import replay as replay_report
 from storage.terminal import suite as suite_report
 from storage.terminal import trend as trend_report
 from storage.terminal.difference import difference_report
+from storage.terminal.explain import explain_report
 from storage.terminal.ladder import NO_LADDER, ladder_report
 from storage.terminal.report import brought_text, report
 
@@ -106,6 +110,12 @@ def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     if options.fail_if:
         return pass_gate(comparison, options.fail_if)
     return exit_status(comparison)
+
+
+def _explain(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        print(explain_report(explain(store, options.experiment)))  # noqa: T201
+    return 0
 
 
 def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -238,7 +248,8 @@ def parser() -> argparse.ArgumentParser:
     exporting = add("export", _export, "write an experiment in a format of PyTorch's benchmarks")
     text = "name the stage of the compiler that fails, computes wrongly or loses time"
     climbing = add("ladder", _ladder, text)
-    for command in (comparing, exporting, climbing):
+    explaining = add("explain", _explain, "say why each backend is faster or slower")
+    for command in (comparing, explaining, exporting, climbing):
         orders = "id of the experiment" + (", or of a suite run" if command is exporting else "")
         command.add_argument("experiment", help=orders)
     add_fail_if(comparing)

@@ -28,7 +28,15 @@ from runner.specs.training import (
     TrainingSpec,
 )
 from runner.specs.validation import Spec, require
-from runner.specs.variants import Variant, cold_and_warm, control, parse_backend, repeated
+from runner.specs.variants import (
+    Settings,
+    Variant,
+    cold_and_warm,
+    control,
+    parse_backend,
+    repeated,
+    under,
+)
 from runner.specs.workload import DataSpec, ModelSpec
 
 __all__ = [
@@ -67,6 +75,12 @@ class ExperimentSpec(Spec):
     """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
     """Dynamo backends, by name or with settings: `inductor:mode=max-autotune+scope=forward`."""
+    settings: Settings = "plain"
+    """What torch is set to for every run. `plain`: its own defaults, but for random numbers, which
+    compiled code draws as eager code does, and products in float32, which are as exact as that.
+    `harness`: as PyTorch's Dynamo harness sets it: TF32, attention without a fused kernel added up
+    in half precision, CUDA graphs for Inductor, and, where no losses are compared, random numbers
+    as the compiler draws them."""
     controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
@@ -212,8 +226,16 @@ class ExperimentSpec(Spec):
         """Every run of the experiment, baseline first; repeat by repeat."""
         if self.kind.compares_caches:
             pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
-            return (Variant(label="baseline", role="baseline"), *pairs)
+            return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
         return tuple(repeated(self._compared, self._num_repeats))
+
+    def _under_settings(self, variant: Variant) -> Variant:
+        return under(
+            self.settings,
+            variant,
+            on_cuda=self.device.startswith("cuda"),
+            draws_freely=not (self.kind.compares_tensors or self.kind.trains_fully),
+        )
 
     @property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
@@ -236,7 +258,7 @@ class ExperimentSpec(Spec):
         compared = [Variant(label="baseline", role="baseline")]
         if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))
-        return [*compared, *map(parse_backend, self.backends)]
+        return list(map(self._under_settings, [*compared, *map(parse_backend, self.backends)]))
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
@@ -245,7 +267,7 @@ class ExperimentSpec(Spec):
         if not self.kind.compares_caches:
             return ()
         return tuple(
-            (text, cold, warm)
+            (text, self._under_settings(cold), self._under_settings(warm))
             for text in self.backends
             for cold, warm in cold_and_warm(parse_backend(text), self.cache.repeats)
         )

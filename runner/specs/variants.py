@@ -22,6 +22,8 @@ from runner.specs.validation import Options, Spec, require
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
+MathAttention = Literal["full", "reduced"]
+Settings = Literal["plain", "harness"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
 """Backends that capture graphs and generate no code: seconds, where others take a minute."""
@@ -30,7 +32,7 @@ CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
 MAX_LABEL_BYTES = 150
-VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic")
+VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,9 @@ class Variant(Spec):
     options: Options = field(default_factory=dict)
     """Inductor configuration by name, nested ones with dots: `triton.cudagraphs`. What the mode
     says otherwise does not count."""
+    math_attention: MathAttention = "full"
+    """How attention that no fused kernel computes adds up half-precision numbers: in float32, or as
+    PyTorch's Dynamo harness allows it (`allow_fp16_bf16_reduction_math_sdp`), in half precision."""
     cache: CacheState = "cold"
     """Whether compile caches are empty at first, or those that the cold run of the same repeat
     left."""
@@ -100,6 +105,20 @@ class Variant(Spec):
     def draws_own_random_numbers(self) -> bool:
         """Whether its dropout differs from eager's: a captured graph keeps its own random state."""
         return self.captures_cuda_graphs
+
+
+def under(settings: Settings, variant: Variant, *, on_cuda: bool, draws_freely: bool) -> Variant:
+    """The variant with what the settings say where it says nothing itself. `draws_freely`: whether
+    a compiler may draw random numbers in its own way."""
+    if settings == "plain":
+        return variant
+    by_settings: Options = {}
+    if variant.backend == "inductor":
+        if on_cuda and variant.mode is None:
+            by_settings["triton.cudagraphs"] = True
+        if draws_freely:
+            by_settings["fallback_random"] = False
+    return replace(variant, math_attention="reduced", options={**by_settings, **variant.options})
 
 
 def control(number: int) -> Variant:

@@ -29,7 +29,9 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
     device = open_device(experiment.device)
-    device.allow_tf32(experiment.training.precision == "tf32")
+    is_tf32 = experiment.training.precision == "tf32" or experiment.settings == "harness"
+    device.allow_tf32(is_tf32)
+    device.reduce_math_attention(spec.variant.math_attention == "reduced")
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
     _keep_sources(experiment, run, log)

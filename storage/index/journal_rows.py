@@ -40,6 +40,8 @@ EVENT_TABLES = {
     "source": "sources",
     "accuracy": "accuracy_tensors",
     "accuracy_status": "accuracy_statuses",
+    "profile": "profiles",
+    "profile_kernel": "profile_kernels",
     "error": "errors",
 }
 """Kind of event to its table, whose columns name the fields to read."""

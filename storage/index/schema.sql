@@ -223,6 +223,22 @@ CREATE TABLE accuracy_statuses (
     iterations BIGINT, notes JSON
 );
 
+CREATE TABLE profiles (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, steps BIGINT, cost_seconds DOUBLE, seconds DOUBLE, issue_seconds DOUBLE,
+    busy_seconds DOUBLE, underfilled_seconds DOUBLE, launches DOUBLE,
+    host_seconds MAP(VARCHAR, DOUBLE), waited_seconds DOUBLE[], compiled BOOLEAN, trace VARCHAR, trace_bytes BIGINT,
+    failure VARCHAR
+);
+
+CREATE TABLE profile_kernels (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, name VARCHAR NOT NULL, op VARCHAR, phase VARCHAR, dtype VARCHAR,
+    calls DOUBLE, seconds DOUBLE NOT NULL
+);
+
 CREATE TABLE errors (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

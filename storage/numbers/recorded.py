@@ -193,6 +193,24 @@ _RECORDED = (
               format_count, "MHz"),
     _recorded("load_average", "Load average",
               "Processes that ran or waited for a CPU, mean of the last minute."),
+    _recorded("profile_seconds", "Time a step", "What a step spends on work of one kind, while it "
+              "was profiled.", format_seconds, "s"),
+    _recorded("profile_share", "Share of a step", "Part of a step's time by the clock.",
+              format_share, defined_in="profile_seconds"),
+    _recorded("kernel_calls", "Calls a step", "How often a kernel or operator runs in a step.",
+              format_number, defined_in="profile_seconds"),
+    _recorded("unknown_share", "Not known", "Part of the kernels' time that no rule knows.",
+              format_share, defined_in="profile_seconds"),
+    _recorded("idle_seconds", "Idle", "What a step takes by the clock and no kernel does.",
+              format_seconds, "s"),
+    _recorded("own_speedup", "Speedup of the device's own time", "The baseline's kernels over the "
+              "run's, without gaps.", format_ratio, "x"),
+    _recorded("waited_seconds", "Step, waited for", "A step's time when the host waits for the "
+              "device after each.", format_seconds, "s"),
+    _recorded("launches", "Launches a step", "Kernels and graphs that the host starts in a step.",
+              format_number),
+    _recorded("profile_cost_seconds", "Cost of profiling", "Time that profiled turns took, in no "
+              "timing.", format_seconds, "s"),
     _recorded("suite_change", "Change", "What counts as better or worse than an earlier suite run.",
               format_text),
     _recorded("left_out", "What a mean rests on",

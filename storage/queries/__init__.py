@@ -24,6 +24,7 @@ from storage.queries.experiments import (
 from storage.queries.kept import revision
 from storage.queries.latest import latest_runs
 from storage.queries.lifecycle import checkpoints, resumptions, stops
+from storage.queries.profiles import profile_kernels, profiles
 from storage.queries.runs import (
     RunError,
     RunRecord,
@@ -59,6 +60,7 @@ __all__ = [
     "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "latest_device_samples",
     "latest_runs",
     "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
-    "predictions", "resumptions", "revision", "run_record", "sources", "step_settings",
-    "step_times", "stops", "suite_experiments", "unreadable", "workloads",
+    "predictions", "profile_kernels", "profiles", "resumptions", "revision",
+    "run_record", "sources", "step_settings", "step_times", "stops", "suite_experiments",
+    "unreadable", "workloads",
 ]  # fmt: skip

@@ -105,6 +105,10 @@ class Device(ABC):
     def allow_tf32(self, allowed: bool) -> None:  # noqa: B027 - most devices have no TF32
         """Lets float32 matrix products and convolutions use TF32, or forbids it."""
 
+    def reduce_math_attention(self, reduced: bool) -> None:  # noqa: B027 - CUDA alone can
+        """Lets attention without a fused kernel add up half-precision numbers in half precision, or
+        has it add them up in float32."""
+
     def describe(self, experiment_id: str) -> dict[str, Any]:
         """The device's fields of the `environment` event."""
         notes, limits = list(self.notes), {}

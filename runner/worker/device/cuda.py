@@ -106,6 +106,9 @@ class CudaDevice(Device):
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
 
+    def reduce_math_attention(self, reduced: bool) -> None:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(reduced)
+
     def describe(self, experiment_id: str) -> dict[str, Any]:
         return {
             **super().describe(experiment_id),

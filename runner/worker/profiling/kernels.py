@@ -82,6 +82,15 @@ def host_seconds(trace: Trace) -> dict[str, float]:
     }
 
 
+def underfilled_seconds(trace: Trace) -> float:
+    """Seconds of the device in kernels with fewer blocks than it has processors for them."""
+    return sum(
+        seconds
+        for work, seconds in zip(trace.work, shared_seconds(trace.work), strict=True)
+        if not work.fills_device
+    )
+
+
 def num_launches(trace: Trace) -> int:
     """Kernels and graphs that the host started."""
     kinds = ("cuda_runtime", "cuda_driver")

@@ -17,6 +17,7 @@ from runner.worker.profiling.kernels import (
     host_seconds,
     most_costly,
     num_launches,
+    underfilled_seconds,
 )
 from runner.worker.profiling.trace import read_trace
 from runner.worker.turn_source import TurnSource
@@ -24,6 +25,9 @@ from runner.worker.turn_source import TurnSource
 TURNS_OF_A_DEVICE = 3
 """Turns in which a device that works by itself is profiled: their differences tell how surely its
 own time is known. Where the CPUs are the device that time is the clock's, and one will do."""
+WAITED_STEPS = 10
+"""Steps of each such turn that are timed one by one, with the device waited for after each, as
+PyTorch's Dynamo harness takes latencies."""
 TRACE = "profile/trace.json.gz"
 """Of the last turn, beneath the run's artifacts."""
 
@@ -87,6 +91,7 @@ class StepProfiler:
         step(0)  # What happened since this run's last turn shall not be seen.
         self._device.synchronize()
         self._observer.compiled_since_last_asked()
+        waited = self._wait_for_each(step) if self._device.works_by_itself else None
         with profile(activities=activities, record_shapes=True) as profiler:
             since = time.perf_counter()
             for number in range(self._steps):
@@ -101,10 +106,21 @@ class StepProfiler:
         shares = {"seconds": seconds, "issue_seconds": issued}
         return self._write_kernels(round_number) | {
             **{name: value / self._steps for name, value in shares.items()},
+            "waited_seconds": waited,
             "compiled": compiled,
             "trace": str(self._file.relative_to(self._root)),
             "trace_bytes": self._file.stat().st_size,
         }
+
+    def _wait_for_each(self, step: Callable[[int], None]) -> list[float]:
+        """Seconds of single steps, before anything is profiled."""
+        seconds = []
+        for number in range(WAITED_STEPS):
+            since = time.perf_counter()
+            step(number)
+            self._device.synchronize()
+            seconds.append(time.perf_counter() - since)
+        return seconds
 
     def _write_kernels(self, round_number: int) -> dict[str, Any]:
         """Writes a row for each kernel; the fields of the turn that its trace tells."""
@@ -117,6 +133,7 @@ class StepProfiler:
         self._log.extend("profile_kernel", rows, round=round_number)
         return {
             "busy_seconds": sum(row["seconds"] for row in rows),
+            "underfilled_seconds": underfilled_seconds(trace) / steps,
             "launches": num_launches(trace) / steps,
             "host_seconds": {name: s / steps for name, s in host_seconds(trace).items()},
         }

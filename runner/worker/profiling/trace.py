@@ -56,6 +56,8 @@ class DeviceWork:
     start: float
     seconds: float
     correlation: int | None
+    fills_device: bool
+    """Whether it is a transfer, or has at least as many blocks as the device has processors."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,13 @@ def _call(event: Mapping[str, Any]) -> HostCall:
 
 def _work(event: Mapping[str, Any]) -> DeviceWork:
     told = event.get("args", {})
-    return DeviceWork(event["name"], event["ts"] / 1e6, event["dur"] / 1e6, told.get("correlation"))
+    return DeviceWork(
+        name=event["name"],
+        start=event["ts"] / 1e6,
+        seconds=event["dur"] / 1e6,
+        correlation=told.get("correlation"),
+        fills_device=told.get("blocks per SM", 1.0) >= 1.0,
+    )
 
 
 def _nest(calls: Iterable[HostCall]) -> None:

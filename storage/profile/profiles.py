@@ -1,0 +1,123 @@
+"""The profile of each run of an experiment: its turns, and the kernels of the one in the middle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from storage import queries
+from storage.comparison.results import Comparison, Result
+from storage.index.store import Store
+from storage.profile.classes import CLASSES, classify
+
+IDLE = "idle"
+"""Stands beside the classes for what a step took by the clock and no kernel did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Where the time of a run's steps goes. Seconds are of one step."""
+
+    label: str
+    step_seconds: float | None
+    """By the clock, from the timed rounds, not from the profiled ones."""
+    works_by_itself: bool
+    """Whether the device goes on while the host does something else. Where the CPUs are the device,
+    what no operator took is Python and the operators' own preparations."""
+    turns: pd.DataFrame
+    """A row for each profiled turn that succeeded, as `queries.profiles` gives it."""
+    kernels: pd.DataFrame
+    """name, work_class, op, phase, dtype, calls, seconds: of the turn whose time was in the
+    middle."""
+    cost_seconds: float
+    """Wall time that all its profiled turns took; none of it is in a timing."""
+    failures: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        return not self.kernels.empty
+
+    @property
+    def busy_seconds(self) -> float:
+        return float(self.kernels["seconds"].sum())
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """What the clock says beyond the kernels; None without a timed step. Below zero where the
+        kernels took longer under the profiler than whole steps without it."""
+        return None if self.step_seconds is None else self.step_seconds - self.busy_seconds
+
+    @property
+    def idle_share(self) -> float | None:
+        idle = self.idle_seconds
+        return None if idle is None or not self.step_seconds else idle / self.step_seconds
+
+    @cached_property
+    def by_class(self) -> pd.Series:
+        """Seconds by class, every key of `CLASSES` and, with a timed step, `IDLE`."""
+        found = self.kernels.groupby("work_class")["seconds"].sum()
+        found = found.reindex(list(CLASSES), fill_value=0.0)
+        if self.idle_seconds is not None:
+            found[IDLE] = self.idle_seconds
+        return found
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the kernels' time that no rule knows."""
+        return float(self.by_class["other"] / self.busy_seconds) if self.busy_seconds else 0.0
+
+    @property
+    def middle(self) -> pd.Series:
+        """The turn that `kernels` is of."""
+        order = self.turns.sort_values("busy_seconds", kind="stable")
+        return order.iloc[(len(order) - 1) // 2]
+
+
+def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
+    """One for each result, in their order; those of runs without a profile are not `is_known`."""
+    turns = queries.profiles(store, comparison.experiment_id)
+    kernels = queries.profile_kernels(store, comparison.experiment_id)
+    devices = queries.environments(store, comparison.experiment_id)
+    on_cpu = set(devices.loc[devices["device_type"] == "cpu", "label"])
+    return [
+        _profile(one, labels, turns, kernels, works_by_itself=not on_cpu.intersection(labels))
+        for one in comparison.results
+        for labels in [comparison.spec.repeats_by_label[one.label]]
+    ]
+
+
+def _profile(
+    result: Result,
+    labels: Sequence[str],
+    turns: pd.DataFrame,
+    kernels: pd.DataFrame,
+    *,
+    works_by_itself: bool,
+) -> Profile:
+    """The repeats of a run count as one: the turn in the middle is that of all of them."""
+    mine = turns[turns["label"].isin(labels)]
+    # Kernels of a turn in which something compiled are no steady step's.
+    sound = mine[mine["busy_seconds"].gt(0) & ~mine["compiled"].fillna(False).astype(bool)]
+    profile = Profile(
+        label=result.label,
+        step_seconds=result.measured.step_seconds,
+        works_by_itself=works_by_itself,
+        turns=sound,
+        kernels=_classified(kernels.iloc[:0]),
+        cost_seconds=float(mine["cost_seconds"].sum()),
+        failures=tuple(mine["failure"].dropna().unique()),
+    )
+    if sound.empty:
+        return profile
+    middle = profile.middle
+    chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
+    return replace(profile, kernels=_classified(kernels[chosen]))
+
+
+def _classified(kernels: pd.DataFrame) -> pd.DataFrame:
+    columns = ["name", "op", "phase", "dtype"]
+    told = kernels[columns].astype(object).where(kernels[columns].notna(), None)
+    classes = [classify(*row) for row in told.itertuples(index=False, name=None)]
+    found = kernels.assign(work_class=pd.Series(classes, index=kernels.index, dtype=object))
+    return found[["name", "work_class", "op", "phase", "dtype", "calls", "seconds"]]

@@ -1,0 +1,32 @@
+"""What profiled turns recorded: one row for each turn, one for each kernel or operator in it."""
+
+import pandas as pd
+
+from storage.index.store import Store
+from storage.queries.kept import kept
+from storage.queries.rows import rows
+
+
+@kept
+def profiles(store: Store, experiment_id: str) -> pd.DataFrame:
+    """A row for each turn; all seconds but `cost_seconds` are of one step.
+
+    `busy_seconds`: the device's, or the CPU's operators'. `seconds`: the step's while it was
+    profiled, `issue_seconds` of them until the host had issued it. `host_seconds`: a dictionary by
+    part of the host's work. `waited_seconds`: the median of steps after each of which the host
+    waited for the device, not profiled. `failure`: why nothing was recorded.
+    """
+    columns = (
+        "round + 1 AS round, steps, cost_seconds, seconds, issue_seconds, busy_seconds, "
+        "underfilled_seconds, launches, host_seconds, "
+        "list_median(waited_seconds) AS waited_seconds, compiled, trace, trace_bytes, failure"
+    )
+    return rows(store, experiment_id, "profiles", columns, "round, seq")
+
+
+@kept
+def profile_kernels(store: Store, experiment_id: str) -> pd.DataFrame:
+    """A row for each kernel or operator in each turn, those that took most first: `calls` and
+    `seconds` are of one step. `op`, `phase` and `dtype` are missing where they are not known."""
+    columns = "round + 1 AS round, name, op, phase, dtype, calls, seconds"
+    return rows(store, experiment_id, "profile_kernels", columns, "round, seconds DESC, seq")

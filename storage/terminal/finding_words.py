@@ -1,0 +1,292 @@
+"""What profiles show, in words: a sentence for why a run is faster or slower than the baseline, and
+one for each kind of finding, with its evidence and its remedy."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from runner.commands.options import spec_options
+from storage.numbers.formats import format_count
+from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from storage.profile.bridge import AGREES, Bridge, OwnSpeedup
+from storage.profile.classes import CLASSES
+from storage.profile.findings import Finding, Kind, Remedy
+from storage.profile.profiles import IDLE, Profile
+
+MAX_PARTS = 3
+"""Classes named on each side of a bridge."""
+WORTH_NAMING = 0.02
+"""Of the baseline's step, below which a part is not named."""
+HOST_BOUND = 0.10
+"""Of a step, from which on idle time makes the clock's speedup depend on the host."""
+MAX_KERNEL_NAME = 90
+Facts = Mapping[str, Any]
+
+
+def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
+    """The name of a class for people; of idle time by what idles."""
+    if work_class == IDLE:
+        return "device idle" if works_by_itself else "Python, between operators"
+    return CLASSES[work_class]
+
+
+def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
+    """Why a run takes as long as it does, beside the baseline."""
+    spent = found.parts[found.parts["difference"] > 0].nlargest(MAX_PARTS, "difference")
+    saved = found.parts[found.parts["difference"] < 0].nsmallest(MAX_PARTS, "difference")
+    least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
+    words: list[Words] = [
+        said(
+            "{run}: {seconds} a step, {change} than the baseline.",
+            run=found.run.label,
+            seconds=figure("step_seconds", found.run.step_seconds),
+            change=_change(found.difference),
+        )
+    ]
+    for verb, parts in (("It saves", saved), ("It spends more on", spent)):
+        named = parts[parts["difference"].abs() >= least]
+        if not named.empty:
+            listed = joined([_part(row, found) for row in named.itertuples()], ", ")
+            words.append(said(" {verb} {listed}.", verb=verb, listed=listed))
+    if found.disagreement > AGREES:
+        words.append(
+            " Its kernels took longer while they were profiled than whole steps before, so these "
+            "parts are no explanation: something else used the device. Run it again."
+        )
+    if own is not None:
+        words.append(said(" {sure}", sure=own_words(found, own)))
+    return joined(words)
+
+
+def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
+    """Which of the two speedups is sure on another host."""
+    interval = "" if own.low is None else f" ({own.low:.2f} to {own.high:.2f})"
+    share = max(found.baseline.idle_share or 0.0, found.run.idle_share or 0.0)
+    number = Figure("own_speedup", f"{own.ratio:.2f}x{interval}")
+    if share < HOST_BOUND:
+        return said("By the device's own time it is {ratio}: the host hardly matters.",
+                    ratio=number)  # fmt: skip
+    return said(
+        "By the device's own time it is {ratio}: that holds on any host, while the clock's speedup "
+        "depends on how fast this one starts kernels.",
+        ratio=number,
+    )
+
+
+def _change(seconds: float) -> Sentence:
+    word = "more" if seconds > 0 else "less"
+    return said("{seconds} {word}", seconds=figure("profile_seconds", abs(seconds)), word=word)
+
+
+def _part(row: Any, found: Bridge) -> Sentence:
+    title = class_title(row.work_class, works_by_itself=found.run.works_by_itself)
+    return said("{title} {seconds}", title=title,
+                seconds=figure("profile_seconds", abs(row.difference)))  # fmt: skip
+
+
+def profile_words(profile: Profile) -> Sentence:
+    """What profiling a run cost, or why there is no profile."""
+    if not profile.is_known:
+        why = "; ".join(profile.failures) or "it was recorded without, or has not come so far"
+        return said("{run} has no profile: {why}.", run=profile.label, why=why)
+    return said(
+        "{run}: profiled for {cost}, in no timing; {unknown} of its time in kernels that no rule "
+        "knows.",
+        run=profile.label,
+        cost=figure("profile_cost_seconds", profile.cost_seconds),
+        unknown=figure("unknown_share", profile.unknown_share),
+    )
+
+
+def finding_words(finding: Finding) -> Sentence:
+    """What was found, with its evidence."""
+    words = SENTENCES[finding.kind](finding.facts)
+    if finding.seconds is None or finding.share is None:
+        return said("{run}: {words}", run=finding.label, words=words)
+    return said(
+        "{run}: {words} At stake: up to {seconds} a step, {share}.",
+        run=finding.label,
+        words=words,
+        seconds=figure("profile_seconds", finding.seconds),
+        share=figure("profile_share", finding.share),
+    )
+
+
+def remedy_words(finding: Finding) -> str:
+    """What to do about it; with a remedy that can be measured, what that is."""
+    remedy = finding.remedy
+    if remedy is not None:
+        return f"{ADVICE[finding.kind]} Measure it: {remedy_option(remedy)}."
+    return ADVICE[finding.kind]
+
+
+def remedy_option(remedy: Remedy) -> str:
+    """As the command line takes it."""
+    if remedy.backend is not None:
+        return f"add the backend {remedy.backend}"
+    flags = {option.path: option for option in spec_options()}
+    return " ".join(text for path, value in remedy.fields for text in flags[path].written(value))
+
+
+def _seconds(seconds: float) -> Figure:
+    return figure("profile_seconds", seconds)
+
+
+def _attention_unfused(facts: Facts) -> Sentence:
+    return said(
+        "attention left the fused kernel. The baseline spends {fused} in one; here it is a softmax "
+        "of {softmax} between matrix products of {products}{float32}.",
+        fused=_seconds(facts["fused_seconds"]),
+        softmax=_seconds(facts["softmax_seconds"]),
+        products=_seconds(facts["product_seconds"]),
+        float32=said(", {seconds} of them in float32 without tensor cores",
+                     seconds=_seconds(facts["float32_seconds"]))
+        if facts["float32_seconds"] > 0
+        else "",
+    )  # fmt: skip
+
+
+def _float32_products(facts: Facts) -> Sentence:
+    return said(
+        "matrix products run in float32, without tensor cores, though {precision} was asked for "
+        "(longest: {kernel}).",
+        precision=facts["precision"],
+        kernel=_kernel(facts["kernel"]),
+    )
+
+
+def _tf32_off(facts: Facts) -> Sentence:
+    return said("matrix products in float32 leave the device's tensor cores unused: TF32 is off.")
+
+
+def _device_idle(facts: Facts) -> Sentence:
+    how = "the graph is replayed, so what is left lies outside it" if facts["replays_graphs"] else (
+        "the host starts kernels more slowly than the device works them off"
+    )  # fmt: skip
+    return said("the device waits: in each step {launches} are started, and {how}.",
+                launches=Figure("launches", f"{format_count(facts['launches'])} kernels or graphs"),
+                how=how)  # fmt: skip
+
+
+def _underfilled(facts: Facts) -> Sentence:
+    return said("kernels with fewer blocks than the device has processors: at a batch size of "
+                "{size} they leave it partly empty.", size=str(facts["batch_size"]))  # fmt: skip
+
+
+def _graph_breaks(facts: Facts) -> Sentence:
+    lines = ", ".join(facts["lines"]) or "lines that are not known"
+    return said("the graph breaks at {lines} ({reason}), and each part is entered from Python.",
+                lines=lines, reason=_first_line(facts["reason"]))  # fmt: skip
+
+
+def _recompiled(facts: Facts) -> Sentence:
+    return said(
+        "{function} was compiled {times} more, for {seconds}, because a guard failed ({reason}).",
+        function=facts["function"],
+        times=Figure("recompiles", _times(facts["times"])),
+        seconds=figure("compile_seconds", facts["total_seconds"]),
+        reason=_first_line(facts["reason"]),
+    )
+
+
+def _random_as_eager(facts: Facts) -> Sentence:
+    return said("random numbers are drawn by kernels of their own, as without a compiler, so that "
+                "losses agree.")  # fmt: skip
+
+
+def _padding(facts: Facts) -> Sentence:
+    return said("{share} of the tokens are padding, which is computed with all the rest.",
+                share=figure("profile_share", facts["padding_share"]))  # fmt: skip
+
+
+def _small_kernels(facts: Facts) -> Sentence:
+    where = f" in the {facts['phase']}" if isinstance(facts["phase"], str) else ""
+    return said(
+        "{op} is started {calls} times a step{where} for {seconds} of work in all: starting it "
+        "takes longer than running it.",
+        op=facts["op"],
+        calls=Figure("kernel_calls", format_count(facts["calls"])),
+        where=where,
+        seconds=_seconds(facts["kernel_seconds"]),
+    )
+
+
+def _costly_kernel(facts: Facts) -> Sentence:
+    return said(
+        "one generated kernel, {kernel}, takes {seconds}; on all of {title} the baseline spends "
+        "{before}.",
+        kernel=_kernel(facts["kernel"]),
+        seconds=_seconds(facts["kernel_seconds"]),
+        title=CLASSES[facts["work_class"]],
+        before=_seconds(facts["baseline_seconds"]),
+    )
+
+
+def _optimizer_unfused(facts: Facts) -> Sentence:
+    kernels = Figure("kernel_calls", f"{format_count(facts['kernels'])} kernels")
+    return said("the optimizer goes over all weights in {kernels} a step, not in one.",
+                kernels=kernels)  # fmt: skip
+
+
+def _copied_each_step(facts: Facts) -> Sentence:
+    waits = "; the host waits for each one that it reads" if facts["waits"] else ""
+    calls = Figure("kernel_calls", format_count(facts["calls"]))
+    return said("in each step data travel between host and device {calls} times{waits}.",
+                calls=calls, waits=waits)  # fmt: skip
+
+
+SENTENCES: dict[Kind, Callable[[Facts], Sentence]] = {
+    "attention_unfused": _attention_unfused,
+    "float32_products": _float32_products,
+    "tf32_off": _tf32_off,
+    "device_idle": _device_idle,
+    "underfilled": _underfilled,
+    "graph_breaks": _graph_breaks,
+    "recompiled": _recompiled,
+    "random_as_eager": _random_as_eager,
+    "padding": _padding,
+    "small_kernels": _small_kernels,
+    "costly_kernel": _costly_kernel,
+    "optimizer_unfused": _optimizer_unfused,
+    "copied_each_step": _copied_each_step,
+}
+ADVICE: dict[Kind, str] = {
+    "attention_unfused": "Let half-precision sums be half precision, write the mask so that a "
+    "fused kernel takes it, or keep the compiler out of attention.",
+    "float32_products": "Let sums of unfused attention be made in half precision, or find what "
+    "leaves autocast.",
+    "tf32_off": "Allow TF32, which rounds inputs to 10 bits.",
+    "device_idle": "Replay CUDA graphs, make batches larger, or take a faster host.",
+    "underfilled": "Make batches larger.",
+    "graph_breaks": "Rewrite the line, or move it out of the step.",
+    "recompiled": "Keep shapes and flags the same from step to step, or compile with dynamic=true.",
+    "random_as_eager": "Let the compiler draw them within its own kernels; losses then differ by "
+    "chance.",
+    "padding": "Sort samples by length, or pack them.",
+    "small_kernels": "Compile that part, fuse it, or do it in one call over all tensors.",
+    "costly_kernel": "Report it with this profile; until then keep the operator out of the graph.",
+    "optimizer_unfused": "Ask for the optimizer's fused form.",
+    "copied_each_step": "Keep data on the device, and read losses once in a while only.",
+}
+"""What to do about each kind of finding."""
+
+
+def _kernel(name: str) -> str:
+    return name if len(name) <= MAX_KERNEL_NAME else f"{name[:MAX_KERNEL_NAME]}…"
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= MAX_KERNEL_NAME else f"{line[:MAX_KERNEL_NAME]}…"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def waterfall_rows(found: Bridge) -> pd.DataFrame:
+    """The bridge as a table for people: part, baseline, run, difference, in seconds a step."""
+    titles = [class_title(name, works_by_itself=found.run.works_by_itself)
+              for name in found.parts["work_class"]]  # fmt: skip
+    return found.parts.assign(part=titles)[["part", "baseline", "run", "difference"]]
