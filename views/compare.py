@@ -14,7 +14,14 @@ from storage.index.store import Store
 from storage.terminal.caution_words import caution_words
 from views.access import permissions
 from views.comparison import accuracy as compare_accuracy
-from views.comparison import answers, behind_verdicts, leaderboard, measured_again, verdicts
+from views.comparison import (
+    answers,
+    behind_verdicts,
+    leaderboard,
+    measured_again,
+    verdicts,
+    why,
+)
 from views.comparison import cache as compare_cache
 from views.comparison import charts as compare_charts
 from views.comparison import ladder as compare_ladder
@@ -67,6 +74,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     show_leaderboard(comparison)
     exchange.show_imported(store, comparison.experiment_id)
     compare_ladder.show(store, comparison.experiment_id)
+    why.show(store, comparison.experiment_id)
     compare_charts.show(store, comparison)
 
 

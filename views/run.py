@@ -16,6 +16,7 @@ from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
 from views.parts.tables import of_run
+from views.run_tabs import profile as run_profile
 from views.run_tabs import records as run_records
 from views.run_tabs import scores as run_scores
 from views.run_tabs import steps as run_steps
@@ -37,6 +38,7 @@ TABS = {
     "Scores": run_scores.show_scores,
     "Gradients": run_steps.show_gradients,
     "Compiling": run_records.show_compiling,
+    "Profile": run_profile.show_profile,
     "Device": device_panel.show_run,
     "Checkpoints": run_records.show_checkpoints,
     "Settings": run_records.show_settings,

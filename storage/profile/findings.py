@@ -5,7 +5,7 @@ are made where they are shown (`storage/terminal/finding_words.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -32,10 +32,10 @@ MANY_CALLS = 100
 class Remedy:
     """What would show whether a finding holds."""
 
+    fields: tuple[tuple[str, Any], ...]
+    """Fields of the specification, by path, and their new values."""
     backend: str | None = None
-    """A further variant of the same experiment, as `backends` names it."""
-    fields: tuple[tuple[str, Any], ...] = ()
-    """Or fields of the specification, by path, for another experiment beside this one."""
+    """Where it is a further variant of the same experiment, that one, as `backends` names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,8 @@ class Finding:
     facts: dict[str, Any] = field(default_factory=dict)
     """What was seen, by name: the evidence."""
     remedy: Remedy | None = None
+    also: tuple[tuple[str, float | None], ...] = ()
+    """Labels of other runs that have the same, and the seconds at stake there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +102,22 @@ class Case:
             return None
         separator = "+" if ":" in self.text else ":"
         text = f"{self.text}{separator}{name}={value}"
-        return None if text in self.spec.backends else Remedy(backend=text)
+        if text in self.spec.backends:
+            return None
+        return Remedy(fields=(("backends", (*self.spec.backends, text)),), backend=text)
 
 
 def findings(cases: Sequence[Case]) -> list[Finding]:
-    """Of all runs, the most costly first; those without a cost last."""
+    """One of each kind, that of the run which it costs most, with the others that have it. The most
+    costly first; those without a cost last."""
     found = [one for case in cases if case.profile.is_known for rule in RULES for one in rule(case)]
-    return sorted(found, key=lambda one: -(one.share or 0.0))
+    by_kind: dict[Kind, list[Finding]] = {}
+    for one in sorted(found, key=lambda one: -(one.share or 0.0)):
+        by_kind.setdefault(one.kind, []).append(one)
+    return [
+        replace(first, also=tuple((other.label, other.seconds) for other in others))
+        for first, *others in by_kind.values()
+    ]
 
 
 def attention_unfused(case: Case) -> Iterator[Finding]:

@@ -26,11 +26,11 @@ def explain_report(found: Explanation) -> str:
     if not found.is_known:
         return "\n".join([*lines, "", NO_PROFILE])
     for label, one in found.bridges.items():
-        lines += ["", str(bridge_words(one, found.own_speedups.get(label))), ""]
+        lines += ["", f"{label}: {bridge_words(one, found.own_speedups.get(label))}", ""]
         lines += aligned_table(_rows(one), 1)
     lines += ["", "Findings"] if found.findings else []
     for finding in found.findings:
-        lines += [f"- {finding_words(finding)}", f"  {remedy_words(finding)}"]
+        lines += [f"- {finding.label}: {finding_words(finding)}", f"  {remedy_words(finding)}"]
     lines += ["", *(str(profile_words(profile)) for profile in found.profiles)]
     return "\n".join(map(_plain, lines))
 

@@ -38,13 +38,12 @@ def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
     least = WORTH_NAMING * (found.baseline.step_seconds or 0.0)
     words: list[Words] = [
         said(
-            "{run}: {seconds} a step, {change} than the baseline.",
-            run=found.run.label,
+            "{seconds} a step, {change} than the baseline.",
             seconds=figure("step_seconds", found.run.step_seconds),
             change=_change(found.difference),
         )
     ]
-    for verb, parts in (("It saves", saved), ("It spends more on", spent)):
+    for verb, parts in (("Saved:", saved), ("Added:", spent)):
         named = parts[parts["difference"].abs() >= least]
         if not named.empty:
             listed = joined([_part(row, found) for row in named.itertuples()], ", ")
@@ -81,7 +80,7 @@ def _change(seconds: float) -> Sentence:
 
 def _part(row: Any, found: Bridge) -> Sentence:
     title = class_title(row.work_class, works_by_itself=found.run.works_by_itself)
-    return said("{title} {seconds}", title=title,
+    return said("{seconds} of {title}", title=title,
                 seconds=figure("profile_seconds", abs(row.difference)))  # fmt: skip
 
 
@@ -100,17 +99,18 @@ def profile_words(profile: Profile) -> Sentence:
 
 
 def finding_words(finding: Finding) -> Sentence:
-    """What was found, with its evidence."""
-    words = SENTENCES[finding.kind](finding.facts)
-    if finding.seconds is None or finding.share is None:
-        return said("{run}: {words}", run=finding.label, words=words)
-    return said(
-        "{run}: {words} At stake: up to {seconds} a step, {share}.",
-        run=finding.label,
-        words=words,
-        seconds=figure("profile_seconds", finding.seconds),
-        share=figure("profile_share", finding.share),
-    )
+    """What was found of a run, with its evidence, and who else has it."""
+    parts: list[Words] = [SENTENCES[finding.kind](finding.facts)]
+    if finding.seconds is not None and finding.share is not None:
+        parts.append(said(" At stake: up to {seconds} a step, {share}.",
+                          seconds=figure("profile_seconds", finding.seconds),
+                          share=figure("profile_share", finding.share)))  # fmt: skip
+    if finding.also:
+        others = [label if seconds is None
+                  else said("{run} ({seconds})", run=label, seconds=_seconds(seconds))
+                  for label, seconds in finding.also]  # fmt: skip
+        parts.append(said(" So has {others}.", others=joined(others, ", ")))
+    return joined(parts)
 
 
 def remedy_words(finding: Finding) -> str:

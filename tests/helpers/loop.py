@@ -64,6 +64,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
         data=DataSpec(num_train_samples=26, num_eval_samples=10, sequence_length=16),
         training=TrainingSpec(batch_size=4, epochs=2, learning_rate=1e-3, seed=7),
         block_steps=4,
+        profile_steps=0,
     )
     return replace(spec, **changes)
 

@@ -1,9 +1,11 @@
 """An experiment that is to run again: Launch begins with all its settings, and with what it failed
 of beside the field to blame."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import NamedTuple
+from zlib import crc32
 
 import pandas as pd
 import streamlit as st
@@ -20,6 +22,8 @@ from views.shared import words
 from views.shared.inert import inert
 
 PARAMETER = "again"
+CHANGES = "changes"
+"""Parameter of the address: fields that are to be others, by path, as JSON."""
 SAID = re.compile(r"([a-z_.]+) = (?s:.*?): ((?s:.*))")
 """An error of ours that names a field: `training.batch_size = 64: rule`."""
 TO_BLAME = {
@@ -55,10 +59,15 @@ def asked(store: Store) -> Again | None:
     except NotInStore as error:
         st.warning(inert(error), icon=":material/search_off:")
         return None
+    changes = st.query_params.get(CHANGES, "")
+    try:
+        spec = changed(spec, changes)
+    except (ValueError, InvalidSpec) as error:
+        st.warning(f"The change cannot be made: {inert(error)}", icon=":material/error:")
     listed = queries.list_experiments(store).set_index("experiment_id").loc[experiment_id]
     blamed, failure = _why_failed(store, experiment_id, spec)
     return Again(
-        key=f"again-{experiment_id}",
+        key=f"again-{experiment_id}-{crc32(changes.encode())}",
         name=str(listed["name"]),
         when=listed["submitted"],
         # A cell of a suite run, or a repetition for want of memory, is something of its own now.
@@ -66,6 +75,19 @@ def asked(store: Store) -> Again | None:
         blamed=blamed,
         failure=failure,
     )
+
+
+def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
+    """The specification with the fields that JSON names by path; raises `ValueError` for what is no
+    such JSON, and `InvalidSpec`."""
+    found = json.loads(changes) if changes else {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{CHANGES} = {changes!r}: must be fields by path")
+    content = asdict(spec)
+    for path, value in found.items():
+        section, _, name = str(path).rpartition(".")
+        (content.get(section, {}) if section else content)[name] = value
+    return ExperimentSpec.from_dict(content)
 
 
 def show(again: Again) -> None:

@@ -1,8 +1,10 @@
 """What the dashboard does to the queue: submit an experiment, stop one, have one go on."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -119,10 +121,19 @@ def resume_button(experiment: pd.Series, runs: pd.DataFrame) -> None:
             st.switch_page(LIVE, query_params={"experiment": experiment_id})
 
 
-def again_link(experiment_id: str, label: Markdown = "Run again with changes") -> None:
+def again_link(
+    experiment_id: str,
+    label: Markdown = "Run again with changes",
+    changes: Mapping[str, Any] | None = None,
+) -> None:
     """A link to Launch with all settings of an experiment, and with what it failed of beside the
-    field to blame; for those who may launch."""
-    if permissions.may_act():
-        st.page_link("views/launch.py", label=label, icon=":material/edit:",
-                     query_params={"again": experiment_id},
-                     help="Opens Launch with all its settings.")  # fmt: skip
+    field to blame; for those who may launch. `changes`: fields by path that are to be others."""
+    if not permissions.may_act():
+        return
+    asked = {"again": experiment_id}
+    help = "Opens Launch with all its settings."
+    if changes:
+        asked["changes"] = json.dumps(changes)
+        help = "Opens Launch with all its settings, and this change."
+    st.page_link("views/launch.py", label=label, icon=":material/edit:", query_params=asked,
+                 help=help)  # fmt: skip

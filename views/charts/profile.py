@@ -1,0 +1,117 @@
+"""Figures of where a step's time goes: every run by classes of work, and from the baseline's step
+to a backend's, class by class."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage.numbers.formats import format_seconds
+from storage.numbers.metrics import axis_unit
+from storage.profile.bridge import Bridge
+from storage.profile.profiles import IDLE, Profile
+from storage.terminal.finding_words import class_title
+from views.charts.layers import layout
+from views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
+from views.shared import links
+
+BETTER = KNOWN["eager"].color
+ROW_HEIGHT = 30
+MARGIN = 76
+WORTH_A_BAR = 0.01
+"""Of the baseline's step; smaller parts are one together."""
+REST = "all others"
+
+
+def breakdown(profiles: Sequence[Profile]) -> go.Figure:
+    """A bar for each profiled run, as long as its step, made of classes of work; idle time last."""
+    known = [one for one in profiles if one.is_known]
+    frame = pd.DataFrame({one.label: one.by_class for one in known}).fillna(0.0).clip(lower=0.0)
+    longest = max((one.step_seconds or one.busy_seconds for one in known), default=1.0)
+    shown = frame[(frame >= WORTH_A_BAR * longest).any(axis=1)]
+    rest = frame.drop(index=shown.index).sum()
+    factor, title = _unit(longest)
+    figure = go.Figure()
+    by_itself = all(one.works_by_itself for one in known)
+    classes = [name for name in shown.index if name != IDLE]
+    for place, name in enumerate(classes):
+        _add_class(figure, class_title(name), shown.loc[name], factor, _fill(place))
+    if rest.sum():
+        _add_class(figure, REST, rest, factor, {"color": NEUTRAL})
+    if IDLE in shown.index:
+        idle = {"color": FAINT, "line": {"color": NEUTRAL, "width": 1}}
+        name = class_title(IDLE, works_by_itself=by_itself)
+        _add_class(figure, name, shown.loc[IDLE], factor, idle)
+    lines = (len(figure.data) + 2) // 3
+    height = MARGIN + 20 * lines + (ROW_HEIGHT + 8) * len(known)
+    figure.update_layout(**{**layout(), "height": height}, barmode="stack")
+    figure.update_layout(margin_t=20 * lines + 16)
+    figure.update_xaxes(title_text=links.axis("profile_seconds", title), zeroline=False)
+    return figure.update_yaxes(autorange="reversed", automargin=True)
+
+
+def _add_class(
+    figure: go.Figure, title: str, seconds: pd.Series, factor: float, marker: Mapping[str, object]
+) -> None:
+    figure.add_bar(
+        x=seconds * factor, y=list(seconds.index), name=title, orientation="h", marker=marker,
+        customdata=[format_seconds(one) for one in seconds],
+        hovertemplate=f"{title}: %{{customdata}}<extra></extra>",
+    )  # fmt: skip
+
+
+def _fill(place: int) -> dict[str, object]:
+    """Colours in turn; from the second round on striped, so that none means two classes."""
+    pattern = {} if place < len(COLORS) else {"shape": "/", "solidity": 0.4}
+    return {"color": COLORS[place % len(COLORS)], "pattern": pattern}
+
+
+def waterfall(found: Bridge) -> go.Figure:
+    """From the baseline's step to the run's: what each class of work adds, or saves."""
+    parts = _shown_parts(found)
+    longest = max(found.baseline.step_seconds or 0.0, found.run.step_seconds or 0.0)
+    factor, title = _unit(longest)
+    seconds = [found.baseline.step_seconds, *parts, found.run.step_seconds]
+    names = [found.baseline.label, *parts.index, found.run.label]
+    texts = [format_seconds(seconds[0]), *map(_signed, parts), format_seconds(seconds[-1])]
+    figure = go.Figure(go.Waterfall(
+        orientation="h", y=names, x=[(one or 0.0) * factor for one in seconds], text=texts,
+        measure=["absolute", *["relative"] * len(parts), "total"], textposition="outside",
+        hovertemplate="%{y}: %{text}<extra></extra>", cliponaxis=False,
+        increasing={"marker": {"color": BAD}}, decreasing={"marker": {"color": BETTER}},
+        totals={"marker": {"color": NEUTRAL}}, connector={"line": {"color": FAINT, "width": 1}},
+    ))  # fmt: skip
+    height = MARGIN + ROW_HEIGHT * len(names)
+    figure.update_layout(**{**layout(), "height": height}, showlegend=False, margin_t=8)
+    # Room for the texts beside the longest bars.
+    furthest = factor * max(longest, (found.baseline.step_seconds or 0.0) + _highest(parts))
+    figure.update_xaxes(
+        title_text=links.axis("profile_seconds", title), zeroline=False, range=[0, 1.16 * furthest]
+    )
+    return figure.update_yaxes(autorange="reversed", automargin=True)
+
+
+def _shown_parts(found: Bridge) -> pd.Series:
+    """Differences by title: what is saved first, most first, then what is added."""
+    titles = [class_title(name, works_by_itself=found.run.works_by_itself)
+              for name in found.parts["work_class"]]  # fmt: skip
+    differences = pd.Series(found.parts["difference"].to_numpy(float), index=titles)
+    is_small = differences.abs() < WORTH_A_BAR * (found.baseline.step_seconds or 0.0)
+    shown = differences[~is_small].sort_values()
+    rest = float(differences[is_small].sum())
+    return pd.concat([shown, pd.Series({REST: rest})]) if rest else shown
+
+
+def _highest(parts: pd.Series) -> float:
+    """How far the bars rise above the first."""
+    return max(0.0, float(parts.cumsum().max())) if len(parts) else 0.0
+
+
+def _signed(seconds: float) -> str:
+    sign = "+" if seconds > 0 else "\N{MINUS SIGN}"
+    return sign + format_seconds(abs(seconds))
+
+
+def _unit(longest: float) -> tuple[float, str]:
+    factor, title = axis_unit("step_seconds", pd.Series([longest]))
+    return factor, title

@@ -1,0 +1,127 @@
+"""Why each backend is faster or slower: where its steps spend their time, and the baseline's."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage.index.store import Store
+from storage.numbers.formats import DASH
+from storage.profile.classes import CLASSES
+from storage.profile.explanation import Explanation, explain
+from storage.profile.findings import Finding
+from storage.terminal.explain import NO_PROFILE
+from storage.terminal.finding_words import (
+    bridge_words,
+    finding_words,
+    profile_words,
+    remedy_words,
+)
+from views.charts import profile as profile_charts
+from views.parts.actions import again_link
+from views.parts.cards import Card, Draw
+from views.parts.downloads import show_card
+from views.parts.tables import show_table
+from views.shared.inert import inert
+from views.shared.links import linked, sentence
+
+MAX_FINDINGS = 4
+"""Shown at once; the others a click away."""
+HOW_TO_READ = (
+    "A few steps of each run are profiled after the timed ones. Bars are as long as the step was "
+    "by the clock; what no kernel filled is idle. From the baseline's step to a backend's, what is "
+    "saved stands first, then what is added."
+)
+HOW_TO_READ_CPU = HOW_TO_READ.replace("kernel filled is idle", "operator filled is Python")
+
+
+def show(store: Store, experiment_id: str) -> None:
+    """Answer, chart, findings and what profiling cost; or that nothing was profiled."""
+    found = explain(store, experiment_id)
+    st.markdown("#### Why")
+    if not found.is_known:
+        st.caption(NO_PROFILE)
+        return
+    for label, one in found.bridges.items():
+        words = sentence(bridge_words(one, found.own_speedups.get(label)))
+        st.markdown(f"- **{inert(label)}**: {words}")
+    show_card(card(found))
+    show_findings(found)
+    show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
+    st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
+
+
+def card(found: Explanation) -> Card:
+    """All runs by class of work, and a bridge for each backend."""
+    draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, found.profiles)}
+    for label, one in found.bridges.items():
+        draw[label] = partial(profile_charts.waterfall, one)
+    on_cpu = not all(one.works_by_itself for one in found.profiles if one.is_known)
+    return Card(
+        title="Where a step's time goes",
+        draw=draw,
+        data=data(found),
+        name="why",
+        numbers=["profile_seconds", "idle_seconds"],
+        help=HOW_TO_READ_CPU if on_cpu else HOW_TO_READ,
+    )
+
+
+def data(found: Explanation) -> pd.DataFrame:
+    """Seconds a step of every run by class, a row for each class that any run has."""
+    frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
+    frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
+    return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
+
+
+def show_findings(found: Explanation) -> None:
+    """The most costly first; each with what to do, and a way to measure that."""
+    if not found.findings:
+        st.caption("Nothing was found that costs time and can be helped.")
+        return
+    with st.container(border=True):
+        st.markdown(f"**{linked('profile_share', 'Findings')}**")
+        _list(found, found.findings[:MAX_FINDINGS])
+        rest = found.findings[MAX_FINDINGS:]
+        if rest:
+            with st.expander(f"{len(rest)} more"):
+                _list(found, rest)
+
+
+def _list(found: Explanation, findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        told, action = st.columns([6, 1], vertical_alignment="center")
+        words = f"{sentence(finding_words(finding))}  \n{inert(remedy_words(finding))}"
+        told.markdown(f"- **{inert(finding.label)}**: {words}")
+        if finding.remedy is not None:
+            with action:
+                changes = dict(finding.remedy.fields)
+                again_link(found.comparison.experiment_id, "Measure it", changes)
+
+
+TABLE_NUMBERS = {
+    "step": "step_seconds", "kernels": "profile_seconds", "idle": "idle_seconds",
+    "idle_share": "profile_share", "launches": "launches", "waited_for": "waited_seconds",
+    "own_speedup": "own_speedup",
+}  # fmt: skip
+
+
+def table(found: Explanation) -> pd.DataFrame:
+    """A row for each profiled run."""
+    rows = []
+    for one in found.profiles:
+        if not one.is_known:
+            continue
+        own = found.own_speedups.get(one.label)
+        middle = one.middle
+        interval = "" if own is None or own.low is None else f"{own.low:.2f} to {own.high:.2f}"
+        rows.append({
+            "run": one.label, "step": one.step_seconds, "kernels": one.busy_seconds,
+            "idle": one.idle_seconds, "idle_share": one.idle_share,
+            "launches": middle["launches"] if one.works_by_itself else None,
+            "waited_for": middle["waited_seconds"],
+            "own_speedup": None if own is None else own.ratio,
+            "its_interval": interval or DASH,
+        })  # fmt: skip
+    frame = pd.DataFrame(rows)
+    return frame.dropna(axis="columns", how="all")

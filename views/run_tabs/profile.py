@@ -1,0 +1,52 @@
+"""The run page's tab about its profile: every kernel, and the whole trace."""
+
+import pandas as pd
+import streamlit as st
+
+from runner.errors import RunnerError
+from runner.folders.run_dir import RunDir
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from storage.profile.classes import CLASSES
+from storage.profile.profiles import Profile, load_profiles
+from storage.queries import RunRecord
+from storage.terminal.finding_words import profile_words
+from views.parts.downloads import download
+from views.parts.tables import show_table
+from views.shared.links import sentence
+
+NUMBERS = {"seconds": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
+MAX_TRACE_BYTES = 200_000_000
+PERFETTO = "It opens in a trace viewer such as Perfetto (`ui.perfetto.dev`)."
+
+
+def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
+    comparison = compare(store, record.experiment_id)
+    label = comparison.result_of(str(run["label"])).label
+    profile = next(one for one in load_profiles(store, comparison) if one.label == label)
+    st.caption(sentence(profile_words(profile)))
+    if not profile.is_known:
+        return
+    show_trace(profile, run, RunDir(record.folder))
+    frame = profile.kernels.assign(
+        work_class=profile.kernels["work_class"].map(CLASSES),
+        share=profile.kernels["seconds"] / profile.busy_seconds,
+    ).rename(columns={"work_class": "class"})
+    show_table("Kernels and operators", frame, "profile-kernels", "None.", NUMBERS)
+
+
+def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
+    """A way out for the whole trace of this run's last profiled turn."""
+    mine = profile.turns[profile.turns["label"] == run["label"]]
+    names = mine["trace"].dropna()
+    if names.empty:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        try:
+            with folder.open(str(names.iloc[-1])) as file:
+                content = file.read(MAX_TRACE_BYTES)
+        except (RunnerError, OSError):
+            st.caption("The trace itself is not in the run's folder any more.")
+            return
+        download("Trace", content, "trace.json.gz", "application/gzip", help=PERFETTO)
+        st.caption(PERFETTO)
