@@ -124,10 +124,16 @@ def classify(name: str, op: str | None, phase: str | None, dtype: str | None) ->
     `op` is the operator that started it, `phase` the part of the step, `dtype` the element type of
     the operator's inputs; each None where it is not known.
     """
+    rule = first_rule(name, op)
+    return "other" if rule is None else _refined(rule.work_class, name, phase, dtype)
+
+
+def first_rule(name: str, op: str | None) -> Rule | None:
+    """The rule that counts; None if none fits."""
     for rule, of_name, of_op in _COMPILED:
         if (of_name and of_name.search(name)) or (of_op and op and of_op.search(op)):
-            return _refined(rule.work_class, name, phase, dtype)
-    return "other"
+            return rule
+    return None
 
 
 def _refined(work_class: str, name: str, phase: str | None, dtype: str | None) -> str:

@@ -104,7 +104,7 @@ def _profile(
         step_seconds=result.measured.step_seconds,
         works_by_itself=works_by_itself,
         turns=sound,
-        kernels=_classified(kernels.iloc[:0]),
+        kernels=classified(kernels.iloc[:0]),
         cost_seconds=float(mine["cost_seconds"].sum()),
         failures=tuple(mine["failure"].dropna().unique()),
     )
@@ -112,10 +112,11 @@ def _profile(
         return profile
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
-    return replace(profile, kernels=_classified(kernels[chosen]))
+    return replace(profile, kernels=classified(kernels[chosen]))
 
 
-def _classified(kernels: pd.DataFrame) -> pd.DataFrame:
+def classified(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `queries.profile_kernels` with the class of each."""
     columns = ["name", "op", "phase", "dtype"]
     told = kernels[columns].astype(object).where(kernels[columns].notna(), None)
     classes = [classify(*row) for row in told.itertuples(index=False, name=None)]

@@ -1,6 +1,6 @@
 """Run folders for tests, written as a worker and a supervisor would, through the real classes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,21 @@ class Recording:
         self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt)
         self.log.flush()
         self.num_steps = step
+        return self
+
+    def profile(self, kernels: Sequence[Mapping[str, Any]], **fields: Any) -> "Recording":
+        """A profiled turn of three steps; each kernel has a name and seconds at least."""
+        whose = {"round": self._num_blocks}
+        told = {"op": None, "phase": None, "dtype": None, "calls": 1.0}
+        self.log.extend("profile_kernel", [told | dict(one) for one in kernels], **whose)
+        busy = sum(one["seconds"] for one in kernels)
+        self.log.append("profile", **whose, **{
+            "steps": 3, "cost_seconds": 0.5, "seconds": busy, "issue_seconds": busy,
+            "busy_seconds": busy, "launches": float(len(kernels)), "host_seconds": {},
+            "compiled": False, **fields,
+        })  # fmt: skip
+        self.log.flush()
+        self._num_blocks += 1
         return self
 
     def stop(self, reason: str, **ending: Any) -> "Recording":

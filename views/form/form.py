@@ -186,6 +186,11 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "Further baselines with minutely changed weights. They measure noise and rounding; "
             "without one there is no parity verdict. Take more where a verdict asks for them.",
         )  # fmt: skip
+        fields.ask(
+            "settings", "Settings of torch",
+            "`plain`: torch's defaults, as exact as they come. `harness`: as PyTorch's Dynamo "
+            "harness measures, with TF32 and CUDA graphs.",
+        )  # fmt: skip
     with where:
         devices = [device.id for device in machine.devices]
         fields.ask_one("devices", "Device", "Where every run computes.", devices)
@@ -201,3 +206,6 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
         )  # fmt: skip
         fields.ask("block_steps", "Steps per turn",
                    "Steps that a run makes before the next one's turn.")  # fmt: skip
+        fields.ask("profile_steps", "Profiled steps",
+                   "Steps of each run that are profiled after the timed ones, to say where the "
+                   "time goes; 0 for none.")  # fmt: skip

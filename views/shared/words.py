@@ -34,6 +34,7 @@ PHASES = {
     "waiting": "waiting for its turn",
     "training": "racing",
     "evaluating": "evaluating",
+    "profiling": "profiling a few steps",
     "done": "finishing",
 }
 LONGEST_REASON = 600
@@ -49,7 +50,7 @@ def state_badge(state: str) -> None:
 
 def has_turn(run: Any) -> bool:
     """Whether a run is the one that may use the device right now; `run` as below."""
-    at_work = run.phase in ("training", "evaluating") or pd.notna(run.compiling_since)
+    at_work = run.phase in ("training", "evaluating", "profiling") or pd.notna(run.compiling_since)
     return bool(run.state == RunState.RUNNING and at_work)
 
 

@@ -1,0 +1,74 @@
+"""Profiles that were recorded on an H100 (80 GB HBM3, torch 2.11.0+cu130, 2026-11-22), seven models
+beside each other: classes and counts are real, while times hold what their neighbours took."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runner.specs.experiment import ExperimentSpec, TrainingSpec
+from storage.profile.findings import Case, variant_of
+from storage.profile.profiles import Profile, classified
+
+RECORDED = Path(__file__).parent
+COLUMNS = ["name", "op", "phase", "dtype", "calls", "seconds"]
+
+
+def names() -> list[str]:
+    return sorted(file.stem for file in RECORDED.glob("*.json"))
+
+
+def kernels_of(name: str) -> pd.DataFrame:
+    return pd.DataFrame(_read(name)["kernels"], columns=COLUMNS)
+
+
+def recorded(name: str) -> Profile:
+    """`BertForMaskedLM.inductor`: the model and the run."""
+    told = _read(name)
+    kernels = kernels_of(name)
+    return make_profile(
+        kernels, told["step_seconds"], name.partition(".")[2],
+        launches=told["launches"], host_seconds=told["host_seconds"],
+    )  # fmt: skip
+
+
+def make_profile(
+    kernels: pd.DataFrame, step_seconds: float, label: str = "inductor", **turn: Any
+) -> Profile:
+    """A profile with one turn; `kernels` has name and seconds at least."""
+    whole = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
+    facts = {
+        "label": label, "busy_seconds": float(whole["seconds"].sum()), "launches": 100.0,
+        "host_seconds": {}, "underfilled_seconds": 0.0, "waited_seconds": None, **turn,
+    }  # fmt: skip
+    return Profile(
+        label=label,
+        step_seconds=step_seconds,
+        works_by_itself=True,
+        turns=pd.DataFrame([facts]),
+        kernels=classified(whole),
+        cost_seconds=1.0,
+    )
+
+
+def case_of(
+    run: Profile, baseline: Profile | None = None, backend: str = "inductor", **training: Any
+) -> Case:
+    """`run` as the backend's, or, without a baseline, as the baseline's own."""
+    settings = TrainingSpec(**{"precision": "bf16", **training})
+    spec = ExperimentSpec(name="test", training=settings, backends=(backend,), devices=("cuda:0",))
+    label = "baseline" if baseline is None else spec.variants[-1].label
+    variant, text = variant_of(spec, label)
+    return Case(
+        spec=spec, variant=variant, text=text, profile=replace(run, label=label),
+        baseline=baseline, workload={},
+        breaks=pd.DataFrame(columns=["location", "reason", "count"]),
+        frames=pd.DataFrame(columns=["function", "total_seconds", "recompile_reason"]),
+    )  # fmt: skip
+
+
+def _read(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    return told

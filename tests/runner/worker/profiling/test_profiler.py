@@ -1,0 +1,81 @@
+"""Profiled turns in a real training: after all steps, in no timing, and never the end of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.specs.experiment import SpeedSpec
+from runner.worker.profiling import profiler
+from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+
+def losses(events: list[dict[str, Any]]) -> list[float]:
+    return [event["loss"] for event in of_kind(events, "step")]
+
+
+def test_a_training_is_profiled_in_a_turn_of_its_own_behind_all_others(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(profile_steps=2), tmp_path / "with", turns=turns)
+    without = run(experiment(), tmp_path / "without")
+    assert losses(events) == losses(without)
+    last_block = of_kind(events, "block")[-1]
+    (found,) = of_kind(events, "profile")
+    assert found["seq"] > last_block["seq"] and found["round"] == last_block["round"] + 1
+    assert turns.said[-2:] == ["done", "finished"]
+    assert len(of_kind(events, "block")) == len(of_kind(without, "block"))
+    assert [event["phase"] for event in of_kind(events, "phase")][-2:] == ["profiling", "done"]
+
+
+def test_the_kernels_add_up_to_the_time_that_the_operators_took(tmp_path: Path) -> None:
+    events = run(experiment(profile_steps=2), tmp_path / "journal", "eager")
+    (found,) = of_kind(events, "profile")
+    kernels = of_kind(events, "profile_kernel")
+    assert found["busy_seconds"] == pytest.approx(sum(one["seconds"] for one in kernels))
+    assert 0 < found["busy_seconds"] <= found["seconds"]
+    assert not found["compiled"] and found["cost_seconds"] > 0
+    names = {one["name"] for one in kernels}
+    assert {"aten::addmm", "aten::mm"} <= names
+    phases = {one["phase"] for one in kernels}
+    assert {"forward", "backward"} <= phases
+    trace = folder_of(tmp_path / "journal").path / found["trace"]
+    assert trace.stat().st_size == found["trace_bytes"]
+
+
+def test_whoever_asks_for_no_profile_gets_none(tmp_path: Path) -> None:
+    turns = TurnsOnPaper()
+    events = run(experiment(), tmp_path / "journal", turns=turns)
+    assert not of_kind(events, "profile")
+    assert turns.said[-1] == "finished"
+
+
+def test_a_profile_that_fails_is_told_and_the_run_has_come_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_trace(file: Path) -> Any:
+        raise ValueError("the trace is torn")
+
+    monkeypatch.setattr(profiler, "read_trace", no_trace)
+    events = run(experiment(profile_steps=1), tmp_path / "journal")
+    (found,) = of_kind(events, "profile")
+    assert found["failure"] == "ValueError: the trace is torn"
+    assert of_kind(events, "phase")[-1]["phase"] == "done"
+
+
+def test_whoever_is_stopped_before_the_profile_has_trained_to_the_end(tmp_path: Path) -> None:
+    """Three blocks an epoch of six steps in blocks of four make four turns; a fifth never comes."""
+    num_blocks = len(of_kind(run(experiment(), tmp_path / "plain"), "block"))
+    turns = TurnsOnPaper(num_turns=num_blocks)
+    events = run(experiment(profile_steps=1), tmp_path / "journal", turns=turns)
+    assert not of_kind(events, "profile")
+    assert of_kind(events, "phase")[-1]["phase"] == "done"
+
+
+def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
+    speed = SpeedSpec(part="inference", batches=2, min_rounds=6, max_rounds=6)
+    spec = experiment(scenario="speed", speed=speed, profile_steps=1)
+    events = run(spec, tmp_path / "journal")
+    (found,) = of_kind(events, "profile")
+    assert found["busy_seconds"] > 0 and found["host_seconds"]["backward"] == 0

@@ -1,0 +1,86 @@
+"""From the baseline's step to a run's, and the speedup of the device's own time; by hand."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from storage.profile.bridge import AGREES, bridge, own_speedup
+from storage.profile.profiles import Profile
+from tests.helpers.profiles.recorded import make_profile
+
+GEMM, ADD, TRITON = (
+    "nvjet_sm90_tst_1",
+    "void vectorized_elementwise_kernel<4>",
+    "triton_poi_fused_1",
+)
+
+
+def profile(label: str, step_seconds: float, **seconds: float) -> Profile:
+    names = {"gemm": GEMM, "add": ADD, "triton": TRITON}
+    frame = pd.DataFrame({"name": [names[one] for one in seconds], "seconds": seconds.values()})
+    return make_profile(frame, step_seconds, label)
+
+
+def with_turns(one: Profile, *busy: float) -> Profile:
+    rows = pd.concat([one.turns] * len(busy)).assign(busy_seconds=busy)
+    object.__setattr__(one, "turns", rows)
+    return one
+
+
+def test_the_parts_add_up_to_the_difference_of_the_step_times() -> None:
+    """10 ms: 4 + 3, 3 idle. 7 ms: 5 + 1.5, 0.5 idle. Products +1, elementwise -3, fused +1.5, idle
+    -2.5: together -3."""
+    found = bridge(
+        profile("baseline", 0.010, gemm=0.004, add=0.003),
+        profile("inductor", 0.007, gemm=0.005, triton=0.0015),
+    )
+    assert found is not None
+    differences = found.parts.set_index("work_class")["difference"]
+    assert differences.to_dict() == pytest.approx(
+        {"matmul_bf16": 0.001, "elementwise": -0.003, "fused": 0.0015, "idle": -0.0025}
+    )
+    assert found.difference == pytest.approx(-0.003)
+    assert found.disagreement == 0
+
+
+def test_kernels_that_took_longer_than_whole_steps_are_no_explanation() -> None:
+    """12 ms of kernels in a step of 10 ms by the clock: something else used the device."""
+    found = bridge(profile("baseline", 0.010, gemm=0.009), profile("inductor", 0.010, triton=0.012))
+    assert found is not None
+    assert found.disagreement == pytest.approx(0.2)
+    assert found.disagreement > AGREES
+
+
+def test_without_a_profile_or_a_timed_step_there_is_no_bridge() -> None:
+    known, unknown = profile("baseline", 0.01, gemm=0.004), profile("inductor", 0.01)
+    assert bridge(known, unknown) is None
+    untimed = profile("inductor", 0.01, gemm=0.004)
+    object.__setattr__(untimed, "step_seconds", None)
+    assert bridge(known, untimed) is None
+
+
+def test_the_own_speedup_is_the_mean_ratio_with_students_interval() -> None:
+    """Logarithms 0.1, 0.2, 0.3: mean 0.2, deviation 0.1, t(2) = 4.3027, so 0.2 +- 0.24841."""
+    baseline = with_turns(profile("baseline", 2.0, gemm=1.0), 1.0, 1.0, 1.0)
+    run = with_turns(
+        profile("inductor", 2.0, gemm=1.0), math.exp(-0.1), math.exp(-0.2), math.exp(-0.3)
+    )
+    found = own_speedup(baseline, run)
+    assert found is not None and found.num_turns == 3
+    assert found.ratio == pytest.approx(math.exp(0.2))
+    assert found.low == pytest.approx(math.exp(0.2 - 0.24841), rel=1e-4)
+    assert found.high == pytest.approx(math.exp(0.2 + 0.24841), rel=1e-4)
+
+
+def test_one_turn_has_no_interval_and_the_cpu_no_time_of_its_own() -> None:
+    baseline, run = profile("baseline", 2.0, gemm=1.0), profile("inductor", 2.0, gemm=0.5)
+    found = own_speedup(baseline, run)
+    assert found is not None and found.ratio == pytest.approx(2.0) and found.low is None
+    object.__setattr__(run, "works_by_itself", False)
+    assert own_speedup(baseline, run) is None
+
+
+def test_the_turn_in_the_middle_stands_for_all() -> None:
+    three = with_turns(profile("inductor", 2.0, gemm=1.0), 3.0, 1.0, 2.0)
+    assert three.middle["busy_seconds"] == 2.0

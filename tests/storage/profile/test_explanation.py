@@ -1,0 +1,104 @@
+"""Why a backend is faster, from journals to sentences; and what is said without a profile."""
+
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.__main__ import main
+from storage.index.store import Store
+from storage.profile.explanation import Explanation, explain
+from storage.terminal.explain import NO_PROFILE, explain_report
+from storage.terminal.finding_words import bridge_words
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+
+GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
+ADD = {"name": "void elementwise_kernel<4>", "op": "aten::add", "phase": "forward"}
+TRITON = {"name": "triton_poi_fused_add_0"}
+
+
+def record(data_dir: DataDir, *, profiled: bool = True, device_type: str = "cuda") -> None:
+    """Baseline 100 ms: 50 + 30 of kernels. Inductor 60 ms: 40 + 8. Three turns each."""
+    spec = experiment_spec(num_steps=80)
+    for label, seconds, kernels in (
+        ("baseline", 0.100, [GEMM | {"seconds": 0.050}, ADD | {"seconds": 0.030}]),
+        ("control", 0.100, [GEMM | {"seconds": 0.050}, ADD | {"seconds": 0.030}]),
+        ("inductor", 0.060, [GEMM | {"seconds": 0.040}, TRITON | {"seconds": 0.008}]),
+    ):
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment={"device_type": device_type})
+        run.blocks([seconds] * 8, [1.0] * 80, 9.0 if label == "inductor" else 0.0)
+        for _ in range(3 * profiled):
+            run.profile(kernels)
+        run.end()
+
+
+def explained(data_dir: DataDir) -> Explanation:
+    with Store.in_memory(data_dir) as store:
+        return explain(store, EXPERIMENT_ID)
+
+
+def test_a_sentence_says_what_was_saved_and_what_was_added(data_dir: DataDir) -> None:
+    """80 ms of kernels to 48 is 1.67x; idle goes from 20 to 12 ms."""
+    record(data_dir)
+    found = explained(data_dir)
+    words = str(bridge_words(found.bridges["inductor"], found.own_speedups["inductor"]))
+    assert words.startswith("60.0 ms a step, 40.0 ms less than the baseline.")
+    assert ("Saved: 30.0 ms of elementwise and reductions, not fused, 10.0 ms of "
+            "matrix products in bf16, 8.00 ms of device idle.") in words  # fmt: skip
+    assert "Added: 8.00 ms of fused by the compiler." in words
+    assert "1.67x (1.67 to 1.67)" in words and "holds on any host" in words
+
+
+def test_timings_and_speedups_are_those_without_a_profile(data_dir: DataDir, tmp_path: Any) -> None:
+    record(data_dir)
+    other = DataDir(tmp_path / "other")
+    record(other, profiled=False)
+    with Store.in_memory(data_dir) as store, Store.in_memory(other) as plain:
+        with_profile, without = explain(store, EXPERIMENT_ID), explain(plain, EXPERIMENT_ID)
+    table = with_profile.comparison.table()
+    assert table.equals(without.comparison.table())
+    assert not without.is_known and not without.bridges and not without.findings
+
+
+def test_without_a_profile_the_report_says_so(data_dir: DataDir) -> None:
+    record(data_dir, profiled=False)
+    assert NO_PROFILE in explain_report(explained(data_dir))
+
+
+def test_where_the_cpus_are_the_device_nothing_idles_and_there_is_one_speedup(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, device_type="cpu")
+    found = explained(data_dir)
+    assert not found.own_speedups
+    assert "Python, between operators" in explain_report(found)
+    assert not [one for one in found.findings if one.kind == "device_idle"]
+
+
+def test_a_turn_in_which_something_compiled_or_failed_does_not_count(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([0.1] * 8, [1.0] * 80)
+        run.profile([GEMM | {"seconds": 0.9}], compiled=True)
+        run.profile([GEMM | {"seconds": 0.05}])
+        run.profile([], busy_seconds=None, failure="RuntimeError: no CUPTI")
+        run.end()
+    found = explained(data_dir)
+    profile = found.profile_of("inductor")
+    assert profile.busy_seconds == pytest.approx(0.05)
+    assert profile.failures == ("RuntimeError: no CUPTI",)
+    assert profile.cost_seconds == pytest.approx(1.5)
+
+
+def test_the_command_prints_sentences_tables_and_findings(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    assert main(["explain", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]) == 0
+    said = capsys.readouterr().out
+    assert "inductor: 60.0 ms a step" in said
+    assert "whole step" in said and "-40.0 ms" in said
+    assert "the device waits" in said
+    assert "control has no profile" not in said

@@ -1,0 +1,167 @@
+"""What is found in a profile, and not found in one that has it not: each rule both ways."""
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from storage.profile.findings import Case, Finding, findings
+from storage.terminal.finding_words import finding_words, remedy_words
+from tests.helpers.profiles.recorded import case_of, make_profile, recorded
+
+BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"
+
+
+def kinds(*cases: Case) -> dict[str, Finding]:
+    return {one.kind: one for one in findings(cases)}
+
+
+def frame(*rows: tuple[Any, ...]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["name", "op", "phase", "dtype", "calls", "seconds"])
+
+
+GEMM = ("nvjet_sm90_tst_1", "aten::mm", "forward", "bf16", 10.0, 0.009)
+
+
+def test_attention_that_left_the_fused_kernel_is_found_with_what_it_costs() -> None:
+    """BERT under Inductor in bf16. The finding says so once: not again as float32 products."""
+    found = kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+    one = found["attention_unfused"]
+    assert "float32_products" not in found
+    by_class = recorded(BERT_INDUCTOR).by_class
+    assert one.facts["softmax_seconds"] == pytest.approx(by_class["attention_math"])
+    assert one.facts["float32_seconds"] == pytest.approx(by_class["matmul_float32"])
+    assert one.remedy is not None and one.remedy.backend == "inductor:math_attention=reduced"
+    assert "left the fused kernel" in str(finding_words(one))
+    assert "inductor:math_attention=reduced" in remedy_words(one)
+
+
+def test_attention_that_stays_fused_is_not() -> None:
+    fused = recorded("deit_base_distilled_patch16_224.inductor")
+    found = kinds(case_of(fused, recorded("deit_base_distilled_patch16_224.baseline")))
+    assert "attention_unfused" not in found
+
+
+def test_products_in_float32_under_half_precision_are_found() -> None:
+    """T5 adds a bias to attention, which no fused kernel takes, without a compiler either."""
+    found = kinds(case_of(recorded("T5Small.baseline")))
+    assert found["float32_products"].seconds == pytest.approx(
+        recorded("T5Small.baseline").by_class["matmul_float32"]
+    )
+    assert "float32_products" not in kinds(case_of(recorded(BERT)))
+    exact = case_of(recorded("T5Small.baseline"), precision="float32")
+    assert "float32_products" not in kinds(exact)
+
+
+def test_tf32_that_is_off_is_found_where_float32_was_asked_for() -> None:
+    case = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
+    found = kinds(case)["tf32_off"]
+    assert found.remedy is not None
+    assert found.remedy.fields == (("training.precision", "tf32"),)
+    settings = replace(case.spec, settings="harness")
+    assert "tf32_off" not in kinds(replace(case, spec=settings))
+
+
+def test_a_device_that_waits_is_found_and_one_that_does_not_is_not() -> None:
+    """The baseline's kernels took 31.6 of 44.2 ms; DistilBERT's in float32 98 % of a step."""
+    found = kinds(case_of(recorded(BERT)))["device_idle"]
+    assert found.seconds == pytest.approx(0.04415 - 0.03156, abs=2e-5)
+    busy = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
+    assert "device_idle" not in kinds(busy)
+    waits = kinds(case_of(recorded("MobileBertForMaskedLM.inductor"), recorded(BERT)))
+    remedy = waits["device_idle"].remedy
+    assert remedy is not None and remedy.backend == "inductor:mode=reduce-overhead"
+
+
+def test_kernels_that_leave_the_device_empty_are_found() -> None:
+    empty = make_profile(frame(GEMM), 0.010, underfilled_seconds=0.005)
+    found = kinds(case_of(empty, batch_size=4))["underfilled"]
+    assert found.remedy is not None and found.remedy.fields == (("training.batch_size", 8),)
+    assert "underfilled" not in kinds(case_of(make_profile(frame(GEMM), 0.010)))
+
+
+def test_graph_breaks_are_found_with_their_lines() -> None:
+    case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
+    breaks = pd.DataFrame({"location": ["train.py:7", "train.py:7", "model.py:9"],
+                           "reason": ["print", "print", "item"], "count": [1, 2, 1]})  # fmt: skip
+    found = kinds(replace(case, breaks=breaks))["graph_breaks"]
+    assert found.facts["lines"] == ["train.py:7", "model.py:9"]
+    assert "graph_breaks" not in kinds(case)
+
+
+def test_recompilations_are_found_with_what_they_took() -> None:
+    case = case_of(recorded(BERT_INDUCTOR), recorded(BERT))
+    frames = pd.DataFrame({"function": ["step", "step"], "total_seconds": [9.0, 4.0],
+                           "recompile_reason": [None, "shape changed"]})  # fmt: skip
+    found = kinds(replace(case, frames=frames))["recompiled"]
+    assert found.facts["times"] == 1 and found.facts["total_seconds"] == 4.0
+    assert "recompiled" not in kinds(case)
+
+
+def test_random_numbers_drawn_as_eager_does_are_found_under_inductor() -> None:
+    drawn = ("void fused_dropout_kernel_vec<float>", "aten::native_dropout", "forward", "bf16",
+             12.0, 0.001)  # fmt: skip
+    found = kinds(case_of(make_profile(frame(GEMM, drawn), 0.010), recorded(BERT)))
+    remedy = found["random_as_eager"].remedy
+    assert remedy is not None and remedy.backend == "inductor:fallback_random=false"
+    assert "random_as_eager" not in kinds(case_of(make_profile(frame(GEMM), 0.01), recorded(BERT)))
+
+
+def test_padding_is_found_from_a_fifth_of_the_tokens_on() -> None:
+    case = case_of(recorded(BERT))
+    found = kinds(replace(case, workload={"padding_share": 0.5}))["padding"]
+    assert found.seconds == pytest.approx(0.5 * 0.04415)
+    assert "padding" not in kinds(replace(case, workload={"padding_share": 0.1}))
+
+
+def test_many_small_kernels_are_found_by_their_operator() -> None:
+    """Adam that can be captured divides 404 scalars one by one."""
+    found = kinds(case_of(recorded(BERT)))["small_kernels"]
+    assert (found.facts["op"], found.facts["calls"]) == ("aten::div_", 404.0)
+    busy = case_of(recorded("DistilBertForMaskedLM.baseline"), precision="float32")
+    assert "small_kernels" not in kinds(busy)
+
+
+def test_one_generated_kernel_that_takes_more_than_all_such_work_before_is_found() -> None:
+    """T5's relative positions: the gradient of a small embedding, added up atom by atom."""
+    found = kinds(case_of(recorded("T5Small.inductor"), recorded("T5Small.baseline")))
+    one = found["costly_kernel"]
+    assert "embedding_dense_backward" in one.facts["kernel"]
+    assert one.facts["work_class"] == "indexing"
+    assert "costly_kernel" not in kinds(case_of(recorded(BERT_INDUCTOR), recorded(BERT)))
+
+
+def test_an_optimizer_of_many_kernels_is_found_and_a_fused_one_is_not() -> None:
+    found = kinds(case_of(recorded(BERT)))["optimizer_unfused"]
+    assert found.remedy is not None
+    assert found.remedy.fields == (("training.optimizer_options", {"fused": True}),)
+    fused = ("void multi_tensor_apply_kernel<FusedAdamMathFunctor>", "aten::_fused_adam_",
+             "optimizer", None, 2.0, 0.001)  # fmt: skip
+    assert "optimizer_unfused" not in kinds(case_of(make_profile(frame(GEMM, fused), 0.010)))
+
+
+def test_data_that_travel_in_every_step_are_found() -> None:
+    copy = ("Memcpy DtoH (Device -> Pageable)", "aten::item", "forward", None, 1.0, 2e-6)
+    found = kinds(case_of(make_profile(frame(GEMM, copy), 0.010)))["copied_each_step"]
+    assert found.facts["waits"] == 1.0
+    assert "copied_each_step" not in kinds(case_of(make_profile(frame(GEMM), 0.010)))
+
+
+def test_the_same_in_several_runs_is_told_once_of_the_one_it_costs_most() -> None:
+    baseline = recorded(BERT)
+    first = case_of(recorded(BERT_INDUCTOR), baseline)
+    second = case_of(
+        recorded("BertForMaskedLM.inductor-reduce-overhead"), baseline,
+        backend="inductor:mode=reduce-overhead",
+    )  # fmt: skip
+    (one,) = (found for found in findings([second, first]) if found.kind == "attention_unfused")
+    shares = {case.profile.label: one.share for case in (first, second)}
+    assert one.label in shares and len(one.also) == 1
+    assert one.also[0][0] != one.label
+
+
+def test_the_most_costly_comes_first() -> None:
+    found = findings([case_of(recorded(BERT_INDUCTOR), recorded(BERT)), case_of(recorded(BERT))])
+    shares = [one.share or 0.0 for one in found]
+    assert shares == sorted(shares, reverse=True) and len(found) >= 4
