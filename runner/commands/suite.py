@@ -9,13 +9,14 @@ from runner.specs.bounds import Bounds
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import read_whole_number, split_at_commas
 from runner.specs.training import Precision
+from runner.specs.variants import Settings
 from runner.suites import SUITES
 from runner.suites.queue import check_suite_run, new_suite_run
 from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, check_choice
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
 ROWS = (
-    "name", "scenario", "task", "model.source", "data.source", "training.precision",
+    "name", "scenario", "task", "settings", "model.source", "data.source", "training.precision",
     "speed.part", "cache.part", "accuracy.parts",
 )  # fmt: skip
 """Fields that the matrix itself settles."""
@@ -30,6 +31,8 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
         "precision": f"one or more of {', '.join(get_args(Precision))} (default: float32)",
         "parts": f"one or both of {', '.join(PARTS)} (default: both)",
         "scenarios": f"one or more of {', '.join(SUITE_SCENARIOS)} (default: those of the suite)",
+        "settings": "harness, plain or both: what torch is set to, see `compare --help` (default: "
+        "harness)",
     }
     group = parser.add_argument_group("matrix", "every combination of these is an experiment")
     for name, text in lists.items():
@@ -59,6 +62,7 @@ def read_cells(options: argparse.Namespace) -> tuple[str, list[ExperimentSpec]]:
         precisions=_chosen("precision", options.precision, get_args(Precision), ("float32",)),
         parts=_chosen("parts", options.parts, PARTS, PARTS),
         scenarios=_chosen("scenarios", options.scenarios, SUITE_SCENARIOS, suite.scenarios),
+        settings=_chosen("settings", options.settings, get_args(Settings), ("harness",)),
         shrink=options.shrink,
     )
     asked: dict[str, Any] = {}

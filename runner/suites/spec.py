@@ -6,6 +6,7 @@ scenario; it is an experiment of its own, which names every backend.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from runner.errors import InvalidSpec
@@ -15,6 +16,7 @@ from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.speed import SpeedSpec
 from runner.specs.training import MODEL_LOSS, Precision
 from runner.specs.validation import require
+from runner.specs.variants import Settings
 from runner.specs.workload import RANDOM_DATA, SUITE_TASK
 
 Values = Mapping[str, Any]
@@ -97,6 +99,8 @@ class Matrix:
     precisions: tuple[Precision, ...]
     parts: tuple[Part, ...]
     scenarios: tuple[ScenarioName, ...]
+    settings: tuple[Settings, ...] = ("harness",)
+    """What torch is set to; with both, every cell is there twice."""
     shrink: int = 1
     """How many times smaller than the suite's the models are, for trials on small machines."""
 
@@ -105,15 +109,12 @@ class Matrix:
 
         `asked` are values that replace the suite's own, in all cells. Raises `InvalidSpec`.
         """
-        for model in self.models:
-            for precision in self.precisions:
-                for part in self.parts:
-                    for scenario in self.scenarios:
-                        if part in model.parts:
-                            own = self._values(model, precision, part, scenario, asked)
-                            yield ExperimentSpec.from_dict(
-                                {**_merged(own, asked), "suite_run": suite_run}
-                            )
+        dimensions = (self.models, self.precisions, self.parts, self.scenarios, self.settings)
+        for model, precision, part, scenario, settings in product(*dimensions):
+            if part in model.parts:
+                own = self._values(model, precision, part, scenario, asked)
+                under = _merged(own, _under(settings, scenario))
+                yield ExperimentSpec.from_dict({**_merged(under, asked), "suite_run": suite_run})
 
     def _values(
         self,
@@ -152,6 +153,13 @@ class Matrix:
         else:
             values[scenario] = {"part": part}
         return values
+
+
+def _under(settings: Settings, scenario: ScenarioName) -> Values:
+    """What the settings ask for beside torch's own: where nothing is checked, the harness times its
+    models with their dropout."""
+    keeps = settings == "harness" and not SCENARIOS[scenario].compares_tensors
+    return {"settings": settings} | ({"model": {"dropout": "keep"}} if keeps else {})
 
 
 def _num_batches(scenario: Scenario, asked: Values) -> int:

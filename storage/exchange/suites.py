@@ -64,7 +64,7 @@ def _exportable(store: Store, suite_run: str) -> list[Row]:
 def _rows(store: Store, outcome: Outcome) -> Iterator[Row]:
     for experiment_id in _ids(outcome, TIMED):
         for row in rows(store, experiment_id):
-            if row.tag == outcome.cell.backend:
+            if row.tag == outcome.cell.label:
                 status = outcome.status or row.accuracy
                 yield replace(row, tag=_tag(outcome.cell), accuracy=status)
 

@@ -17,7 +17,7 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.errors import NotInStore
 from storage.index.store import Store
-from storage.suite.groups import Cell, Outcome
+from storage.suite.groups import Cell, Outcome, backend_under
 
 
 class _Kept(NamedTuple):
@@ -83,7 +83,7 @@ def _outcome(
 ) -> Outcome:
     model = spec.model.source.partition(":")[2] or spec.model.source
     return Outcome(
-        cell=Cell(model, spec.training.precision, part, backend),
+        cell=Cell(model, spec.training.precision, part, backend_under(spec.settings, backend)),
         experiments={spec.scenario: experiment_id},
         is_over=is_over,
     )

@@ -9,10 +9,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.specs.accuracy import Part
+from runner.specs.variants import Settings
 from storage.comparison.caution import Caution
 from storage.comparison.correctness import PASS
 from storage.statistics.speedups import Ratio, SpeedVerdict
 from storage.suite.means import MeanSpeedup, judge_means, mean_ratio
+
+UNDER_HARNESS = " (harness)"
+"""Ends the name of a backend that ran under the settings of PyTorch's Dynamo harness."""
+
+
+def backend_under(settings: Settings, label: str) -> str:
+    """How a suite run calls a backend, so that both settings stand beside each other."""
+    return label if settings == "plain" else f"{label}{UNDER_HARNESS}"
 
 
 class Cell(NamedTuple):
@@ -23,7 +32,12 @@ class Cell(NamedTuple):
     precision: str
     part: Part
     backend: str
-    """Label of the run."""
+    """Label of the run, and the settings of torch unless they are the plain ones: `inductor
+    (harness)`."""
+
+    @property
+    def label(self) -> str:
+        return self.backend.removesuffix(UNDER_HARNESS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from runner.errors import RunnerError
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.training import Precision
+from runner.specs.variants import Settings
 from runner.suites import SUITES
 from runner.suites.queue import new_suite_run, submit_missing
 from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
@@ -19,6 +20,7 @@ from views.shared import words
 from views.shared.inert import Markdown, inert
 from views.shared.resources import capabilities, data_dir
 
+SETTINGS: tuple[Settings, ...] = get_args(Settings)[::-1]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 CPU_SHRINK = 16
 """What is offered where there is no GPU: the suites' own sizes take hours on a CPU."""
@@ -67,6 +69,10 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         parts = st.pills("Parts", PARTS, selection_mode="multi", default=PARTS, key="suite-parts")
         precisions = st.pills("Precision", PRECISIONS, selection_mode="multi",
                               default=["float32"], key="suite-precisions")  # fmt: skip
+        settings = st.pills("Settings of torch", SETTINGS, selection_mode="multi",
+                            default=["harness"], key="suite-settings",
+                            help="As PyTorch's Dynamo harness measures, or torch's plain "
+                            "defaults; both side by side.")  # fmt: skip
         shrinks = suite.name == "huggingface"
         shrink = int(st.number_input(
             "Times smaller", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,
@@ -77,7 +83,8 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
     matrix = Matrix(
         suite=suite, models=suite.choose(models),
         precisions=tuple(one for one in PRECISIONS if one in precisions),
-        parts=tuple(parts), scenarios=tuple(scenarios), shrink=shrink,
+        parts=tuple(parts), scenarios=tuple(scenarios),
+        settings=tuple(one for one in SETTINGS if one in settings), shrink=shrink,
     )  # fmt: skip
     asked: dict[str, Any] = {"backends": tuple(backends), "devices": (device,)}
     return list(matrix.cells(asked, new_suite_run(suite.name))), _command(matrix, backends, device)
@@ -137,6 +144,7 @@ def _command(matrix: Matrix, backends: list[str], device: str) -> str:
         "precision": matrix.precisions,
         "parts": matrix.parts,
         "scenarios": matrix.scenarios,
+        "settings": matrix.settings,
     }
     parts = [f"--{name}={','.join(values)}" for name, values in options.items()]
     if matrix.models == matrix.suite.choose(()):
