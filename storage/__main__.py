@@ -7,6 +7,7 @@
     python -m storage difference EXPERIMENT EXPERIMENT...
     python -m storage ladder EXPERIMENT
     python -m storage replay EXPERIMENT
+    python -m storage compile-diff RUN RUN
     python -m storage suite SUITE_RUN [--against EARLIER]
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
@@ -55,6 +56,7 @@ from storage.comparison import latency
 from storage.comparison.comparison import compare
 from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
+from storage.compiling.difference import load_compiled
 from storage.compiling.ladder import find_ladder
 from storage.difference.replays import load_replay
 from storage.difference.sides import load_sides
@@ -73,6 +75,7 @@ from storage.terminal import gate, library
 from storage.terminal import replay as replay_report
 from storage.terminal import suite as suite_report
 from storage.terminal import trend as trend_report
+from storage.terminal.compiling import compile_report
 from storage.terminal.difference import difference_report
 from storage.terminal.explain import explain_report
 from storage.terminal.ladder import NO_LADDER, ladder_report
@@ -162,6 +165,13 @@ def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
         found = load_replay(store, options.experiment)
     print(replay_report.replay_report(found))  # noqa: T201
     return replay_report.exit_status(found)
+
+
+def _compile_diff(data_dir: DataDir, options: argparse.Namespace) -> int:
+    with open_store(data_dir) as store:
+        one, other = (load_compiled(store, run) for run in (options.run, options.other))
+    print(compile_report(one, other))  # noqa: T201
+    return 0
 
 
 def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -255,6 +265,10 @@ def parser() -> argparse.ArgumentParser:
     add_fail_if(comparing)
     exporting.add_argument("--format", choices=list(FORMATS), required=True)
     exporting.add_argument("--output", type=Path, required=True, metavar="FILE")
+    text = "tell what the compiler did otherwise in one run than in another"
+    differing = add("compile-diff", _compile_diff, text)
+    for name in ("run", "other"):
+        differing.add_argument(name, metavar="RUN", help="EXPERIMENT.LABEL, as its folder is named")
     listing = add("list", _list, "list experiments and what they came to")
     telling = add("trend", _trend, "tell how the same training fared over time, and its steps")
     for command in (listing, telling):

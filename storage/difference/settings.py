@@ -1,11 +1,12 @@
 """What differs between experiments: of their settings, their machines and software, their data."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from runner.commands.options import spec_options
+from runner.specs.experiment import ExperimentSpec
 from storage.difference.sides import Side
 from storage.numbers.formats import DASH
 
@@ -30,24 +31,36 @@ def differing(sides: Sequence[Side]) -> list[Differing]:
     """Everything that is not the same on all sides, and nothing else."""
     found: list[Differing] = []
     kinds: tuple[tuple[Kind, list[dict[str, str]]], ...] = (
-        ("setting", [_settings(side) for side in sides]),
-        ("environment", [_flat(_own(side.environment, side.experiment_id)) for side in sides]),
-        ("data", [_flat(side.workload) for side in sides]),
+        ("setting", [settings_of(side.spec) for side in sides]),
+        ("environment", [environment_of(side.environment, side.experiment_id) for side in sides]),
+        ("data", [facts_of(side.workload) for side in sides]),
     )
     for kind, told in kinds:
-        for name in dict.fromkeys(name for one in told for name in one):
-            values = tuple(one.get(name, DASH) for one in told)
-            if len(set(values)) > 1:
-                found.append(Differing(kind=kind, name=name, values=values))
+        found += [Differing(kind=kind, name=name, values=values)
+                  for name, values in unequal(told)]  # fmt: skip
     return found
 
 
-def _settings(side: Side) -> dict[str, str]:
+def unequal(told: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each name of which not all say the same, with what each says; a dash for nothing."""
+    for name in dict.fromkeys(name for one in told for name in one):
+        values = tuple(one.get(name, DASH) for one in told)
+        if len(set(values)) > 1:
+            yield name, values
+
+
+def settings_of(spec: ExperimentSpec) -> dict[str, str]:
+    """Every setting that says what an experiment does, as text, by its path."""
     return {
-        option.path: _text(option.value_in(side.spec))
+        option.path: _text(option.value_in(spec))
         for option in spec_options()
         if option.path not in LEFT_OUT
     }
+
+
+def environment_of(environment: Mapping[str, Any], experiment_id: str) -> dict[str, str]:
+    """Machine and software of a run, as texts by name, without what names the run itself."""
+    return facts_of(_own(environment, experiment_id))
 
 
 def _own(environment: Mapping[str, Any], experiment_id: str) -> dict[str, Any]:
@@ -60,8 +73,8 @@ def _own(environment: Mapping[str, Any], experiment_id: str) -> dict[str, Any]:
     }
 
 
-def _flat(facts: Mapping[str, Any]) -> dict[str, str]:
-    """`versions.torch` and the like."""
+def facts_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts as texts by name: `versions.torch` and the like."""
     flat: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

@@ -164,7 +164,7 @@ def train_run(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     """Trains one run of an experiment of this folder's workloads."""
     (variant,) = (one for one in spec.variants if one.label == label)
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER)}):
-        _train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
 
 
 def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
@@ -172,10 +172,11 @@ def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) ->
     data_dir = DataDir(folder)
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER), **variables}):
         for variant in spec.variants:
-            _train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+            train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
 
 
-def _train(data_dir: DataDir, spec: RunSpec) -> None:
+def train(data_dir: DataDir, spec: RunSpec) -> None:
+    """One run in this process, whose compiler knows nothing of earlier ones."""
     torch._dynamo.reset()
     callback_handler.clear()
     run = data_dir.run_dir(spec.run_id)

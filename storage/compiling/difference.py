@@ -1,0 +1,236 @@
+"""What a compiler did otherwise in one run than in another, of one experiment or of two.
+
+How long compiling took is told beside it and is no difference: each time was measured once.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from runner.errors import RunnerError
+from runner.folders.run_dir import RunDir
+from storage import queries
+from storage.comparison.compile_phases import PHASES, taken_apart
+from storage.compiling.lines import LineMap
+from storage.difference.settings import environment_of, facts_of, settings_of, unequal
+from storage.index.store import Store
+from storage.numbers.formats import DASH
+from storage.queries import RunRecord
+
+Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "backend",
+               "setting", "environment", "data"]  # fmt: skip
+MAX_SOURCE_BYTES = 1_000_000
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
+"""What is another in every process of what a reason says: addresses, ids of compilations."""
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledRun:
+    """One run, as far as its compiler goes; of training, by its first process."""
+
+    record: RunRecord
+    breaks: pd.DataFrame
+    frames: pd.DataFrame
+    caches: pd.DataFrame
+    sources: Mapping[str, list[str]]
+
+    @property
+    def title(self) -> str:
+        return f"{self.record.experiment_id}.{self.record.variant.label}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Something that is not the same in both runs; a dash where a run has no such thing."""
+
+    kind: Kind
+    name: str
+    one: str
+    other: str
+
+
+def load_compiled(store: Store, run_id: str) -> CompiledRun:
+    """Raises `NotInStore`."""
+    record = queries.run_record(store, run_id)
+
+    def mine(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["run_id"] == run_id]
+
+    def first(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
+
+    experiment_id = record.experiment_id
+    return CompiledRun(
+        record=record,
+        breaks=first(mine(queries.graph_breaks(store, experiment_id))),
+        frames=first(mine(queries.compile_metrics(store, experiment_id))),
+        caches=mine(queries.compile_caches(store, experiment_id)),
+        sources=_sources(record, mine(queries.sources(store, experiment_id))),
+    )
+
+
+def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Row]:
+    """Everything that differs and nothing else: what the compiler did first, then what it was
+    given."""
+    moved = LineMap(one.sources, other.sources)
+    told: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
+        ("graph break", *_lined_up(_breaks(one), _breaks(other), moved)),
+        ("recompilation", *_lined_up(_recompilations(one), _recompilations(other), moved)),
+        ("failure", *_lined_up(_failures(one), _failures(other), moved)),
+        ("graphs", _totals(one), _totals(other)),
+        ("frame", *_lined_up(_frames(one), _frames(other), moved, in_order=True)),
+        ("cache", _caches(one), _caches(other)),
+        ("backend", _backend(one), _backend(other)),
+        ("setting", settings_of(one.record.spec), settings_of(other.record.spec)),
+        ("environment", _environment(one), _environment(other)),
+        ("data", facts_of(one.record.workload), facts_of(other.record.workload)),
+    ]
+    return [
+        Row(kind=kind, name=name, one=values[0], other=values[1])
+        for kind, mine, its in told
+        for name, values in unequal([mine, its])
+    ]
+
+
+def phases(one: CompiledRun, other: CompiledRun) -> pd.DataFrame:
+    """phase, one, other: seconds that each phase of compiling took alone, over all frames."""
+    seconds = [taken_apart(run.frames).sum() for run in (one, other)]
+    return pd.DataFrame({"phase": list(PHASES), "one": seconds[0].to_numpy(dtype=float),
+                         "other": seconds[1].to_numpy(dtype=float)})  # fmt: skip
+
+
+Placed = Mapping[tuple[str, str], str]
+"""Line and what happened there to how much of it."""
+
+
+def _breaks(run: CompiledRun) -> Placed:
+    """Distinct ones: how often Dynamo stopped there follows from how often it compiled."""
+    return {(row.location or DASH, _first_line(row.reason)): "breaks the graph"
+            for row in run.breaks.itertuples()}  # fmt: skip
+
+
+def _recompilations(run: CompiledRun) -> Placed:
+    again = run.frames[run.frames["recompile_reason"].notna()]
+    counts = Counter((_place(row), _constant(row.recompile_reason)) for row in again.itertuples())
+    return {key: f"{count:,} x" for key, count in counts.items()}
+
+
+def _failures(run: CompiledRun) -> Placed:
+    failed = run.frames[run.frames["failure"].notna()]
+    return {(_place(row), _first_line(row.failure)): "fails" for row in failed.itertuples()}
+
+
+def _frames(run: CompiledRun) -> Placed:
+    """What was compiled of each function, recompilations included."""
+    names = [RESUMED.sub(r"rest of \1", str(name)) for name in run.frames["function"]]
+    frames = run.frames.assign(function=names)
+    frames = frames[frames["line"].notna()]
+    found = {}
+    for (file, line, name), mine in frames.groupby(["file", "line", "function"], sort=False):
+        size = (f"compiled {len(mine):,} x, {mine['graph_ops'].sum():,.0f} operations, "
+                f"{mine['guards'].sum():,.0f} guards")  # fmt: skip
+        found[f"{file}:{line:.0f}", str(name)] = size
+    return found
+
+
+def _totals(run: CompiledRun) -> Mapping[str, str]:
+    if run.frames.empty:
+        return {}
+    named = run.frames[run.frames["function"].notna()]
+    return {
+        "compiled frames": f"{len(named):,}",
+        "graphs": f"{(named['graph_ops'].fillna(0) > 0).sum():,}",
+        "operations in graphs": f"{named['graph_ops'].sum():,.0f}",
+        "guards": f"{named['guards'].sum():,.0f}",
+        "distinct graph breaks": f"{len(_breaks(run)):,}",
+    }
+
+
+def _caches(run: CompiledRun) -> Mapping[str, str]:
+    return {
+        row.layer: f"{row.hits:,.0f} hits, {row.misses:,.0f} misses, {row.bypasses:,.0f} bypassed"
+        for row in run.caches.itertuples()
+    }
+
+
+def _backend(run: CompiledRun) -> Mapping[str, str]:
+    variant = run.record.variant
+    told = {"backend": variant.backend, "scope": variant.scope, "mode": variant.mode,
+            "fullgraph": variant.fullgraph, "dynamic": variant.dynamic, "cache": variant.cache,
+            "options": dict(variant.options)}  # fmt: skip
+    return facts_of(told)
+
+
+def _environment(run: CompiledRun) -> Mapping[str, str]:
+    return environment_of(run.record.environment, run.record.experiment_id)
+
+
+def _lined_up(
+    one: Placed, other: Placed, moved: LineMap, in_order: bool = False
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Both under the same names where they mean the same line, whatever stands above it by now.
+
+    Of files that were not kept, as a library's in another version, what is left over is paired in
+    the order of the lines, if it is the same that happens there. `in_order`: so is all that is left
+    over, for functions that grew.
+    """
+    keys = {(moved(place), what): (place, what) for place, what in other}
+    paired = {keys[key]: key for key in keys if key in one}
+    left_here = sorted(key for key in one if key not in paired.values())
+    for key in sorted(key for key in other if key not in paired):
+        if moved.knows(key[0]) and not in_order:
+            continue
+        same = [mine for mine in left_here if mine[1] == key[1]
+                and (in_order or _file(mine[0]) == _file(key[0]))]  # fmt: skip
+        if same:
+            paired[key] = same[0]
+            left_here.remove(same[0])
+    names = {key: _named(key) for key in one}
+    mine = {names[key]: value for key, value in one.items()}
+    its = {names[paired[key]] if key in paired else _beside(_named(key), mine): value
+           for key, value in other.items()}  # fmt: skip
+    return mine, its
+
+
+def _beside(name: str, taken: Mapping[str, str]) -> str:
+    """A name of something new, which must not read like what the other run has."""
+    return f"{name} (new)" if name in taken else name
+
+
+def _named(key: tuple[str, str]) -> str:
+    return f"{key[0]}: {key[1]}"
+
+
+def _file(place: str) -> str:
+    return place.rpartition(":")[0]
+
+
+def _place(row) -> str:  # type: ignore[no-untyped-def]
+    return f"{row.file}:{row.line:.0f}" if pd.notna(row.line) else str(row.file or DASH)
+
+
+def _first_line(reason: str | None) -> str:
+    return _constant((reason or DASH).strip().split("\n")[0])
+
+
+def _constant(reason: str) -> str:
+    return ADDRESS.sub("...", reason)
+
+
+def _sources(record: RunRecord, kept: pd.DataFrame) -> dict[str, list[str]]:
+    """The run's own files, as far as they can be read; of several versions the first, which
+    compiled."""
+    found: dict[str, list[str]] = {}
+    for row in kept.itertuples():
+        try:
+            with RunDir(record.folder).open(str(row.file)) as copy:
+                text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
+        except (RunnerError, OSError):
+            continue
+        found.setdefault(str(row.source).rpartition(":")[0], text.splitlines())
+    return found

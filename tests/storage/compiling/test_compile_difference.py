@@ -1,0 +1,161 @@
+"""What two runs compiled differently, in real trainings of a model in a file of one's own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    RunSpec,
+    TrainingSpec,
+)
+from storage import queries
+from storage.__main__ import main
+from storage.compiling.difference import CompiledRun, compile_difference, load_compiled, phases
+from storage.compiling.timeline import timeline
+from storage.index.store import Store
+from tests.faults.trial import train
+
+pytestmark = pytest.mark.heavy
+
+ROWS = ("one", "again", "added", "removed", "shapes")
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x, labels=None):
+        y = self.inner(x){added}
+        y = torch.relu(y)
+        {kept}
+        return self.outer(y)
+
+
+def samples():
+    return {{name: {{"x": torch.randn(count, 8), "labels": torch.randint(4, (count,))}}
+            for name, count in (("train", {count}), ("validation", 8))}}
+"""
+BREAK = "torch._dynamo.graph_break()"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
+    """Runs of a model with one graph break: once more, with another break above it, without it, and
+    with a batch of another size at the end."""
+    folder = tmp_path_factory.mktemp("compiled")
+    data_dir = DataDir(folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CODE_VARIABLE, str(folder))
+        for name in ROWS:
+            added = f"\n        {BREAK}" if name == "added" else ""
+            kept = "y = y" if name == "removed" else BREAK
+            count = 20 if name == "shapes" else 16
+            # All in a file of the same name, as somebody edits one file between two runs.
+            file = folder / name / "net.py"
+            file.parent.mkdir()
+            file.write_text(NET.format(added=added, kept=kept, count=count))
+            spec = experiment(file, count)
+            variant = spec.variants[1]
+            torch._dynamo.utils.clear_compilation_metrics()
+            train(data_dir, RunSpec(experiment_id=name, experiment=spec, variant=variant))
+    return data_dir
+
+
+def experiment(file: Path, count: int) -> ExperimentSpec:
+    last = "dynamic" if count % 8 else "drop"
+    return ExperimentSpec(
+        name="same",
+        task="custom",
+        model=ModelSpec(source=f"{file}:Net"),
+        data=DataSpec(source=f"{file}:samples", num_train_samples=count, num_eval_samples=8),
+        training=TrainingSpec(batch_size=8, losses=("CrossEntropyLoss",), last_batch=last),
+        evaluation=EvaluationSpec(when="never"),
+        backends=("eager:scope=forward",),
+        controls=0,
+    )
+
+
+def loaded(folder: DataDir, *names: str) -> list[CompiledRun]:
+    with Store.in_memory(folder) as store:
+        return [load_compiled(store, f"{name}.eager-forward") for name in names]
+
+
+def rows(folder: DataDir, one: str, other: str, *kinds: str) -> list[tuple[str, str, str]]:
+    found = compile_difference(*loaded(folder, one, other))
+    return [(row.name, row.one, row.other) for row in found if not kinds or row.kind in kinds]
+
+
+def own(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Without the settings that say in which folder the model lies."""
+    return [row for row in found if not row[0].endswith(".source")]
+
+
+def test_two_equal_runs_differ_in_nothing(folder: DataDir) -> None:
+    assert own(rows(folder, "one", "again")) == []
+    assert rows(folder, "one", "one") == []
+
+
+def test_an_added_graph_break_is_one_new_row_and_the_one_below_it_is_the_same_as_before(
+    folder: DataDir,
+) -> None:
+    (found,) = rows(folder, "one", "added", "graph break")
+    name, before, after = found
+    assert name.endswith(f"net.py:12: Call to `{BREAK}`")
+    assert (before, after) == ("\N{EN DASH}", "breaks the graph")
+    totals = {row[0]: row[1:] for row in rows(folder, "one", "added", "graphs")}
+    assert totals["graphs"] == ("2", "3")
+    assert totals["distinct graph breaks"] == ("1", "2")
+
+
+def test_a_removed_graph_break_is_one_row_the_other_way_round(folder: DataDir) -> None:
+    (found,) = rows(folder, "one", "removed", "graph break")
+    assert found[0].endswith(f"net.py:13: Call to `{BREAK}`")
+    assert found[1:] == ("breaks the graph", "\N{EN DASH}")
+
+
+def test_a_shape_that_changed_is_a_recompilation_with_its_setting(folder: DataDir) -> None:
+    found = rows(folder, "one", "shapes", "recompilation")
+    assert found and all("size mismatch" in name and one == "\N{EN DASH}" for name, one, _ in found)
+    settings = [name for name, *_ in own(rows(folder, "one", "shapes", "setting"))]
+    assert settings == ["data.num_train_samples", "training.last_batch"]
+
+
+def test_phases_are_told_beside_it_whether_or_not_anything_differs(folder: DataDir) -> None:
+    found = phases(*loaded(folder, "one", "again"))
+    assert found["phase"].iloc[0] == "Dynamo"
+    assert (found[["one", "other"]].iloc[0] > 0).all()
+
+
+def test_the_command_says_what_differs(folder: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ["one.eager-forward", "added.eager-forward"]
+    assert main(["compile-diff", *runs, "--data-folder", str(folder.path)]) == 0
+    said = capsys.readouterr().out
+    assert "graph break" in said and "net.py:12" in said and "net.py:13" not in said
+    assert main(["compile-diff", runs[0], "nothing", "--data-folder", str(folder.path)]) == 2
+
+
+def test_the_timeline_of_a_real_run_has_its_frames_and_the_stages_within_them(
+    folder: DataDir,
+) -> None:
+    with Store.in_memory(folder) as store:
+        found = timeline(store, "one", "one.eager-forward")
+        frames = queries.compile_metrics(store, "one")
+    assert {f"{row.function} [{row.compile_id}]" for row in frames.itertuples()} >= set(
+        found["frame"]
+    )
+    whole = found[found["stage"] == "Dynamo"].groupby("frame")[["begin", "seconds"]].first()
+    guards = found[found["stage"] == "Guards"]
+    assert len(guards)
+    for row in guards.itertuples():
+        begin, seconds = whole.loc[row.frame]
+        assert begin <= row.begin and row.begin + row.seconds <= begin + seconds + 1e-6
