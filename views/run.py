@@ -17,6 +17,7 @@ from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
 from views.parts.tables import of_run
 from views.run_tabs import profile as run_profile
+from views.run_tabs import compiling as run_compiling
 from views.run_tabs import records as run_records
 from views.run_tabs import scores as run_scores
 from views.run_tabs import steps as run_steps
@@ -37,7 +38,7 @@ TABS = {
     "Steps": run_steps.show_steps,
     "Scores": run_scores.show_scores,
     "Gradients": run_steps.show_gradients,
-    "Compiling": run_records.show_compiling,
+    "Compiling": run_compiling.show_compiling,
     "Profile": run_profile.show_profile,
     "Device": device_panel.show_run,
     "Checkpoints": run_records.show_checkpoints,

@@ -1,22 +1,36 @@
 """Correctness, on Compare: the status of every check, and the tensors behind it."""
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
+import pandas as pd
 import streamlit as st
 
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.variants import RESERVED_LABELS
 from storage import queries
 from storage.comparison.correctness import Check, Outcome, checks, table
+from storage.compiling.errors import Growth, Pass, growths, placed
 from storage.index.store import Store
+from storage.numbers.recorded import NUMBERS
+from views.charts import tensors as tensor_charts
+from views.parts.downloads import chart_card
 from views.parts.tables import show_table
-from views.shared.inert import Markdown, inert
+from views.shared.inert import Markdown, code, inert
 from views.shared.links import linked
 
 HELP = (
     "Each backend computed the same batch with the same weights as the baseline and as a reference "
     f"in double precision. {linked('accuracy_rule', 'The rule')} is that of PyTorch's Dynamo "
     "harness; gradients are compared in units of their own size."
+)
+
+PASS_TITLES: dict[Pass, str] = {"backward": "Gradients", "weights": "Weights",
+                                "forward": "Outputs"}  # fmt: skip
+READING = (
+    "A point is a tensor: how far it is off, as a multiple of what the rule allows. Above the red "
+    "line it fails."
 )
 
 
@@ -26,12 +40,40 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     st.markdown(f"### {headline(found)}")
     show_table("Checks", table(found), "checks", "No check was made yet.")
     tensors = queries.accuracy_tensors(store, experiment_id)
+    show_errors(tensors)
     failed = tensors[~tensors["passed"]].drop(columns=["run_id", "role", "passed"])
     failed = failed.rename(columns={"label": "run"}).sort_values("error_ratio", ascending=False)
     show_table("Tensors that failed, the worst first", failed, "tensors",
                "Every tensor that was compared passed.")  # fmt: skip
     notes = {note: None for check in found for note in check.notes}
     st.caption("  \n".join([HELP, *(inert(note) for note in notes)]))
+
+
+def show_errors(tensors: pd.DataFrame) -> None:
+    """A picture for each part, and in a sentence where the errors of each backend begin."""
+    data = placed(tensors)
+    for part in dict.fromkeys(data["part"]):
+        mine = data[data["part"] == part]
+        draw = {
+            PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
+            for which in ("backward", "weights", "forward") if (mine["pass"] == which).any()
+        }  # fmt: skip
+        title = f"Errors by layer, {inert(part)}"
+        chart_card(title, draw, mine, name=f"errors-{part}", numbers=["error_ratio"],
+                   help=READING)  # fmt: skip
+        told = [where(one) for one in growths(mine)]
+        st.caption("  \n".join([READING, *told]))
+
+
+def where(one: Growth) -> Markdown:
+    """Where the errors of a backend begin, in a sentence."""
+    limit = NUMBERS["error_ratio"].format(one.ratio) if math.isfinite(one.ratio) else None
+    much = "cannot be compared" if limit is None else (
+        linked("error_ratio", f"{inert(limit)} x what is allowed"))  # fmt: skip
+    what = f"**{inert(one.label)}**: {inert(one.quantity)} of {code(one.tensor)}"
+    if one.is_beyond:
+        return f"{what} is the first that fails, in the order of computing: {much}."
+    return f"{what} has the largest error: {much}."
 
 
 SAID: dict[Outcome, str] = {

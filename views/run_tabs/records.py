@@ -1,6 +1,4 @@
-"""The run page's tabs about what surrounds the training: compiling, checkpoints, settings, log."""
-
-from functools import partial
+"""The run page's tabs about what surrounds the training: checkpoints, settings, machine, log."""
 
 import pandas as pd
 import streamlit as st
@@ -8,12 +6,9 @@ import streamlit as st
 from runner.errors import RunnerError
 from runner.folders.run_dir import RunDir
 from storage import queries
-from storage.compiling.timeline import timeline
 from storage.index.store import Store
 from storage.queries import RunRecord
-from views.charts import timeline as timeline_charts
 from views.charts.scores import score_metric
-from views.parts.downloads import chart_card
 from views.parts.tables import of_run, show_table
 from views.shared import words
 from views.shared.inert import code
@@ -22,67 +17,11 @@ from views.shared.own_code import show_command
 
 LOG_LINES = 40
 MAX_SOURCE_BYTES = 200_000
-TIMELINE_HELP = (
-    "A row for each piece of Python code that was compiled (a frame), with the line it begins at "
-    "and the training step that waited for it. From left to right is time; a colour is the stage "
-    "that was at work. Thin bars below a row are threads that compile kernels at the same time."
-)
 NO_CHECKPOINTS = (
     "None: choose “Checkpoint every” so many epochs or steps when you launch, or "
     "`--checkpoint-every` on the command line. A run that is lost or stopped then goes on from the "
     "last one."
 )
-
-
-def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
-    experiment_id = record.experiment_id
-    if record.variant.backend is None:
-        st.caption("This run does not compile: it is what the backends are compared with.")
-        return
-    show_timeline(store, run, record)
-    breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
-    show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
-    metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
-    again = metrics[metrics["recompile_reason"].notna()]
-    again = again.rename(columns={"recompile_reason": "failed_guard"})
-    show_table("Recompilations", again[["step", "phase", "function", "file", "failed_guard"]],
-               "recompilations", "None: every guard held.")  # fmt: skip
-    compiles = of_run(queries.compiles(store, experiment_id), run)
-    compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
-    show_table("Compilations", compiles, "compilations", "None recorded yet.")
-    metrics = metrics.drop(columns="recompile_reason")
-    show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
-
-
-def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
-    """What worked when; older journals do not tell."""
-    data = timeline(store, record.experiment_id, str(run["run_id"]))
-    if data.empty:
-        st.caption("When each stage of compiling worked is not recorded: the run is older than "
-                   "that, or has not compiled yet.")  # fmt: skip
-        return
-    figure = partial(timeline_charts.timeline, data)
-    chart_card("What worked when", figure, data, name="compile-timeline",
-               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP)  # fmt: skip
-    left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
-    st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
-                                if left_out else ""))  # fmt: skip
-
-
-def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
-    """Graph breaks of one run, a row for each line and reason: how often, and when first."""
-    keys = ["location", "reason", "phase"]
-    counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
-    found = counted.agg(
-        count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
-    )
-    return found.reset_index()[["count", "step", "location", "reason", "stopped_at", "phase"]]
-
-
-def frames(metrics: pd.DataFrame) -> pd.DataFrame:
-    """What torch says of one run's frames, the line of each beside its file."""
-    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
-    return metrics.assign(file=places).drop(columns="line")
 
 
 def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:

@@ -1,0 +1,71 @@
+"""Where a backend's errors grow: every tensor of the scenario `accuracy` in the order in which a
+model computes."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+Pass = Literal["forward", "backward", "weights"]
+PASSES: dict[str, Pass] = {
+    "output": "forward", "loss": "forward", "gradient": "backward", "parameter": "weights",
+    "buffer": "weights",
+}  # fmt: skip
+"""What is compared, and the pass through the model that computes it. Weights are those after the
+optimizer's steps."""
+ORDER: tuple[Pass, ...] = ("forward", "backward", "weights")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Where the errors of a backend first pass what is allowed, in one part of the check."""
+
+    label: str
+    part: str
+    quantity: str
+    tensor: str
+    ratio: float
+    """The error over what is allowed; infinite where it cannot be compared at all."""
+    is_beyond: bool
+    """Whether it is beyond what is allowed; else it is the largest there is."""
+
+
+def placed(tensors: pd.DataFrame) -> pd.DataFrame:
+    """`storage.queries.accuracy_tensors` of the backends with two columns more.
+
+    pass: `PASSES`; place: of the tensor in the order of the model's layers, from the first to the
+    last, counted from 0 within its part and pass, the same for all backends.
+    """
+    mine = tensors[(tensors["role"] == "backend") & tensors["quantity"].isin(list(PASSES))]
+    mine = mine.assign(**{"pass": mine["quantity"].map(PASSES)})
+    names = mine[["part", "pass", "quantity", "tensor"]].drop_duplicates()
+    names["place"] = names.groupby(["part", "pass"], sort=False).cumcount()
+    return mine.merge(names, on=["part", "pass", "quantity", "tensor"], how="left")
+
+
+def growths(tensors: pd.DataFrame) -> Iterator[Growth]:
+    """One for each backend and part, of `placed`.
+
+    A model computes its outputs first, then gradients from the last layer to the first, then
+    weights: the first tensor in this order whose error is beyond what is allowed. Where none is,
+    the one with the largest error.
+    """
+    for (label, part), mine in tensors.groupby(["label", "part"], sort=False):
+        backward = mine["pass"] == "backward"
+        computed = mine.assign(
+            ratio=[_ratio(row) for row in mine.to_dict("records")],
+            turn=[ORDER.index(one) for one in mine["pass"]],
+            order=mine["place"].where(~backward, -mine["place"]),
+        ).sort_values(["turn", "order"], kind="stable")
+        beyond = computed[~computed["passed"].astype(bool)]
+        row = beyond.iloc[0] if len(beyond) else computed.loc[computed["ratio"].idxmax()]
+        yield Growth(label=str(label), part=str(part), quantity=str(row["quantity"]),
+                     tensor=str(row["tensor"]), ratio=float(row["ratio"]),
+                     is_beyond=bool(len(beyond)))  # fmt: skip
+
+
+def _ratio(row: dict[str, object]) -> float:
+    value = row["error_ratio"]
+    return float(value) if isinstance(value, float) and not math.isnan(value) else math.inf

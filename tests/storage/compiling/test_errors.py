@@ -1,0 +1,73 @@
+"""Errors of tensors are placed by layer, and the first in the order of computing is named."""
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.compiling.errors import Growth, growths, placed
+from storage.index.store import Store
+from tests.helpers.correctness_journals import record, tensor
+from tests.helpers.journals import EXPERIMENT_ID
+from views.charts.tensors import CEILING, FLOOR, errors
+
+LAYERS = ("first.weight", "blocks.0.weight", "blocks.1.weight", "head.weight")
+
+
+def outcome(gradients: dict[str, float | None], logits: float = 0.001):
+    """Each gradient's root mean square error; 0.005 is what is allowed. None: not comparable."""
+    told = [tensor("logits", quantity="output", rmse=logits, scale=2.0, passed=logits <= 0.005)]
+    for name in LAYERS:
+        rmse = gradients.get(name, 0.0005)
+        known = {} if rmse is not None else {"max_difference": None}
+        told.append(tensor(name, rmse=rmse, passed=rmse is not None and rmse <= 0.005, **known))
+    return {"training": ("fail_accuracy", told)}
+
+
+def found(data_dir: DataDir, **gradients: float | None) -> tuple[Growth, ...]:
+    named = {name: gradients[key] for name in LAYERS
+             if (key := name.replace(".", "_")) in gradients}  # fmt: skip
+    record(data_dir, "baseline", outcome({}))
+    record(data_dir, "inductor", outcome(named))
+    with Store.in_memory(data_dir) as store:
+        return tuple(growths(placed(queries.accuracy_tensors(store, EXPERIMENT_ID))))
+
+
+def test_of_gradients_the_one_that_is_computed_first_is_named_though_its_error_is_smaller(
+    data_dir: DataDir,
+):
+    """The backward pass comes to blocks.1 before it comes to the first layer: 0.01 / 0.005 = 2."""
+    (one,) = found(data_dir, first_weight=0.05, blocks_1_weight=0.01)
+    assert (one.quantity, one.tensor, one.is_beyond) == ("gradient", "blocks.1.weight", True)
+    assert one.ratio == pytest.approx(2)
+
+
+def test_where_nothing_fails_the_largest_error_is_named(data_dir: DataDir):
+    (one,) = found(data_dir, blocks_0_weight=0.004)
+    assert (one.tensor, one.is_beyond) == ("blocks.0.weight", False)
+    assert one.ratio == pytest.approx(0.8)
+
+
+def test_a_tensor_that_cannot_be_compared_is_beyond_everything(data_dir: DataDir):
+    (one,) = found(data_dir, head_weight=None)
+    assert (one.tensor, one.ratio) == ("head.weight", float("inf"))
+
+
+def test_the_picture_has_the_layers_in_their_order_and_the_limit_at_one(data_dir: DataDir):
+    record(data_dir, "eager", outcome({"blocks.0.weight": 0.0, "head.weight": None}))
+    with Store.in_memory(data_dir) as store:
+        data = placed(queries.accuracy_tensors(store, EXPERIMENT_ID))
+    figure = errors(data, "training", "backward")
+    (trace,) = figure.data
+    assert list(trace.x) == [0, 1, 2, 3]
+    assert list(trace.y) == pytest.approx([0.1, FLOOR, 0.1, CEILING])
+    assert list(figure.layout.xaxis.ticktext) == ["first", "blocks.0", "blocks.1", "head"]
+    assert figure.layout.yaxis.type == "log"
+    assert [shape.y0 for shape in figure.layout.shapes] == [1]
+    assert len(errors(data, "training", "forward").data) == 1
+
+
+def test_nothing_that_was_compared_makes_an_empty_picture_and_no_sentence(data_dir: DataDir):
+    record(data_dir, "inductor", {"training": ("fail_to_run", [])})
+    with Store.in_memory(data_dir) as store:
+        data = placed(queries.accuracy_tensors(store, EXPERIMENT_ID))
+    assert data.empty and not list(growths(data))

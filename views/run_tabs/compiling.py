@@ -1,0 +1,147 @@
+"""The run page's tab about compiling: what worked when, what broke, and what another run's compiler
+did otherwise."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from storage import queries
+from storage.compiling.difference import Kind, Row, compile_difference, load_compiled, phases
+from storage.compiling.timeline import timeline
+from storage.index.store import Store
+from storage.queries import RunRecord
+from storage.terminal.compiling import NOTHING
+from views.charts import timeline as timeline_charts
+from views.comparison.leaderboard import scrolled
+from views.parts.downloads import chart_card, csv_button
+from views.parts.tables import of_run, show_table
+from views.shared import words
+from views.shared.address import bound
+from views.shared.inert import Html, inert
+from views.shared.selection import titles
+
+TIMELINE_HELP = (
+    "A row for each piece of Python code that was compiled (a frame), with the line it begins at "
+    "and the training step that waited for it. From left to right is time; a colour is the stage "
+    "that was at work. Thin bars below a row are threads that compile kernels at the same time."
+)
+NO_OTHER = "no other run"
+KINDS: dict[Kind, str] = {
+    "graph break": "Graph breaks", "recompilation": "Recompilations", "failure": "Failures",
+    "graphs": "In all", "frame": "Compiled functions", "cache": "Compile caches",
+    "backend": "Backend", "setting": "Settings", "environment": "Machine and software",
+    "data": "Model and data",
+}  # fmt: skip
+
+
+def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
+    experiment_id = record.experiment_id
+    if record.variant.backend is None:
+        st.caption("This run does not compile: it is what the backends are compared with.")
+        return
+    show_timeline(store, run, record)
+    show_difference(store, run, record)
+    breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
+    show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
+    metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
+    again = metrics[metrics["recompile_reason"].notna()]
+    again = again.rename(columns={"recompile_reason": "failed_guard"})
+    show_table("Recompilations", again[["step", "phase", "function", "file", "failed_guard"]],
+               "recompilations", "None: every guard held.")  # fmt: skip
+    compiles = of_run(queries.compiles(store, experiment_id), run)
+    compiles = compiles.rename(columns={"seconds": "compilation_seconds"})
+    show_table("Compilations", compiles, "compilations", "None recorded yet.")
+    metrics = metrics.drop(columns="recompile_reason")
+    show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+
+
+def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
+    """What worked when; older journals do not tell."""
+    data = timeline(store, record.experiment_id, str(run["run_id"]))
+    if data.empty:
+        st.caption("When each stage of compiling worked is not recorded: the run is older than "
+                   "that, or has not compiled yet.")  # fmt: skip
+        return
+    figure = partial(timeline_charts.timeline, data)
+    chart_card("What worked when", figure, data, name="compile-timeline",
+               numbers=["compile_timeline", "compile_phases"], help=TIMELINE_HELP)  # fmt: skip
+    left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
+    st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
+                                if left_out else ""))  # fmt: skip
+
+
+def distinct(breaks: pd.DataFrame) -> pd.DataFrame:
+    """Graph breaks of one run, a row for each line and reason: how often, and when first."""
+    keys = ["location", "reason", "phase"]
+    counted = breaks.assign(count=breaks["count"].fillna(1)).groupby(keys, sort=False, dropna=False)
+    found = counted.agg(
+        count=("count", "sum"), step=("step", "min"), stopped_at=("stopped_at", "first")
+    )
+    return found.reset_index()[["count", "step", "location", "reason", "stopped_at", "phase"]]
+
+
+def frames(metrics: pd.DataFrame) -> pd.DataFrame:
+    """What torch says of one run's frames, the line of each beside its file."""
+    places = [f"{frame.file}:{frame.line}" for frame in metrics.itertuples()]
+    return metrics.assign(file=places).drop(columns="line")
+
+
+def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
+    """What the compiler did otherwise in a run that the reader chooses, of any experiment."""
+    other = choose_other(store, run, record)
+    if other is None:
+        return
+    one, two = load_compiled(store, str(run["run_id"])), load_compiled(store, other)
+    found = compile_difference(one, two)
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown("**What the compiler did otherwise**", width="stretch")
+            if found:
+                csv_button("CSV", pd.DataFrame(found), "compile-difference")
+        if found:
+            st.html(difference_html(found, one.title, two.title))
+        else:
+            st.caption(inert(NOTHING))
+    times = phases(one, two).rename(columns={"one": "this_run", "other": "other_run"})
+    meant = {"this_run": "compile_phases", "other_run": "compile_phases"}
+    show_table("Time by phase, each measured once", times, "compile-difference-phases", "", meant)
+
+
+def choose_other(store: Store, run: pd.Series, record: RunRecord) -> str | None:
+    """The id of the run to compare with, and its selectors; None for no run."""
+    listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
+    names = {record.experiment_id: "this experiment"}
+    names |= {key: name for key, name in titles(listed).items() if key != record.experiment_id}
+    with st.container(horizontal=True):
+        experiments = [NO_OTHER, *names]
+        given = bound("with", NO_OTHER, experiments)
+        chosen = st.selectbox(
+            "Compare its compiling with a run of", experiments, **given, width=480,
+            format_func=lambda key: names.get(key, NO_OTHER),
+        )  # fmt: skip
+        if chosen == NO_OTHER:
+            return None
+        runs = queries.list_runs(store, str(chosen))
+        runs = runs[(runs["role"] == "backend") & (runs["run_id"] != run["run_id"])]
+        if runs.empty:
+            st.caption("It has no other run that compiles.")
+            return None
+        labels = list(runs["label"])
+        alike = run["label"] if run["label"] in labels else labels[0]
+        label = st.selectbox("Run", labels, **bound("with_run", alike, labels), format_func=inert)
+    return str(runs.loc[runs["label"] == label, "run_id"].iloc[0])
+
+
+def difference_html(found: list[Row], one: str, other: str) -> Html:
+    """What differs, and nothing else, kind by kind."""
+    body = ""
+    for place, row in enumerate(found):
+        first = place == 0 or found[place - 1].kind != row.kind
+        kind = inert(KINDS[row.kind]) if first else ""
+        cells = "".join(f'<td class="words">{inert(value)}</td>' for value in (row.one, row.other))
+        body += f'<tr><td>{kind}</td><td class="words">{inert(row.name)}</td>{cells}</tr>'
+    head = "".join(f"<th>{name}<br><small>{inert(title)}</small></th>"
+                   for name, title in (("This run", one), ("Other run", other)))  # fmt: skip
+    whole = f"<thead><tr><th>What</th><th>Differs in</th>{head}</tr></thead><tbody>{body}</tbody>"
+    return scrolled(whole, "What the compiler did otherwise")
