@@ -99,6 +99,12 @@ class ExperimentSpec(Spec):
         3600.0
     )
     """Longest that one run may work; waiting for its turn is not counted."""
+    keep_code: bool = False
+    """Whether the graphs and the code that compilers make are kept with each run. Writing them
+    makes compiling slower."""
+    keep_trace: bool = False
+    """Whether torch's structured trace of its compiling (TORCH_TRACE, for tlparse) is kept with
+    each run. Writing it makes compiling slower."""
     suite_run: str | None = None
     """Id of the suite run that the experiment is a cell of."""
     fallback_of: str | None = None

@@ -78,6 +78,8 @@ def _prepare_process(spec: RunSpec, run: RunDir) -> None:
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
+    if spec.experiment.keep_trace:
+        os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")
 
 
 def _report(error: Exception, log: EventLog) -> WorkerExit:

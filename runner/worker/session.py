@@ -8,6 +8,7 @@ from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.scenarios import ScenarioName
 from runner.worker.accuracy.scenario import AccuracyCheck
+from runner.worker.compiler.kept import keep_outputs
 from runner.worker.description import describe_workload
 from runner.worker.device.base import Device
 from runner.worker.device.finding import open_device
@@ -35,6 +36,7 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
     _keep_sources(experiment, run, log)
+    keep_outputs(experiment, run, log)
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))

@@ -38,6 +38,7 @@ EVENT_TABLES = {
     "value": "own_values",
     "stopped": "stops",
     "source": "sources",
+    "kept_file": "kept_files",
     "accuracy": "accuracy_tensors",
     "accuracy_status": "accuracy_statuses",
     "profile": "profiles",

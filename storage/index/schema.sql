@@ -208,6 +208,12 @@ CREATE TABLE sources (
     source VARCHAR NOT NULL, file VARCHAR, sha256 VARCHAR
 );
 
+CREATE TABLE kept_files (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    what VARCHAR NOT NULL, compile_id VARCHAR, file VARCHAR NOT NULL, bytes BIGINT
+);
+
 CREATE TABLE accuracy_tensors (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

@@ -13,6 +13,7 @@ from storage.queries.compiler import (
     compiler_events,
     compiles,
     graph_breaks,
+    kept_files,
 )
 from storage.queries.costs import costs
 from storage.queries.device import device_samples, latest_device_samples
@@ -57,8 +58,8 @@ __all__ = [
     "checkpoints", "compile_caches", "compile_metrics", "compile_spans",
     "compiler_events", "compiles", "costs",
     "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
-    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "latest_device_samples",
-    "latest_runs",
+    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "kept_files",
+    "latest_device_samples", "latest_runs",
     "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
     "predictions", "profile_kernels", "profiles", "resumptions", "revision",
     "run_record", "sources", "step_settings", "step_times", "stops", "suite_experiments",

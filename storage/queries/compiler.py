@@ -40,6 +40,12 @@ def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
 
 
 @kept
+def kept_files(store: Store, experiment_id: str) -> pd.DataFrame:
+    """Graphs, generated code and traces that were asked for: what, compile_id, file, bytes."""
+    return rows(store, experiment_id, "kept_files", "what, compile_id, file, bytes", "seq")
+
+
+@kept
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt.
 

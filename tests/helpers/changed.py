@@ -18,6 +18,8 @@ CHANGED: dict[str, Any] = {
     "schedule": "sequential",
     "block_steps": 3,
     "time_limit_seconds": 90.5,
+    "keep_code": True,
+    "keep_trace": True,
     "model.source": "model.py:build",
     "model.dropout": "off",
     "data.source": "data.py:load",

@@ -204,6 +204,12 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: "
             "one after another, for a device that cannot hold them all.",
         )  # fmt: skip
+        fields.ask("keep_code", "Keep code",
+                   "Graphs and code that compilers make, to be read on a run's page. Compiling "
+                   "takes longer.")  # fmt: skip
+        fields.ask("keep_trace", "Keep torch's trace",
+                   "The structured trace of compiling (`TORCH_TRACE`), for `tlparse`. Compiling "
+                   "takes longer.")  # fmt: skip
         fields.ask("block_steps", "Steps per turn",
                    "Steps that a run makes before the next one's turn.")  # fmt: skip
         fields.ask("profile_steps", "Profiled steps",
