@@ -57,6 +57,7 @@ from storage.comparison.comparison import compare
 from storage.comparison.correctness import checks
 from storage.comparison.results import Comparison
 from storage.compiling.difference import load_compiled
+from storage.compiling.kept import code_difference, kept_of
 from storage.compiling.ladder import find_ladder
 from storage.difference.replays import load_replay
 from storage.difference.sides import load_sides
@@ -170,7 +171,9 @@ def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _compile_diff(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         one, other = (load_compiled(store, run) for run in (options.run, options.other))
-    print(compile_report(one, other))  # noqa: T201
+        kept = [kept_of(store, run.record) for run in (one, other)]
+    code = [name for name, _ in code_difference(*kept)] if all(kept) else []
+    print(compile_report(one, other, code))  # noqa: T201
     return 0
 
 

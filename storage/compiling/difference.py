@@ -23,6 +23,8 @@ from storage.queries import RunRecord
 
 Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "backend",
                "setting", "environment", "data"]  # fmt: skip
+DONE: tuple[Kind, ...] = ("graph break", "recompilation", "failure", "graphs", "frame", "cache")
+"""What the compiler did; the other kinds are what it was given."""
 MAX_SOURCE_BYTES = 1_000_000
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
 """What is another in every process of what a reason says: addresses, ids of compilations."""

@@ -11,11 +11,12 @@ from storage.compiling.difference import Kind, Row, compile_difference, load_com
 from storage.compiling.timeline import timeline
 from storage.index.store import Store
 from storage.queries import RunRecord
-from storage.terminal.compiling import NOTHING
+from storage.terminal.compiling import same_text
 from views.charts import timeline as timeline_charts
 from views.comparison.leaderboard import scrolled
 from views.parts.downloads import chart_card, csv_button
 from views.parts.tables import of_run, show_table
+from views.run_tabs.kept import show_code_difference, show_kept
 from views.shared import words
 from views.shared.address import bound
 from views.shared.inert import Html, inert
@@ -54,6 +55,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
     show_table("Compilations", compiles, "compilations", "None recorded yet.")
     metrics = metrics.drop(columns="recompile_reason")
     show_table("What torch says of each compiled frame", metrics, "compile-metrics", "Nothing.")
+    show_kept(store, record)
 
 
 def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
@@ -99,12 +101,13 @@ def show_difference(store: Store, run: pd.Series, record: RunRecord) -> None:
             st.markdown("**What the compiler did otherwise**", width="stretch")
             if found:
                 csv_button("CSV", pd.DataFrame(found), "compile-difference")
+        if told := same_text(found):
+            st.caption(inert(told))
         if found:
             st.html(difference_html(found, one.title, two.title))
-        else:
-            st.caption(inert(NOTHING))
     times = phases(one, two).rename(columns={"one": "this_run", "other": "other_run"})
     meant = {"this_run": "compile_phases", "other_run": "compile_phases"}
+    show_code_difference(store, one.record, two.record)
     show_table("Time by phase, each measured once", times, "compile-difference-phases", "", meant)
 
 

@@ -1,0 +1,79 @@
+"""What a run kept of its compiler on request: graphs, generated code, torch's trace."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+
+import pandas as pd
+
+from runner.folders.run_dir import RunDir
+from storage import queries
+from storage.index.store import Store
+from storage.queries import RunRecord
+
+TRACE = "trace"
+MAX_COMPARED_BYTES = 2_000_000
+CACHE_FOLDER = re.compile(r"(/[^\s'\"]+)?/compile_cache/[^\s'\"]*|/tmp/torchinductor_[^\s'\"]*")
+"""Where this process kept what it compiled: another place in every run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFile:
+    """One file of a run's artifacts."""
+
+    folder: RunDir
+    what: str
+    compile_id: str | None
+    file: str
+    num_bytes: int | None
+    """None where it grew after it was told of."""
+
+    @property
+    def name(self) -> str:
+        return self.file.rpartition("/")[2]
+
+    def read(self, most: int) -> bytes:
+        """The first so many bytes; raises `InvalidRunFolder` or `OSError` where there is no such
+        plain file in the folder."""
+        with self.folder.open(self.file) as opened:
+            return opened.read(most)
+
+
+def kept_of(store: Store, record: RunRecord) -> list[KeptFile]:
+    """In the order in which they were written; the later one of a name counts."""
+    kept = queries.kept_files(store, record.experiment_id)
+    mine = kept[kept["run_id"] == record.run_id].drop_duplicates("file", keep="last")
+    folder = RunDir(record.folder)
+    return [
+        KeptFile(
+            folder=folder,
+            what=str(row.what),
+            compile_id=None if pd.isna(row.compile_id) else str(row.compile_id),
+            file=str(row.file),
+            num_bytes=None if pd.isna(row.bytes) else int(row.bytes),
+        )
+        for row in mine.itertuples()
+    ]
+
+
+def code_difference(one: Sequence[KeptFile], other: Sequence[KeptFile]) -> list[tuple[str, str]]:
+    """Name and unified difference of each file that is not the same in two runs; one that only one
+    run has differs in all its lines. Raises as `KeptFile.read` does."""
+    mine = {file.name: file for file in one if file.what != TRACE}
+    its = {file.name: file for file in other if file.what != TRACE}
+    found = []
+    for name in dict.fromkeys([*mine, *its]):
+        before, after = _lines(mine.get(name)), _lines(its.get(name))
+        lines = unified_diff(before, after, "this run", "other run", lineterm="", n=2)
+        difference = "\n".join(lines)
+        if difference:
+            found.append((name, difference))
+    return found
+
+
+def _lines(file: KeptFile | None) -> list[str]:
+    if file is None:
+        return []
+    text = file.read(MAX_COMPARED_BYTES).decode(errors="replace")
+    return CACHE_FOLDER.sub("<cache>", text).splitlines()
