@@ -36,7 +36,8 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
         drawn = ratios.fillna(math.inf).clip(FLOOR, CEILING)
         look = looks[str(label)]
         figure.add_scatter(
-            x=run["place"], y=drawn, name=str(label), mode="lines+markers",
+            x=run["place"], y=drawn, name=str(label),
+            mode="markers" if which == "forward" else "lines+markers",
             line={"color": look.color, "dash": look.dash, "width": 1},
             marker={"color": look.color, "symbol": look.symbol, "size": 7},
             text=[_said(row) for row in run.to_dict("records")],
@@ -55,7 +56,8 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     low = min((float(np.min(trace.y)) for trace in figure.data if len(trace.y)), default=0.1)
     high = max((float(np.max(trace.y)) for trace in figure.data if len(trace.y)), default=1.0)
     span = [math.log10(min(low, 0.1)) - 0.2, math.log10(max(high, 2.0)) + 0.3]
-    return figure.update_yaxes(type="log", range=span, title_text=axis("error_ratio"), dtick=1)
+    return figure.update_yaxes(type="log", range=span, title_text=axis("error_ratio"), dtick=1,
+                               tickformat="~g")  # fmt: skip
 
 
 def _ticks(names: list[str]) -> list[int]:

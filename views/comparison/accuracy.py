@@ -30,7 +30,7 @@ PASS_TITLES: dict[Pass, str] = {"backward": "Gradients", "weights": "Weights",
                                 "forward": "Outputs"}  # fmt: skip
 READING = (
     "A point is a tensor: how far it is off, as a multiple of what the rule allows. Above the red "
-    "line it fails."
+    "line it fails; at the very bottom it is exactly right, or nearly so."
 )
 
 
