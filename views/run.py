@@ -16,8 +16,8 @@ from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
 from views.parts.exports import experiment_origin, files_of, of_one_run
 from views.parts.tables import of_run
-from views.run_tabs import profile as run_profile
 from views.run_tabs import compiling as run_compiling
+from views.run_tabs import profile as run_profile
 from views.run_tabs import records as run_records
 from views.run_tabs import scores as run_scores
 from views.run_tabs import steps as run_steps
