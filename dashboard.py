@@ -12,12 +12,7 @@ st.html(VIEWS / "shared/style.css")
 pages = [
     st.Page(VIEWS / "experiments.py", title="Experiments", icon=":material/table_rows:"),
     st.Page(VIEWS / "compare.py", title="Compare", icon=":material/leaderboard:", default=True),
-    st.Page(
-        VIEWS / "difference.py",
-        title="Side by side",
-        icon=":material/compare_arrows:",
-        visibility="hidden",
-    ),
+    st.Page(VIEWS / "difference.py", title="Side by side", icon=":material/compare_arrows:"),
     st.Page(VIEWS / "live.py", title="Live", icon=":material/monitor_heart:"),
     st.Page(VIEWS / "launch.py", title="Launch", icon=":material/rocket_launch:"),
     st.Page(VIEWS / "run.py", title="Run", icon=":material/troubleshoot:"),

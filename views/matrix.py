@@ -38,12 +38,12 @@ def main() -> None:
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
     found = chosen(frame, asked)
     rows = backend_rows(store, found)
-    tell_pending(found)
-    if rows.empty:
+    pending = tell_pending(found)
+    if not rows.empty:
+        show_matrix(matrix(rows, across, quantity))
+    elif not pending:
         st.info("No experiment that is over fits. Take a word or a filter away.",
                 icon=":material/search_off:")  # fmt: skip
-    else:
-        show_matrix(matrix(rows, across, quantity))
     watch(store, frame, list(found["experiment_id"].dropna()))
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     pending = tell_pending(found)
     if series:
         show_trends(series, pending)
-    else:
+    elif not pending:
         st.info("No experiment that is over has this number. Take a word or a filter away.",
                 icon=":material/search_off:")  # fmt: skip
     watch(store, frame, list(found["experiment_id"].dropna()))

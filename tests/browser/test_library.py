@@ -1,7 +1,7 @@
-"""Journeys through the list of experiments in a real Chromium: found, labelled, put away, deleted,
-brought back, run again with a change, held side by side; by keyboard, on a phone."""
+"""Journeys among a thousand experiments in a real Chromium: found, labelled, put away, deleted,
+brought back, run again with a change, held side by side across machines, a matrix and a trend with
+a planted step; by keyboard, on a phone, dark."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -10,34 +10,25 @@ from playwright.sync_api import Browser, Page, expect
 from runner.folders import library
 from runner.folders.queue import experiments, find_experiment
 from runner.folders.run_dir import DataDir
-from tests.helpers.journals import experiment_spec, record_experiment
+from tests.browser.thousand import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_thousand
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser
-NUM_EXPERIMENTS = 40
-TARGET = "20261121-000007-000000-0007"
-"""The one that is looked for."""
+PATIENCE = 60_000.0
+"""Milliseconds."""
 LAPTOP, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
+ALL = f"{NUM_EXPERIMENTS + 1:,}"
+"""With the example that is shipped."""
 FIRST_ROW, ROW_HEIGHT = 52, 35
 """Where rows of the table stand below its upper edge, in pixels."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
-    """Many experiments; one is called otherwise than all others."""
     folder = DataDir(tmp_path_factory.mktemp("library"))
     keep(folder, MACHINE)
-    first = "20261121-000000-000000-0000"
-    record_experiment(folder.runs, experiment_spec(num_steps=80, name="One of many"), first)
-    for number in range(1, NUM_EXPERIMENTS):
-        for run in [run for run in folder.run_dirs() if run.run_id.startswith(first)]:
-            other = f"20261121-00{number // 60:02d}{number % 60:02d}-000000-{number:04d}"
-            copy = folder.runs / run.run_id.replace(first, other)
-            shutil.copytree(run.path, copy)
-            spec = (copy / "spec.json").read_text().replace(first, other)
-            (copy / "spec.json").write_text(spec)
-    library.change_labels(folder, TARGET, lambda old: old.tagged(["needle"]))
+    make_thousand(folder)
     return folder
 
 
@@ -50,7 +41,8 @@ def address(folder: DataDir) -> Iterator[str]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     page = browser.new_page(viewport=LAPTOP)
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
     page.goto(f"{address}/experiments")
     expect(table(page)).to_be_visible()
     yield page
@@ -100,7 +92,7 @@ def test_one_of_many_is_found_and_opened_by_keyboard_alone(page: Page):
             break
     page.keyboard.type("needle")
     page.keyboard.press("Enter")
-    expect(page.get_by_text(f"1 experiment of {NUM_EXPERIMENTS + 1}")).to_be_visible()
+    expect(page.get_by_text(f"1 experiment of {ALL}")).to_be_visible()
     assert "q=needle" in page.url
     settle(page)
     for _ in range(40):
@@ -155,15 +147,52 @@ def test_labelled_put_away_deleted_and_brought_back(page: Page, folder: DataDir)
     assert labels(folder).name == "Renamed here"
 
 
-def test_two_are_held_side_by_side(page: Page):
-    search(page, "many -needle", f"{NUM_EXPERIMENTS - 1} experiments of {NUM_EXPERIMENTS + 1}")
+def test_two_of_different_machines_are_held_side_by_side(page: Page):
+    search(page, "many -needle", f"{NUM_ALIKE - 1} experiments of {ALL}")
+    search(page, "apart", f"2 experiments of {ALL}")
     tick(page, 0)
     tick(page, 1)
     page.get_by_role("link", name="2 experiments side by side").click()
     page.wait_for_url("**/difference?side=*&side=*")
     expect(page.get_by_text("By how much")).to_be_visible()
-    expect(page.locator(".leaderboard").first).to_contain_text("same")
+    expect(page.locator(".leaderboard").first).to_contain_text("lower")
+    differs = page.locator(".leaderboard").last
+    for said in ("NVIDIA H100", "cluster", "2.14.0"):
+        expect(differs).to_contain_text(said)
     assert page.locator("[data-testid=stMain]").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+
+
+def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: Page, address: str):
+    page.goto(f"{address}/trends?q=night")
+    expect(page.get_by_text("1 step to a worse level")).to_be_visible()
+    expect(page.get_by_text("torch 2.12.0 to 2.13.0")).to_be_visible()
+    mark = page.locator(".st-key-chart-trend .annotation-text").filter(has_text="inductor")
+    expect(mark).to_be_visible()
+    with page.expect_popup() as first:
+        page.get_by_role("link", name="2026-11-09").click()
+    expect(first.value.locator(".leaderboard table")).to_be_visible()
+    assert "experiment=20261109-093015-123456-7f3a" in first.value.url
+    first.value.close()
+
+
+def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a_dark_phone(
+    browser: Browser, page: Page, address: str
+):
+    page.goto(f"{address}/matrix?q=night")
+    expect(page.get_by_text("Speedup by backend and model")).to_be_visible()
+    page.get_by_role("combobox", name="Across").focus()
+    page.keyboard.type("torch")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Speedup by backend and torch")).to_be_visible()
+    again = browser.new_page(viewport=PHONE, color_scheme="dark")
+    again.set_default_timeout(PATIENCE)
+    again.goto(page.url)
+    expect(again.get_by_text("Speedup by backend and torch")).to_be_visible()
+    cells = again.locator(".st-key-chart-matrix .heatmap-label")
+    expect(cells.first).to_be_visible()
+    assert sorted(cells.all_text_contents())[0].startswith("1.6"), "0.2 s to 0.125 s"
+    assert again.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
+    again.close()
 
 
 def test_one_runs_again_with_a_change(page: Page, folder: DataDir):
@@ -183,9 +212,9 @@ def test_one_runs_again_with_a_change(page: Page, folder: DataDir):
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: str):
-    page = browser.new_page(viewport=PHONE)
-    page.set_default_timeout(15_000)
-    for path in ("experiments", f"difference?side={TARGET}&side=20261121-000009-000000-0009"):
+    page = browser.new_page(viewport=PHONE, color_scheme="dark")
+    page.set_default_timeout(PATIENCE)
+    for path in ("experiments", f"difference?side={PAIR[0]}&side={PAIR[1]}"):
         page.goto(f"{address}/{path}")
         expect(page.get_by_text("experiments" if path == "experiments" else "By how much").last
                ).to_be_visible()  # fmt: skip

@@ -1,5 +1,9 @@
 """What leaves the real dashboard and comes back: presented, reported, pictured, imported."""
 
+import io
+import os
+import pickle
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +84,73 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     expect(page.get_by_text("leads out of its folder")).to_be_visible()
     assert {path.name: path.stat().st_mtime_ns for path in folder.runs.iterdir()} == before
     assert not (folder.path.parent / "outside").exists()
+
+
+class Planted:
+    """Would make a file if anybody unpickled it."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def tarred(file: Path, entries: dict[str, bytes], link: str = "") -> Path:
+    with tarfile.open(file, "w:gz") as archive:
+        for name, content in entries.items():
+            told = tarfile.TarInfo(name)
+            told.size = len(content)
+            archive.addfile(told, io.BytesIO(content))
+        if link:
+            told = tarfile.TarInfo(link)
+            told.type, told.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(told)
+    return file
+
+
+def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_runs(
+    page: Page, address: str, folder: DataDir, tmp_path: Path
+) -> None:
+    came, mark = "20261123-093015-123456-7f3b", tmp_path / "was run"
+    runs = DataDir(tmp_path / "elsewhere").runs
+    record_experiment(runs, experiment_spec(num_steps=80, name="Came along"), came)
+    planted = pickle.dumps(Planted(mark))
+    good = {str(file.relative_to(runs)): file.read_bytes()
+            for file in runs.rglob("*") if file.is_file()}  # fmt: skip
+    good |= {f"{came}.inductor/checkpoints/step-80.pt": planted, "setup.py": b"import os"}
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(20_001):
+            archive.writestr(f"{number}", b"")
+    (tmp_path / "picture.zip").write_bytes(b"\x89PNG\r\n" + bytes(100))
+    (tmp_path / "tool.exe").write_bytes(b"MZ")
+    files = [tarred(tmp_path / "good.tar.gz", good), bomb, tmp_path / "picture.zip",
+             tarred(tmp_path / "link.tar.gz", {"a/spec.json": b"{}"}, link="a/events.jsonl"),
+             tmp_path / "tool.exe"]  # fmt: skip
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/experiments")
+    page.locator(".st-key-import button").focus()
+    page.keyboard.press("Enter")
+    page.locator("input[type=file]").set_input_files(files)
+    expect(page.get_by_text("files are not allowed", exact=False)).to_be_visible()
+    take = page.get_by_role("button", name="Import them")
+    expect(take).to_be_enabled()
+    take.focus()
+    page.keyboard.press("Enter")
+    for said in (
+        "good.tar.gz: 3 new runs",
+        "bomb.zip is not taken: it holds more than 20,000 files",
+        "picture.zip is nothing that can be imported",
+        "is a link or a device",
+    ):
+        expect(page.get_by_text(said)).to_be_visible()
+    assert not mark.exists() and not list(folder.path.rglob("setup.py"))
+    assert {run.run_id for run in folder.run_dirs() if came in run.run_id} == {
+        f"{came}.{label}" for label in ("baseline", "control", "inductor")
+    }  # fmt: skip
+    page.get_by_role("link", name=f"Compare {came}").click()
+    expect(page.locator(".leaderboard").first).to_be_visible()
+    main = page.locator("[data-testid=stMain]")
+    assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0

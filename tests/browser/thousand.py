@@ -1,0 +1,60 @@
+"""A library of a thousand experiments, as people have after a year; made within seconds.
+
+Most were stopped before they did a step, and share their files on the disk. Among them are those
+that somebody looks for: one by its tag, two of different machines, twelve nights with a step.
+"""
+
+import os
+from collections.abc import Iterator
+
+from runner.folders import library
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from tests.helpers.journals import Recording, experiment_spec, record_experiment
+from tests.helpers.nights import record_slower_torch
+
+NUM_EXPERIMENTS = 1000
+NUM_ALIKE, NUM_NIGHTS = 40, 12
+TARGET = "20261121-000007-000000-0007"
+"""The one of those alike that is looked for: its tag is `needle`."""
+PAIR = ("20261120-090000-000000-0001", "20261120-090000-000000-0002")
+"""The same training on a CPU and on an H100, with another torch."""
+H100 = {"host": "cluster", "device_name": "NVIDIA H100",
+        "versions": {"torch": "2.14.0", "transformers": "5.23.0"}}  # fmt: skip
+
+
+def make_thousand(folder: DataDir) -> None:
+    alike = list(_ids("20261121-00{:04d}-000000-{:04d}", NUM_ALIKE))
+    record_experiment(folder.runs, experiment_spec(num_steps=80, name="One of many"), alike[0])
+    _copy(folder, alike[0], alike[1:])
+    spec = experiment_spec(num_steps=80, name="Held apart")
+    record_experiment(folder.runs, spec, PAIR[0])
+    record_experiment(folder.runs, spec, PAIR[1], backend_seconds=0.05, environment=H100)
+    record_slower_torch(folder)
+    others = NUM_EXPERIMENTS - NUM_ALIKE - len(PAIR) - NUM_NIGHTS
+    ids = list(_ids("20260301-{:06d}-000000-{:04d}", others))
+    bare = experiment_spec(num_steps=10, name="One more", controls=0, backends=())
+    Recording(folder.runs, "baseline", bare, ids[0]).claim().end(RunState.CANCELLED, "stopped")
+    _copy(folder, ids[0], ids[1:])
+    library.change_labels(folder, TARGET, lambda old: old.tagged(["needle"]))
+
+
+def _ids(pattern: str, count: int) -> Iterator[str]:
+    """Ids whose time of day counts seconds, so that all of them are of real moments."""
+    for number in range(count):
+        minutes, seconds = divmod(number, 60)
+        hours, minutes = divmod(minutes, 60)
+        yield pattern.format(hours * 10_000 + minutes * 100 + seconds, number)
+
+
+def _copy(folder: DataDir, original: str, ids: list[str]) -> None:
+    runs = [run for run in folder.run_dirs() if run.run_id.startswith(original)]
+    for run in runs:
+        spec = (run.path / "spec.json").read_text()
+        for other in ids:
+            copy = folder.runs / run.run_id.replace(original, other)
+            copy.mkdir()
+            (copy / "spec.json").write_text(spec.replace(original, other))
+            for file in run.path.iterdir():
+                if file.is_file() and file.name != "spec.json":
+                    os.link(file, copy / file.name)
