@@ -60,7 +60,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 def to(page: Page, title: str) -> None:
     """Goes to a page as people do, by the bar on top."""
-    page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+    page.get_by_role("link", name=title, exact=True).first.click()
 
 
 def chosen_experiment(page: Page, of: str) -> str:
