@@ -42,7 +42,7 @@ def said(name: str) -> dict[str, Any]:
         if name in VARIED:
             VARIED[name](data_dir)
         runs = data_dir.runs if name in VARIED else EXAMPLES / name
-        (experiment_id,) = {path.name.rpartition(".")[0] for path in runs.iterdir()}
+        (experiment_id,) = {path.name.partition(".")[0] for path in runs.iterdir()}
         with Store.in_memory(data_dir, EXAMPLES) as store:
             comparison = compare(store, experiment_id)
             pairs = cold_and_warm(store, experiment_id)
