@@ -26,6 +26,7 @@ from views.shared.selection import titles
 from views.sides import tables
 
 PARAMETER = "side"
+MAX_LINKS = 8
 
 
 def main() -> None:
@@ -85,6 +86,24 @@ def show(store: Store, sides: Sequence[Side]) -> None:
             st.html(tables.differing_html(sides, others))
         else:
             st.caption("Nothing: settings, machines, software and data are the same.")
+    show_compilers(sides)
+
+
+def show_compilers(sides: Sequence[Side]) -> None:
+    """Where to see what a compiler did otherwise for the second side than for the first."""
+    one, other = sides[:2]
+    both = [label for label in labels(sides) if one.result(label) and other.result(label)]
+    if not both:
+        return
+    st.caption(f"What the compiler did otherwise in {inert(other.letter)} than in "
+               f"{inert(one.letter)}:")  # fmt: skip
+    with st.container(horizontal=True):
+        for label in both[:MAX_LINKS]:
+            run = one.spec.repeats_by_label[label][0]
+            query = {"run": f"{one.experiment_id}.{run}", "tab": "Compiling",
+                     "with": other.experiment_id}  # fmt: skip
+            st.page_link("views/run.py", label=inert(label), query_params=query,
+                         icon=":material/difference:")  # fmt: skip
 
 
 def show_losses(store: Store, sides: Sequence[Side]) -> None:

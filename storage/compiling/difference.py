@@ -21,10 +21,14 @@ from storage.index.store import Store
 from storage.numbers.formats import DASH
 from storage.queries import RunRecord
 
-Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "backend",
-               "setting", "environment", "data"]  # fmt: skip
-DONE: tuple[Kind, ...] = ("graph break", "recompilation", "failure", "graphs", "frame", "cache")
+Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
+               "backend", "setting", "environment", "data"]  # fmt: skip
+DONE: tuple[Kind, ...] = (
+    "graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel"
+)  # fmt: skip
 """What the compiler did; the other kinds are what it was given."""
+MAX_KERNELS = 40
+"""Of those that are not the same the ones that took most."""
 MAX_SOURCE_BYTES = 1_000_000
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d+/\d+(_\d+)?\b")
 """What is another in every process of what a reason says: addresses, ids of compilations."""
@@ -39,6 +43,8 @@ class CompiledRun:
     breaks: pd.DataFrame
     frames: pd.DataFrame
     caches: pd.DataFrame
+    kernels: pd.DataFrame
+    """Kernels, on the CPU operators, of a profiled step; empty where none was profiled."""
     sources: Mapping[str, list[str]]
 
     @property
@@ -72,6 +78,7 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
         breaks=first(mine(queries.graph_breaks(store, experiment_id))),
         frames=first(mine(queries.compile_metrics(store, experiment_id))),
         caches=mine(queries.compile_caches(store, experiment_id)),
+        kernels=mine(queries.profile_kernels(store, experiment_id)),
         sources=_sources(record, mine(queries.sources(store, experiment_id))),
     )
 
@@ -87,6 +94,7 @@ def compile_difference(one: CompiledRun, other: CompiledRun) -> list[Row]:
         ("graphs", _totals(one), _totals(other)),
         ("frame", *_lined_up(_frames(one), _frames(other), moved, in_order=True)),
         ("cache", _caches(one), _caches(other)),
+        ("kernel", *_kernels(one, other)),
         ("backend", _backend(one), _backend(other)),
         ("setting", settings_of(one.record.spec), settings_of(other.record.spec)),
         ("environment", _environment(one), _environment(other)),
@@ -158,6 +166,26 @@ def _caches(run: CompiledRun) -> Mapping[str, str]:
         row.layer: f"{row.hits:,.0f} hits, {row.misses:,.0f} misses, {row.bypasses:,.0f} bypassed"
         for row in run.caches.itertuples()
     }
+
+
+def _kernels(one: CompiledRun, other: CompiledRun) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """How often a step calls each kernel, where both runs were profiled."""
+    if one.kernels.empty or other.kernels.empty:
+        return {}, {}
+    calls = [_calls(run.kernels) for run in (one, other)]
+    seconds = pd.concat([one.kernels, other.kernels]).groupby("name")["seconds"].max()
+    unlike = [name for name in seconds.sort_values(ascending=False).index
+              if calls[0].get(name) != calls[1].get(name)]  # fmt: skip
+    mine, its = ({name: told[name] for name in unlike[:MAX_KERNELS] if name in told}
+                 for told in calls)  # fmt: skip
+    return mine, its
+
+
+def _calls(kernels: pd.DataFrame) -> dict[str, str]:
+    """The median over the profiled turns; a kernel of several classes is one."""
+    by_turn = kernels.groupby(["name", "round"])["calls"].sum()
+    return {str(name): f"{calls:.3g} x a step"
+            for name, calls in by_turn.groupby("name").median().items()}  # fmt: skip
 
 
 def _backend(run: CompiledRun) -> Mapping[str, str]:

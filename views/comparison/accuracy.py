@@ -15,7 +15,8 @@ from storage.compiling.errors import Growth, Pass, growths, placed
 from storage.index.store import Store
 from storage.numbers.recorded import NUMBERS
 from views.charts import tensors as tensor_charts
-from views.parts.downloads import chart_card
+from views.parts.cards import Card
+from views.parts.downloads import show_card
 from views.parts.tables import show_table
 from views.shared.inert import Markdown, code, inert
 from views.shared.links import linked
@@ -51,18 +52,25 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
 
 def show_errors(tensors: pd.DataFrame) -> None:
     """A picture for each part, and in a sentence where the errors of each backend begin."""
+    for card in cards(tensors):
+        show_card(card)
+        told = [where(one) for one in growths(card.table())]
+        st.caption("  \n".join([READING, *told]))
+
+
+def cards(tensors: pd.DataFrame) -> list[Card]:
+    """The errors by layer of each part of the check."""
     data = placed(tensors)
+    found = []
     for part in dict.fromkeys(data["part"]):
         mine = data[data["part"] == part]
         draw = {
             PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
-            for which in ("backward", "weights", "forward") if (mine["pass"] == which).any()
+            for which in PASS_TITLES if (mine["pass"] == which).any()
         }  # fmt: skip
         title = f"Errors by layer, {inert(part)}"
-        chart_card(title, draw, mine, name=f"errors-{part}", numbers=["error_ratio"],
-                   help=READING)  # fmt: skip
-        told = [where(one) for one in growths(mine)]
-        st.caption("  \n".join([READING, *told]))
+        found.append(Card(title, draw, mine, f"errors-{part}", ["error_ratio"], READING))
+    return found
 
 
 def where(one: Growth) -> Markdown:

@@ -18,7 +18,8 @@ from views.charts.palette import run_looks
 from views.charts.run_mark import run_mark
 from views.comparison.leaderboard import scrolled, verdict_word, with_interval
 from views.comparison.verdicts import VERDICT_CLASSES
-from views.parts.downloads import chart_card, csv_button
+from views.parts.cards import Card
+from views.parts.downloads import csv_button, show_card
 from views.shared.inert import Html, inert
 from views.shared.links import anchor_html, explained, sentence
 
@@ -39,12 +40,19 @@ def show(store: Store, experiment_id: str) -> None:
     bad = any(one.faults for one in ladder.rungs)
     box = st.warning if bad else st.info
     box("  \n".join(told), icon=f":material/{'stairs' if bad else 'check'}:")
-    if ladder.compares_runs:
-        draw = partial(ladder_charts.waterfall, ladder)
-        chart_card("Step time by rung", draw, frame(ladder), name="ladder",
-                   numbers=["step_seconds", "over_below"], help=READING)  # fmt: skip
+    for card in cards(ladder):
+        show_card(card)
         st.caption(READING)
     show_table(ladder)
+
+
+def cards(ladder: Ladder | None) -> list[Card]:
+    """The waterfall, where steps were timed."""
+    if ladder is None or not ladder.compares_runs:
+        return []
+    draw = partial(ladder_charts.waterfall, ladder)
+    return [Card("Step time by rung", draw, frame(ladder), "ladder",
+                 ["step_seconds", "over_below"], READING)]  # fmt: skip
 
 
 def show_table(ladder: Ladder) -> None:

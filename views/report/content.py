@@ -15,15 +15,18 @@ from storage.comparison.correctness import checks
 from storage.comparison.correctness import table as checks_table
 from storage.comparison.latency import cold_and_warm
 from storage.comparison.results import Comparison
+from storage.compiling.ladder import find_ladder
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.terminal.caution_words import caution_words
+from storage.terminal.ladder import findings
 from views.comparison import (
     accuracy,
     answers,
     behind_verdicts,
     cache,
     charts,
+    ladder,
     leaderboard,
     verdicts,
 )
@@ -106,15 +109,19 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     warnings = [sentence(caution_words(warning)) for warning in comparison.warnings]
     behind = behind_verdicts.table(comparison)
     numbers = behind_verdicts.numbers(comparison).reset_index()
+    climbed = find_ladder(store, comparison.experiment_id)
+    down = [] if climbed is None else [f"Down the ladder: {sentence(one)}"
+                                       for one in findings(climbed)]  # fmt: skip
+    drawn = charts.cards(store, comparison, comparison.results, steps)
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
     return Told(
         headline=answers.headline(comparison),
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
-        captions=[verdicts.noise_text(comparison), *notes],
+        captions=[verdicts.noise_text(comparison), *notes, *down],
         doubts=[*warnings, *verdicts.doubts(comparison.results)],
         tables=[] if behind.empty else [sure],
-        cards=charts.cards(store, comparison, comparison.results, steps).all,
+        cards=[*ladder.cards(climbed), *drawn.all],
     )
 
 
@@ -122,7 +129,8 @@ def _of_tensors(store: Store, comparison: Comparison) -> Told:
     experiment_id = comparison.experiment_id
     found = checks(store, experiment_id, comparison.spec)
     made = checks_table(found)
-    tensors = queries.accuracy_tensors(store, experiment_id).drop(columns=["run_id", "role"])
+    compared = queries.accuracy_tensors(store, experiment_id)
+    tensors = compared.drop(columns=["run_id", "role"])
     failed = tensors[~tensors["passed"]].drop(columns="passed").rename(columns={"label": "run"})
     notes = {note: None for check in found for note in check.notes}
     return Told(
@@ -132,6 +140,7 @@ def _of_tensors(store: Store, comparison: Comparison) -> Told:
             Table(title="Checks", name="checks", shown=made, numbers=made),
             Table(title="Tensors that failed", name="tensors", shown=failed, numbers=tensors),
         ],
+        cards=accuracy.cards(compared),
     )
 
 

@@ -31,6 +31,7 @@ NO_OTHER = "no other run"
 KINDS: dict[Kind, str] = {
     "graph break": "Graph breaks", "recompilation": "Recompilations", "failure": "Failures",
     "graphs": "In all", "frame": "Compiled functions", "cache": "Compile caches",
+    "kernel": "Kernels and operators",
     "backend": "Backend", "setting": "Settings", "environment": "Machine and software",
     "data": "Model and data",
 }  # fmt: skip
