@@ -49,7 +49,8 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
                      annotation={"text": LIMIT, "font": {"color": BAD}})  # fmt: skip
     figure.update_layout(**{**layout(), "height": 380}, showlegend=True)
     figure.update_xaxes(
-        title_text=axis("accuracy_rule", TITLES[which]), tickvals=[names["place"].iloc[place] for place in ticks],
+        title_text=axis("accuracy_rule", TITLES[which]),
+        tickvals=[names["place"].iloc[place] for place in ticks],
         ticktext=[_layer(str(names["tensor"].iloc[place])) for place in ticks], tickangle=-35,
         range=[-0.5, max(len(names) - 0.5, 0.5)], zeroline=False,
     )  # fmt: skip
