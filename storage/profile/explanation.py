@@ -1,6 +1,7 @@
 """Why each run of an experiment is faster or slower than the baseline: everything in one place."""
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -17,7 +18,11 @@ NOT_A_PERSONS = ("runner/worker/", "torch/")
 where torch itself asks for one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+MAX_KEPT = 8
+"""Explanations kept per store."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
     """What profiles say of an experiment's runs."""
 
@@ -41,8 +46,24 @@ class Explanation:
 
 
 def explain(store: Store, experiment_id: str) -> Explanation:
-    """Raises `NotInStore`. Without any profile everything but the comparison is empty."""
+    """Raises `NotInStore`. Without any profile everything but the comparison is empty.
+
+    Kept as long as the comparison is the same: one in which anything changed is another object.
+    """
     comparison = compare(store, experiment_id)
+    kept = _kept.setdefault(store, {})
+    known = kept.get(experiment_id)
+    if known is None or known.comparison is not comparison:
+        known = kept[experiment_id] = _explain(store, comparison)
+        for oldest in list(kept)[:-MAX_KEPT]:
+            kept.pop(oldest, None)
+    return known
+
+
+_kept: WeakKeyDictionary[Store, dict[str, Explanation]] = WeakKeyDictionary()
+
+
+def _explain(store: Store, comparison: Comparison) -> Explanation:
     profiles = load_profiles(store, comparison)
     baseline = next((one for one in profiles if one.label == comparison.baseline), None)
     backends = {one.label for one in comparison.results if one.role == "backend"}

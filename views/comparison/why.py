@@ -1,6 +1,7 @@
 """Why each backend is faster or slower: where its steps spend their time, and the baseline's."""
 
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 import streamlit as st
@@ -22,7 +23,7 @@ from views.parts.actions import again_link
 from views.parts.cards import Card, Draw
 from views.parts.downloads import show_card
 from views.parts.tables import show_table
-from views.shared.inert import inert
+from views.shared.inert import Markdown, inert
 from views.shared.links import linked, sentence
 
 MAX_FINDINGS = 4
@@ -42,17 +43,33 @@ def show(store: Store, experiment_id: str) -> None:
     if not found.is_known:
         st.caption(NO_PROFILE)
         return
-    for label, one in found.bridges.items():
-        words = sentence(bridge_words(one, found.own_speedups.get(label)))
-        st.markdown(f"- **{inert(label)}**: {words}")
+    st.markdown("\n".join(f"- {said}" for said in sentences(found)))
     show_card(card(found))
     show_findings(found)
     show_table("Profiles", table(found), "profiles", "", TABLE_NUMBERS)
     st.caption("  \n".join(sentence(profile_words(one)) for one in found.profiles))
 
 
+def sentences(found: Explanation) -> list[Markdown]:
+    """Why each backend is faster or slower."""
+    return [
+        f"**{inert(label)}**: {sentence(bridge_words(one, found.own_speedups.get(label)))}"
+        for label, one in found.bridges.items()
+    ]
+
+
 def card(found: Explanation) -> Card:
-    """All runs by class of work, and a bridge for each backend."""
+    """All runs by class of work, and a bridge for each backend; with what was drawn of them."""
+    known = _cards.get(found)
+    if known is None:
+        known = _cards[found] = _card(found)
+    return known
+
+
+_cards: WeakKeyDictionary[Explanation, Card] = WeakKeyDictionary()
+
+
+def _card(found: Explanation) -> Card:
     draw: dict[str, Draw] = {"All runs": partial(profile_charts.breakdown, found.profiles)}
     for label, one in found.bridges.items():
         draw[label] = partial(profile_charts.waterfall, one)
@@ -72,6 +89,14 @@ def data(found: Explanation) -> pd.DataFrame:
     frame = pd.DataFrame({one.label: one.by_class for one in found.profiles if one.is_known})
     frame = frame[(frame != 0).any(axis=1)].rename_axis("class").reset_index()
     return frame.assign(what=[CLASSES.get(name, name) for name in frame["class"]])
+
+
+def found(explained: Explanation) -> list[Markdown]:
+    """What costs time, and what to do about it."""
+    return [
+        f"**{inert(one.label)}**: {sentence(finding_words(one))} {inert(remedy_words(one))}"
+        for one in explained.findings
+    ]
 
 
 def show_findings(found: Explanation) -> None:

@@ -86,7 +86,9 @@ def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
     content = asdict(spec)
     for path, value in found.items():
         section, _, name = str(path).rpartition(".")
-        (content.get(section, {}) if section else content)[name] = value
+        if section and section not in content:
+            raise ValueError(f"{CHANGES} = {changes!r}: there is no {path!r}")
+        (content[section] if section else content)[name] = value
     return ExperimentSpec.from_dict(content)
 
 

@@ -93,6 +93,7 @@ def of_experiment(store: Store, one: Content, *, presents: bool = True) -> Artic
         f'<p class="answer">{html(told.headline)}</p>', elements.linked_here(told.leaderboard),
         *(f'<p class="quiet">{html(said)}</p>' for said in told.captions),
         elements.doubts(told.doubts),
+        elements.reasons(told.why),
         elements.charts(at, told.cards),
         elements.playback_place(at) if played else "",
         *(elements.table(table) for table in told.tables),

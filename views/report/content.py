@@ -18,6 +18,7 @@ from storage.comparison.results import Comparison
 from storage.compiling.ladder import find_ladder
 from storage.errors import NotInStore
 from storage.index.store import Store
+from storage.profile.explanation import explain
 from storage.terminal.caution_words import caution_words
 from storage.terminal.ladder import findings
 from views.comparison import (
@@ -29,6 +30,7 @@ from views.comparison import (
     ladder,
     leaderboard,
     verdicts,
+    why,
 )
 from views.parts.cards import Card
 from views.parts.exports import Origin, experiment_origin
@@ -57,6 +59,8 @@ class Told:
     leaderboard: Html = ""
     captions: Sequence[Markdown] = ()
     doubts: Sequence[Markdown] = ()
+    why: Sequence[Markdown] = ()
+    """Why each backend is faster or slower, and what was found to cost time."""
     tables: Sequence[Table] = ()
     cards: Sequence[Card] = ()
 
@@ -115,13 +119,16 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     drawn = charts.cards(store, comparison, comparison.results, steps)
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
+    explained = explain(store, comparison.experiment_id)
+    reasons = [why.card(explained)] if explained.is_known else []
     return Told(
         headline=answers.headline(comparison),
+        why=[*why.sentences(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[verdicts.noise_text(comparison), *notes, *down],
         doubts=[*warnings, *verdicts.doubts(comparison.results)],
         tables=[] if behind.empty else [sure],
-        cards=[*ladder.cards(climbed), *drawn.all],
+        cards=[*ladder.cards(climbed), *reasons, *drawn.all],
     )
 
 

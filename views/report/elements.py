@@ -49,6 +49,12 @@ def doubts(reasons: Sequence[Markdown]) -> Html:
     return f'<aside class="doubts"><ul>{listed}</ul></aside>' if listed else ""
 
 
+def reasons(said: Sequence[Markdown]) -> Html:
+    """Why backends are faster or slower, under a heading of its own."""
+    listed = "".join(f"<li>{html(one)}</li>" for one in said)
+    return f"<h2>Why</h2><ul>{listed}</ul>" if listed else ""
+
+
 def chart(place: Html, title: Markdown, figures: Iterable[str], explained: Html) -> Html:
     named = [inert(one) for one in figures if one]
     choice = "".join(f'<button data-figure="{name}">{name}</button>' for name in named)

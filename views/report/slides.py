@@ -29,6 +29,10 @@ LEAST_TO_TELL = 0.01
 """Share of a step's time below which two runs are not told apart in words."""
 
 
+MAX_REASONS = 3
+"""Sentences beside the chart of the reasons: more do not fit a projector."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Slide:
     """One screen: a title, a few sentences, and one thing to look at."""
@@ -89,6 +93,9 @@ def _question(content: Content) -> Slide:
 
 
 def _why(content: Content, cards: dict[str, Card]) -> Iterator[Slide]:
+    if "why" in cards:
+        yield Slide(title="Why", sentences=content.told.why[:MAX_REASONS], chart="why",
+                    figure=_first(cards["why"]))  # fmt: skip
     card = cards.get("step-times")
     if card is None:
         return

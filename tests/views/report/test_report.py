@@ -136,11 +136,13 @@ def test_every_scenario_has_a_report_with_a_question(data_dir: DataDir, scenario
     assert screens[0].startswith(questions[scenario]) and screens[-1] == "What to do"
 
 
-def test_the_recorded_example_takes_less_than_six_megabytes(data_dir: DataDir) -> None:
+def test_each_recorded_example_takes_less_than_six_megabytes(data_dir: DataDir) -> None:
     with Store.in_memory(data_dir, EXAMPLES) as store:
-        (experiment_id,) = queries.list_experiments(store)["experiment_id"]
-        page = report(store, [experiment_id])
-    assert len(page.encode()) < 6_000_000
+        pages = [report(store, [experiment_id])
+                 for experiment_id in queries.list_experiments(store)["experiment_id"]]  # fmt: skip
+    assert len(pages) == 2 and max(len(page.encode()) for page in pages) < 6_000_000
+    (explained,) = [page for page in pages if "<h2>Why</h2>" in page]
+    assert "attention left the fused kernel" in explained
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://stranger/x onerror=alert(2)>`**[a](b)"

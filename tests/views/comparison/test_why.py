@@ -1,0 +1,111 @@
+"""Why a backend is faster, on the pages: sentences, chart, findings, and a click to measure."""
+
+import json
+
+import pytest
+
+from runner.errors import InvalidSpec
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import ExperimentSpec
+from storage.index.store import Store
+from storage.profile.explanation import explain
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.pages import opened, text
+from views.charts.profile import breakdown, waterfall
+from views.comparison import why
+from views.form.again import changed
+
+GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
+SLOW = {"name": "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "op": "aten::bmm", "phase": "forward"}
+
+
+def record(data_dir: DataDir, *, profiled: bool = True) -> None:
+    """bf16 on CUDA: 100 ms of which 60 are products, to 80 ms of which 30 are in float32."""
+    spec = experiment_spec(num_steps=80)
+    spec = ExperimentSpec.from_dict(json.loads(
+        spec.to_json().replace('"precision": "float32"', '"precision": "bf16"')
+    ))  # fmt: skip
+    for label, seconds, kernels in (
+        ("baseline", 0.100, [GEMM | {"seconds": 0.060}]),
+        ("control", 0.100, [GEMM | {"seconds": 0.060}]),
+        ("inductor", 0.080, [GEMM | {"seconds": 0.045}, SLOW | {"seconds": 0.030}]),
+    ):
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment={"device_type": "cuda"})
+        run.blocks([seconds] * 8, [1.0] * 80, 9.0 if label == "inductor" else 0.0)
+        for _ in range(3 * profiled):
+            run.profile(kernels)
+        run.end()
+
+
+@pytest.mark.heavy
+def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> None:
+    record(folder)
+    app = opened(experiment=EXPERIMENT_ID)
+    said = text(app)
+    assert "**inductor**: 80.0 ms a step, 20.0 ms less than the baseline." in said
+    assert "matrix products run in float32, without tensor cores, though bf16 was asked for" in said
+    assert "inductor:math_attention=reduced" in said
+    links = [one.proto for one in app.get("page_link")]
+    asked = [link.query_string for link in links if link.label == "Measure it"]
+    assert any("math_attention" in one for one in asked)
+
+
+@pytest.mark.heavy
+def test_a_page_without_profiles_says_so_and_stays_whole(folder: DataDir) -> None:
+    record(folder, profiled=False)
+    said = text(opened(experiment=EXPERIMENT_ID))
+    assert "No run of this experiment was profiled" in said
+    assert "**Step time**" in said
+
+
+@pytest.mark.heavy
+def test_the_tab_of_a_run_has_every_kernel(folder: DataDir) -> None:
+    record(folder)
+    app = opened("run", experiment=EXPERIMENT_ID, run=f"{EXPERIMENT_ID}.inductor", tab="Profile")
+    (frame,) = [one.value for one in app.dataframe if "Name" in one.value.columns]
+    assert list(frame["Name"]) == ["nvjet_sm90_tst_1", "sm80_xmma_gemm_f32f32_f32f32_f32_tn"]
+    assert "matrix products in float32, no tensor cores" in set(frame["Class"])
+
+
+def test_the_bars_of_a_waterfall_lead_from_step_to_step(data_dir: DataDir) -> None:
+    """100 ms, -15 in bf16, +30 in float32, and idle 40 to 5: -35. 80 ms."""
+    record(data_dir)
+    with Store.in_memory(data_dir) as store:
+        found = explain(store, EXPERIMENT_ID)
+    (bars,) = waterfall(found.bridges["inductor"]).data
+    assert list(bars.y) == ["baseline", "device idle", "matrix products in bf16",
+                            "matrix products in float32, no tensor cores", "inductor"]  # fmt: skip
+    assert list(bars.x) == pytest.approx([100, -35, -15, 30, 80])
+    assert sum(bars.x[:-1]) == pytest.approx(bars.x[-1])
+    assert list(bars.measure) == ["absolute", *["relative"] * 3, "total"]
+
+
+def test_the_bars_of_all_runs_are_as_long_as_their_steps(data_dir: DataDir) -> None:
+    record(data_dir)
+    with Store.in_memory(data_dir) as store:
+        found = explain(store, EXPERIMENT_ID)
+        assert explain(store, EXPERIMENT_ID) is found, "drawn again, it is not computed again"
+    figure = breakdown(found.profiles)
+    lengths = {label: sum(trace.x[i] for trace in figure.data)
+               for i, label in enumerate(figure.data[0].y)}  # fmt: skip
+    assert lengths == pytest.approx({"baseline": 100, "control": 100, "inductor": 80})
+    assert why.card(found) is why.card(found)
+
+
+def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
+    spec = experiment_spec()
+    asked = {"backends": ["inductor", "inductor:math_attention=reduced"], "training.batch_size": 16}
+    found = changed(spec, json.dumps(asked))
+    assert found.backends == ("inductor", "inductor:math_attention=reduced")
+    assert found.training.batch_size == 16
+    assert found.training.learning_rate == spec.training.learning_rate
+
+
+@pytest.mark.parametrize(
+    "asked", ['["x"]', "{", '{"training.no_such_field": 1}', '{"training.batch_size": -1}',
+              '{"no.section": 1}']
+)  # fmt: skip
+def test_a_link_that_makes_no_sense_is_refused(asked: str) -> None:
+    with pytest.raises((ValueError, InvalidSpec)):
+        changed(experiment_spec(), asked)
