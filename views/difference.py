@@ -59,8 +59,10 @@ def show_who(sides: Sequence[Side]) -> None:
     for column, side in zip(st.columns(len(sides)), sides, strict=True):
         device = side.environment.get("device_name") or side.spec.device
         torch = (side.environment.get("versions") or {}).get("torch")
-        column.html(f"<h3>{run_mark(side.letter, side_charts.LOOKS[side.letter])}</h3>")
-        column.page_link("views/compare.py", label=inert(side.name),
+        mark = run_mark(side.letter, side_charts.LOOKS[side.letter])
+        with column.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.html(f"<h3>{mark}</h3>", width="content")
+            st.page_link("views/compare.py", label=inert(side.name),
                          query_params={"experiment": side.experiment_id})  # fmt: skip
         version = f", torch {inert(torch)}" if torch else ""
         column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}")

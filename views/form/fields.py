@@ -37,6 +37,8 @@ class Fields:
     def __init__(self, preset: str, start: ExperimentSpec) -> None:
         self._preset = preset
         self._start = start
+        self._unfolded = f"{preset} unfolded"
+        """In the session's state: the subject that is."""
         self._options = {option.path: option for option in spec_options()}
         self._given: dict[str, Any] = {}
         self._unreadable: list[InvalidSpec] = []
@@ -47,8 +49,9 @@ class Fields:
 
     @contextmanager
     def subject(self, title: Markdown, icon: str) -> Iterator[None]:
-        """A folded part of the form."""
-        with st.expander(title, icon=f":material/{icon}:"):
+        """A folded part of the form; unfolded where `unfold` has found something to say."""
+        is_open = st.session_state.get(self._unfolded) == title
+        with st.expander(title, icon=f":material/{icon}:", expanded=is_open):
             self._subject = title
             yield
             self._subject = ""
@@ -155,6 +158,13 @@ class Fields:
                     f"{inert(label)} {inert('none' if value is None else option.text_of(value))}"
                 )
         return told
+
+    def unfold(self, path: str) -> None:
+        """Draws the form anew with the subject of a field unfolded, unless it is."""
+        _label, subject = self._places.get(path, ("", ""))
+        if subject and st.session_state.get(self._unfolded) != subject:
+            st.session_state[self._unfolded] = subject
+            st.rerun()
 
     def show(self, error: InvalidSpec) -> Markdown:
         """Says an error beside its field, and returns a sentence that tells where that is."""

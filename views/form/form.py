@@ -53,9 +53,11 @@ def spec_form(
 
     Gives what was asked for, or None if that cannot run (yet), which then is said. `check` raises
     `InvalidSpec` for what is known not to work on this machine, and what else it will. `blamed`: a
-    field that an earlier run with this start failed by, told as long as it is as it was.
+    field that an earlier run with this start failed by, told above and beside it as long as it is
+    as it was.
     """
     fields = Fields(preset, start)
+    above = st.container()
     _ask_backends(fields, start, machine)
     own = None
     if start.data.is_file:  # what this preset is about, so in plain view
@@ -69,7 +71,8 @@ def spec_form(
     try:
         spec = fields.spec()
         if blamed is not None and fields.value_in(spec, blamed.field) == blamed.value:
-            st.warning(f"**It failed by this.** {fields.show(blamed)}", icon=":material/error:")
+            above.warning(f"**It failed by this.** {fields.show(blamed)}", icon=":material/error:")
+            fields.unfold(blamed.field)
         check(spec, machine)
     except InvalidSpec as error:
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
