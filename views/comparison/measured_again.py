@@ -103,7 +103,7 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
 def html(found: Replay) -> Html:
     """Each number as it was recorded, as it came out again, and where it was to be expected."""
     columns = "".join(f"<th>{anchor_html('replayed', title)}</th>"
-                      for title in ("Recorded", "Again", "Expected", ""))  # fmt: skip
+                      for title in ("", "Recorded", "Again", "Expected"))  # fmt: skip
     body = "".join(_row(figure) for figure in found.figures)
     return scrolled(f"<thead><tr><th>Number</th>{columns}</tr></thead><tbody>{body}</tbody>",
                     "Measured again")  # fmt: skip
@@ -115,7 +115,8 @@ def _row(figure: Figure) -> Html:
     why = "" if figure.reason is None else WHY_NOT[figure.reason]
     verdict = verdict_word(TITLES[figure.verdict], CLASSES[figure.verdict], why)
     title = anchor_html(figure.name, metric.title, metric.definition)
-    return f"<tr><td>{title}</td>{cells}<td>{verdict}</td></tr>"
+    # On a phone, where the table is scrolled, this is in sight.
+    return f"<tr><td>{title}</td><td>{verdict}</td>{cells}</tr>"
 
 
 def _show_links(store: Store, found: list[str]) -> None:
