@@ -102,7 +102,8 @@ def show_compilers(sides: Sequence[Side]) -> None:
     with st.container(horizontal=True):
         for label in both[:MAX_LINKS]:
             run = one.spec.repeats_by_label[label][0]
-            query = {"run": f"{one.experiment_id}.{run}", "tab": "Compiling",
+            query = {"experiment": one.experiment_id,
+                     "run": f"{one.experiment_id}.{run}", "tab": "Compiling",
                      "with": other.experiment_id}  # fmt: skip
             st.page_link("views/run.py", label=inert(label), query_params=query,
                          icon=":material/difference:")  # fmt: skip

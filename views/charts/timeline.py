@@ -12,12 +12,14 @@ from views.charts.palette import COLORS, NEUTRAL
 from views.shared.links import axis
 
 MAX_ROWS = 24
-ROW_HEIGHT = 46
-HEIGHT, LANE, MAX_LANES = 0.42, 0.1, 4
+ROW_HEIGHT = 48
+NAME_ABOVE = 0.36
+"""How far above its bar the name of a row stands, as a share of the row."""
+HEIGHT, LANE, MAX_LANES = 0.36, 0.08, 4
 """Shares of a row: the bar of the thread that compiles, and that of each other one beneath."""
 NAMED_GAP = 0.5
 """Seconds; shorter breaks between compilations are not marked."""
-MAX_NAME = 44
+MAX_NAME = 48
 SHADES = {
     **{phase: str(look["color"]) for phase, look in PHASE_LOOKS.items()},
     "Guards": NEUTRAL,
@@ -55,9 +57,15 @@ def timeline(data: pd.DataFrame) -> go.Figure:
                          barmode="overlay", bargap=0)  # fmt: skip
     title = axis("compile_timeline", "Time spent compiling (s)")
     figure.update_xaxes(title_text=title, rangemode="tozero")
+    # Beside the axis long names would leave a phone no room for the bars.
+    figure.add_scatter(
+        x=[0] * len(frames), y=[row - NAME_ABOVE for row in rows.values()], mode="text",
+        text=[_name(data, frame) for frame in frames], textposition="middle right",
+        cliponaxis=False, hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
     return figure.update_yaxes(
-        tickvals=list(rows.values()), ticktext=[_name(data, frame) for frame in frames],
-        range=[len(frames) - 0.4, -0.6], title_text="", zeroline=False,
+        range=[len(frames) - 0.4, -0.6], showticklabels=False, showgrid=False, title_text="",
+        zeroline=False,
     )  # fmt: skip
 
 
@@ -70,11 +78,11 @@ def shown_frames(data: pd.DataFrame) -> list[str]:
 
 
 def _name(data: pd.DataFrame, frame: str) -> str:
-    """The frame, and below it whose line it is and at which step."""
+    """The frame, whose line it is, and at which step."""
     first = data[data["frame"] == frame].iloc[0]
     step = "" if pd.isna(first["step"]) else f"step {first['step']:,.0f}"
     place = _short(str(first["place"])) if first["place"] else ""
-    return f"{_short(frame)}<br>{', '.join(filter(None, [place, step]))}"
+    return ", ".join(filter(None, [_short(frame), place, step]))
 
 
 def _short(text: str) -> str:
