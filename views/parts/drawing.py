@@ -71,9 +71,7 @@ class KeptBrowser:
             tab = await browser.create_tab(page.as_uri())
             try:
                 await _ask(tab, "Page.enable")
-                await _ask(
-                    tab, "Runtime.evaluate", expression=ready, awaitPromise=True, userGesture=True
-                )
+                await _come_true(tab, ready)
                 answer = await _ask(
                     tab, "Page.printToPDF", printBackground=True, preferCSSPageSize=True
                 )
@@ -148,6 +146,26 @@ class KeptBrowser:
         browser, self._kaleido = self._kaleido, None
         if browser is not None:
             await browser.close()
+
+
+async def _come_true(tab: Any, expression: str) -> None:
+    """Waits for an expression of JavaScript, or the promise that it gives, to be true. As long as
+    the page is not loaded it fails, or its answer is lost with the page before: it is asked again.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, problem = loop.time() + MAX_SECONDS / 2, ""
+    while loop.time() < deadline:
+        try:
+            answer = await _ask(tab, "Runtime.evaluate", expression=expression, awaitPromise=True,
+                                userGesture=True)  # fmt: skip
+        except RuntimeError as error:
+            problem = str(error)
+        else:
+            if answer.get("result", {}).get("value") is True:
+                return
+            problem = answer.get("exceptionDetails", {}).get("text", "it is not ready")
+        await asyncio.sleep(0.1)
+    raise RuntimeError(f"the page did not get ready to be printed: {problem}")
 
 
 async def _ask(tab: Any, command: str, **params: Any) -> dict[str, Any]:

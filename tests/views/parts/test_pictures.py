@@ -1,12 +1,14 @@
 """Pictures of charts: in the size and the colours of where they go, by a browser that is kept."""
 
 import os
+import re
 import signal
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
@@ -132,3 +134,24 @@ def is_alive(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+LATE = """<body><script>
+setTimeout(() => {
+  window.drawn = async () => {
+    document.body.innerHTML = "<p style='break-after: page'>drawn</p>".repeat(3);
+    return true;
+  };
+}, 1500);
+</script></body>"""
+
+
+@pytest.mark.browser
+def test_a_page_that_takes_a_while_to_load_is_printed_once_it_is_drawn(
+    kept: KeptBrowser, tmp_path: Path
+) -> None:
+    page = tmp_path / "late.html"
+    page.write_text(LATE)
+    printed = kept.printed(page, "drawn()")
+    # Three breaks make three pages, and an empty one may follow.
+    assert re.search(rb"/Count [34]\b", printed), "printed before it was drawn"
