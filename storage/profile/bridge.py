@@ -12,6 +12,10 @@ from storage.statistics.means import half_width
 AGREES = 0.05
 """Kernels may take so much more, under the profiler, than whole timed steps, as a share of them."""
 
+STEADY = 1.25
+"""Times that a profiled step may take of a timed one, and the other way round, on a CPU: recording
+every operator takes its time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge:
@@ -35,6 +39,17 @@ class Bridge:
         explanation of the clock's difference."""
         shares = [one.idle_share for one in (self.baseline, self.run)]
         return max(0.0, *(-share for share in shares if share is not None))
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether, where the CPUs are the device, profiled steps of either took so much more or
+        less than timed ones that both cannot have had the CPUs alike."""
+        return any(
+            not one.works_by_itself
+            and one.step_seconds is not None
+            and abs(math.log(float(one.middle["seconds"]) / one.step_seconds)) > math.log(STEADY)
+            for one in (self.baseline, self.run)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,9 @@ def class_title(work_class: str, *, works_by_itself: bool = True) -> str:
     """The name of a class for people; of idle time by what idles."""
     if work_class == IDLE:
         return "device idle" if works_by_itself else "Python, between operators"
-    return CLASSES[work_class]
+    title = CLASSES[work_class]
+    # Where the CPUs are the device nobody expects any.
+    return title if works_by_itself else title.removesuffix(", no tensor cores")
 
 
 def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
@@ -48,14 +50,25 @@ def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
         if not named.empty:
             listed = joined([_part(row, found) for row in named.itertuples()], ", ")
             words.append(said(" {verb} {listed}.", verb=verb, listed=listed))
-    if found.disagreement > AGREES:
-        words.append(
-            " Its kernels took longer while they were profiled than whole steps before, so these "
-            "parts are no explanation: something else used the device. Run it again."
-        )
+    words += _doubt(found)
     if own is not None:
         words.append(said(" {sure}", sure=own_words(found, own)))
     return joined(words)
+
+
+def _doubt(found: Bridge) -> list[Words]:
+    """What takes the force from an explanation, if anything does."""
+    if found.disagreement > AGREES:
+        return [
+            " Its kernels took longer while they were profiled than whole steps before, so these "
+            "parts are no explanation: something else used the device. Run it again."
+        ]
+    if found.is_unsteady:
+        return [
+            " Steps took another time while they were profiled than before, more than a profiler "
+            "explains, so the parts are a rough guide: something else used the CPUs."
+        ]
+    return []
 
 
 def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:

@@ -20,6 +20,10 @@ ROW_HEIGHT = 30
 MARGIN = 76
 WORTH_A_BAR = 0.01
 """Of the baseline's step; smaller parts are one together."""
+WORTH_A_COLOUR = 0.025
+"""Of the longest step: among bars of many colours less cannot be told apart."""
+LEGEND_LINE = 18
+LONG_LABEL = 26
 REST = "all others"
 
 
@@ -28,26 +32,40 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     known = [one for one in profiles if one.is_known]
     frame = pd.DataFrame({one.label: one.by_class for one in known}).fillna(0.0).clip(lower=0.0)
     longest = max((one.step_seconds or one.busy_seconds for one in known), default=1.0)
-    shown = frame[(frame >= WORTH_A_BAR * longest).any(axis=1)]
+    shown = frame[(frame >= WORTH_A_COLOUR * longest).any(axis=1)]
     rest = frame.drop(index=shown.index).sum()
     factor, title = _unit(longest)
     figure = go.Figure()
     by_itself = all(one.works_by_itself for one in known)
     classes = [name for name in shown.index if name != IDLE]
     for place, name in enumerate(classes):
-        _add_class(figure, class_title(name), shown.loc[name], factor, _fill(place))
+        title_of = class_title(name, works_by_itself=by_itself)
+        _add_class(figure, title_of, shown.loc[name], factor, _fill(place))
     if rest.sum():
         _add_class(figure, REST, rest, factor, {"color": NEUTRAL})
     if IDLE in shown.index:
         idle = {"color": FAINT, "line": {"color": NEUTRAL, "width": 1}}
         name = class_title(IDLE, works_by_itself=by_itself)
         _add_class(figure, name, shown.loc[IDLE], factor, idle)
-    lines = (len(figure.data) + 2) // 3
-    height = MARGIN + 20 * lines + (ROW_HEIGHT + 8) * len(known)
+    # Below, because a narrow screen takes a line for each class.
+    lines = LEGEND_LINE * len(figure.data) * 3 // 4
+    height = MARGIN + lines + (ROW_HEIGHT + 8) * len(known)
     figure.update_layout(**{**layout(), "height": height}, barmode="stack")
-    figure.update_layout(margin_t=20 * lines + 16)
+    legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
+    figure.update_layout(margin={"t": 8, "b": MARGIN - 20 + lines}, legend=legend)
     figure.update_xaxes(title_text=links.axis("profile_seconds", title), zeroline=False)
-    return figure.update_yaxes(autorange="reversed", automargin=True)
+    labels = [one.label for one in known]
+    return figure.update_yaxes(
+        autorange="reversed", automargin=True, tickvals=labels, ticktext=[*map(_short, labels)]
+    )
+
+
+def _short(label: str) -> str:
+    """A long label without its middle: backends differ at the end."""
+    if len(label) <= LONG_LABEL:
+        return label
+    half = LONG_LABEL // 2
+    return f"{label[:half]}…{label[-half:]}"
 
 
 def _add_class(

@@ -148,5 +148,5 @@ def table(found: Explanation) -> pd.DataFrame:
             "own_speedup": None if own is None else own.ratio,
             "its_interval": interval or DASH,
         })  # fmt: skip
-    frame = pd.DataFrame(rows)
-    return frame.dropna(axis="columns", how="all")
+    frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
+    return frame if "own_speedup" in frame else frame.drop(columns="its_interval")

@@ -32,6 +32,7 @@ def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
         work_class=profile.kernels["work_class"].map(CLASSES),
         share=profile.kernels["seconds"] / profile.busy_seconds,
     ).rename(columns={"work_class": "class"})
+    frame = frame[["name", "class", "seconds", "share", "calls", "phase", "dtype", "op"]]
     show_table("Kernels and operators", frame, "profile-kernels", "None.", NUMBERS)
 
 

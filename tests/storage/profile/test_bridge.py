@@ -84,3 +84,19 @@ def test_one_turn_has_no_interval_and_the_cpu_no_time_of_its_own() -> None:
 def test_the_turn_in_the_middle_stands_for_all() -> None:
     three = with_turns(profile("inductor", 2.0, gemm=1.0), 3.0, 1.0, 2.0)
     assert three.middle["busy_seconds"] == 2.0
+
+
+def test_on_the_cpu_a_profile_of_other_steps_than_the_timed_ones_is_a_rough_guide() -> None:
+    """100 ms by the clock. Profiled in 115 it was the profiler; in 60 somebody else was there
+    before; a device of its own does not care how long the host took."""
+    pair = profile("baseline", 0.100, gemm=0.05), profile("inductor", 0.100, gemm=0.05)
+    for one in pair:
+        object.__setattr__(one, "works_by_itself", False)
+    for seconds, unsteady in ((0.115, False), (0.060, True), (0.150, True)):
+        for one in pair:
+            object.__setattr__(one, "turns", one.turns.assign(seconds=seconds))
+        found = bridge(*pair)
+        assert found is not None and found.is_unsteady is unsteady
+    for one in pair:
+        object.__setattr__(one, "works_by_itself", True)
+    assert found is not None and not found.is_unsteady
