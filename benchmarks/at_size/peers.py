@@ -9,6 +9,7 @@ time includes importing.
 
 import os
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -88,6 +89,9 @@ def aim(folder: Path, runs: int, steps: int, write: bool) -> int:
             for step, loss in enumerate(losses(run, steps)):
                 tracked.track(loss, name="loss", step=step)
             tracked.close()
+        # Queries find what is indexed, which its user interface does in the background, and this.
+        reindex = [str(Path(sys.executable).with_name("aim")), "storage", "--repo", str(folder)]
+        subprocess.run([*reindex, "reindex", "--yes"], check=True, stdout=subprocess.DEVNULL)
         return 0
     query = f"metric.name == 'loss' and run.number < {NUM_READ}"
     found = repo.query_metrics(query, report_mode=0).iter_runs()
