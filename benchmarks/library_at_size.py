@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.at_size.live import live
 from benchmarks.at_size.peers import NUM_READ, NUM_TIMES, PEERS
 from benchmarks.big_store import NUM_RUNS, added, make_store
 from runner.folders.run_dir import DataDir
@@ -33,6 +34,13 @@ SIZES = ((12, 10_000), (102, 10_000), (1002, 10_000), (9996, 100))
 PAGES = ("compare", "run", "live", "experiments", "launch", "suites", "definitions")
 OF_EXPERIMENT = ("compare", "run", "live")
 NUM_VISITS = 10
+LIVE_SECONDS = 40.0
+WATCHED: dict[str, dict[str, int]] = {
+    "one reader": {},
+    "five readers": {"readers": 5},
+    "one reader, 10,000 steps done already": {"before": 10_000},
+}
+"""How Live is watched: six runs at 100 steps a second each."""
 PEER_RUNS, PEER_STEPS = 24, 10_000
 PEER_SECONDS = 400
 INTERACTIVE = "text=Time spent"
@@ -54,8 +62,9 @@ def main() -> None:
     sizes = [size for size in SIZES if size[0] in arguments.sizes]
     found = {size: measure(arguments.folder, *size) for size in sizes}
     browsed = {size: in_browser(folder_of(arguments.folder, *size)) for size in sizes}
+    watched = {name: live(LIVE_SECONDS, **how) for name, how in WATCHED.items()}
     peers = of_peers(arguments.folder, arguments.peers) if arguments.peers else {}
-    text = page(found, browsed, peers)
+    text = page(found, browsed, watched, peers)
     print(text)  # noqa: T201
     if arguments.write:
         DOCUMENT.write_text(text)
@@ -220,14 +229,16 @@ def spread(taken: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(taken), min(taken), max(taken)
 
 
-def page(found: dict[Any, Any], browsed: dict[Any, Any], peers: dict[str, Any]) -> str:
+def page(
+    found: dict[Any, Any], browsed: dict[Any, Any], watched: dict[str, Any], peers: dict[str, Any]
+) -> str:
     from benchmarks.at_size.page import written
 
     machine = f"{platform.machine()}, {cpu_allowance().usable} CPUs"
     versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}
     load = f"load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"
     size = (PEER_RUNS, PEER_STEPS)
-    return written(found, browsed, peers, size, machine, load, versions, date.today())
+    return written(found, browsed, watched, peers, size, machine, load, versions, date.today())
 
 
 if __name__ == "__main__":

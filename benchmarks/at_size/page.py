@@ -23,10 +23,21 @@ and jump about. The experiments have six runs, a sample of the device for each b
 and ten evaluations; with 9,996 runs each has 100 steps, else 10,000.
 """
 
+LIVE = """\
+## Watching
+
+What the page Live costs the machine whose runs are timed: CPU time of the server over 40 s, in
+which six runs write 100 steps a second each; and the age of the newest step that Chromium shows,
+each run at every twentieth of a second. Journals are written ten times a second, which is 0.05 s of
+the age. Numbers are looked at each 0.35 s (`RUNS_SECONDS` in `views/live.py`); charts as seldom as
+keeps drawing them within the share that `views/shared/pace.py` allows.
+"""
+
 
 def written(
     found: Mapping[Size, Mapping[str, Any]],
     browsed: Mapping[Size, Mapping[str, float]],
+    watched: Mapping[str, Mapping[str, float]],
     peers: Mapping[str, tuple[float, float, float] | str],
     peer_size: Size,
     machine: str,
@@ -44,6 +55,11 @@ def written(
         "## In Chromium\n\nSeconds until the page Compare can be used: of a fresh server, and of "
         "another experiment in the same tab (median).\n",
         _table(["", *(f"{runs:,}" for runs, _ in browsed)], _browser_rows(browsed)),
+        LIVE,
+        _table(
+            ["", "share of a core", "median age, s", "95th percentile, s", "memory, MB"],
+            _live_rows(watched),
+        ),
     ]
     if peers:
         parts += [_about_peers(peer_size), _table(["", "median", "spread", "ratio"],
@@ -69,6 +85,12 @@ def _browser_rows(browsed: Mapping[Size, Mapping[str, float]]) -> list[list[str]
     titles = {"first": "first page of a fresh server", "other": "another experiment"}
     return [[title, *(f"{one[name]:.2f}" for one in browsed.values())]
             for name, title in titles.items()]  # fmt: skip
+
+
+def _live_rows(watched: Mapping[str, Mapping[str, float]]) -> Iterable[Sequence[str]]:
+    for name, one in watched.items():
+        yield [name, f"{one['share']:.1%}", f"{one['median']:.2f}", f"{one['p95']:.2f}",
+               f"{one['memory']:.0f}"]  # fmt: skip
 
 
 def _about_peers(size: Size) -> str:

@@ -29,7 +29,7 @@ SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
 """Tells a database that this schema made from one that another version of the project made."""
 CONFIG: dict[str, Any] = {
     "threads": 2,  # the machine's other cores belong to the training that is measured
-    "memory_limit": "300MB",  # so does its memory; what is used most stays in it
+    "memory_limit": "200MB",  # so does its memory; what is used most stays in it
     "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
 }
 

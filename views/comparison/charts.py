@@ -38,7 +38,7 @@ THROUGHPUT = {
     "peak_share": "Of the peak",
 }
 """What is counted per second, and how a choice calls it."""
-MAX_KEPT = 4
+MAX_KEPT = 2
 """Comparisons whose charts are kept for whoever looks at them next; with their series the largest
 have some ten megabytes."""
 
@@ -176,9 +176,9 @@ def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> Card:
     over = ["cumulative_seconds", *_counted(store, comparison.experiment_id)]
-    steps = _with_progress(store, comparison.experiment_id, steps)
+    steps = _with_progress(store, comparison.experiment_id, steps)[["label", "step", "loss", *over]]
     losses = _of(queries.losses(store, comparison.experiment_id), results)
-    losses = losses.merge(steps[["label", "step", *over]], on=["label", "step"], how="left")
+    losses = losses.merge(steps.drop(columns="loss"), on=["label", "step"], how="left")
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.loss_band
@@ -204,9 +204,8 @@ def _losses(
 
 def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
     help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
-    steady = steps[steps["steady"].astype(bool)]
     draw: dict[str, Draw] = {
-        "Steady": partial(bars.step_times, steady),
+        "Steady": lambda: bars.step_times(steps[steps["steady"].astype(bool)]),
         "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
     }
     told = [] if events.empty else EVENT_NUMBERS
