@@ -5,10 +5,10 @@ stage of the compiler that is to blame.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from runner.errors import InvalidSpec
-from runner.specs.variants import Variant, parse_backend
+from runner.specs.variants import WHICH_RUN, Variant, parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,7 @@ def _rung_named(text: str) -> Rung | None:
         return None
 
 
-def _settings(variant: Variant) -> tuple[object, ...]:
+def _settings(variant: Variant) -> dict[str, object]:
     """What a variant is told to do, whatever it is called."""
-    options = tuple(sorted(variant.options.items()))
-    return (variant.backend, variant.scope, variant.mode, variant.fullgraph, variant.dynamic,
-            options)  # fmt: skip
+    return {one.name: getattr(variant, one.name) for one in fields(variant)
+            if one.name not in (*WHICH_RUN, "cache")}  # fmt: skip

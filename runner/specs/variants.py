@@ -32,6 +32,8 @@ CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
 MAX_LABEL_BYTES = 150
+WHICH_RUN = ("label", "role", "repeat", "perturbation_seed")
+"""Fields that tell runs of the same settings apart."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention")
 
 

@@ -6,13 +6,14 @@ How long compiling took is told beside it and is no difference: each time was me
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import pandas as pd
 
 from runner.errors import RunnerError
 from runner.folders.run_dir import RunDir
+from runner.specs.variants import WHICH_RUN
 from storage import queries
 from storage.comparison.compile_phases import PHASES, taken_apart
 from storage.compiling.lines import LineMap
@@ -189,10 +190,8 @@ def _calls(kernels: pd.DataFrame) -> dict[str, str]:
 
 
 def _backend(run: CompiledRun) -> Mapping[str, str]:
-    variant = run.record.variant
-    told = {"backend": variant.backend, "scope": variant.scope, "mode": variant.mode,
-            "fullgraph": variant.fullgraph, "dynamic": variant.dynamic, "cache": variant.cache,
-            "options": dict(variant.options)}  # fmt: skip
+    variant = asdict(run.record.variant)
+    told = {name: value for name, value in variant.items() if name not in WHICH_RUN}
     return facts_of(told)
 
 

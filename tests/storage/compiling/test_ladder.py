@@ -70,7 +70,8 @@ def test_the_ladder_of_a_device_without_cuda_leaves_out_cuda_graphs():
 
 
 def test_other_settings_of_a_backend_are_no_rung():
-    for text in ("inductor:scope=forward", "inductor:epilogue_fusion=false", "cudagraphs"):
+    for text in ("inductor:scope=forward", "inductor:epilogue_fusion=false", "cudagraphs",
+                 "inductor:math_attention=reduced"):  # fmt: skip
         assert rung_of(parse_backend(text)) is None
     assert with_ladder(("cudagraphs", "inductor"), "cpu") == (*ladder_on("cpu"), "cudagraphs")
 
