@@ -68,9 +68,9 @@ def chart(place: Html, title: Markdown, figures: Iterable[str], explained: Html)
 
 def playback_place(at: Html) -> Html:
     return (
-        '<h2>As it went</h2><p class="quiet">Who had the turn, which compilers were at work, how '
-        "the losses fell, from the times in the journals.</p>"
-        f'<div class="playback" data-playback="{at}-playback"></div>'
+        '<section class="as-it-went"><h2>As it went</h2><p class="quiet">Who had the turn, which '
+        "compilers were at work, how the losses fell, from the times in the journals.</p>"
+        f'<div class="playback" data-playback="{at}-playback"></div></section>'
     )
 
 

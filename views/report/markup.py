@@ -8,7 +8,10 @@ from views.shared.inert import Html, Markdown, inert
 LINK = re.compile(r"\[([^\]]*)\]\(definitions#(\w+)\)")
 BOLD = re.compile(r"\*\*(.+?)\*\*")
 CODE = re.compile(r"`([^`]+)`")
-MARKED = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`|\[([^\]]+)\]\([^)\s]*\)")
+MARKED = re.compile(
+    r"\*\*(.+?)\*\*|`([^`]+)`|\[([^\]]+)\]\([^)\s]*\)|(?<!\w)\*([^*\s][^*]*)\*(?!\w)"
+)
+POINT = re.compile(r"^[-*] ")
 
 
 def html(said: Markdown) -> Html:
@@ -29,10 +32,13 @@ def inert_lines(text: str) -> Html:
 def paragraphs(definition: str) -> Html:
     """A text of `docs/metrics.md`, which nobody else writes."""
     lines = re.split(r"\n(?=\n|[-*] |\|)", escape(definition, quote=False))
-    return "<br>".join(MARKED.sub(_marked, line.replace("\n", " ").strip()) for line in lines)
+    told = [POINT.sub("\N{BULLET} ", line.replace("\n", " ").strip()) for line in lines]
+    return "<br>".join(MARKED.sub(_marked, line) for line in told)
 
 
 def _marked(found: re.Match[str]) -> Html:
-    """Bold, code, or the words of a link."""
-    bold, code, words = found.groups()
+    """Bold, code, the words of a link, or what is stressed."""
+    bold, code, words, stressed = found.groups()
+    if stressed:
+        return f"<em>{stressed}</em>"
     return (bold and f"<strong>{bold}</strong>") or (code and f"<code>{code}</code>") or words

@@ -28,6 +28,7 @@ from views.report.content import content
 from views.report.document import report
 from views.report.everything import everything
 from views.report.files import report_of
+from views.report.markup import paragraphs
 from views.report.playback import playback
 from views.report.slides import slides
 from views.shared.resources import EXAMPLES
@@ -330,3 +331,11 @@ def serious(page: Page, **options: Any) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}"
             for one in Axe().run(page, options=options or None).response["violations"]
             if one["impact"] in ("serious", "critical")]  # fmt: skip
+
+
+def test_definitions_read_as_they_are_written() -> None:
+    said = "With *margin* = max(2 %, `x*y`):\n\n* **faster**: a * b < c;\n* [why](why.md)"
+    assert paragraphs(said) == (
+        "With <em>margin</em> = max(2 %, <code>x*y</code>):<br><br>"
+        "\N{BULLET} <strong>faster</strong>: a * b &lt; c;<br>\N{BULLET} why"
+    )
