@@ -44,12 +44,18 @@ def main() -> None:
     if experiments.empty:
         return
     ended = experiments[~experiments["state"].isin(ACTIVE_EXPERIMENTS)]
-    experiment = choose_experiment(
-        "compare", experiments, otherwise=list(ended["experiment_id"][:1])
-    )
+    experiment = choose_experiment("compare", experiments, otherwise=to_begin_with(ended))
     assert experiment is not None
     with files_of(experiment_origin(store, experiment)):
         show_experiment(store, experiment)
+
+
+def to_begin_with(ended: pd.DataFrame) -> list[str]:
+    """The latest experiment of this machine; without any the example that was recorded first, which
+    is a training as most people's."""
+    mine = ended[ended["origin"] == "local"]
+    first = mine[:1] if len(mine) else ended[-1:]
+    return [str(one) for one in first["experiment_id"]]
 
 
 def show_experiment(store: Store, experiment: pd.Series) -> None:
