@@ -50,13 +50,15 @@ class Rule(NamedTuple):
 RULES = (
     Rule("communication", r"nccl|^c10d::", r"^c10d::"),
     Rule("transfers", r"^Memcpy (HtoD|DtoH|PtoP)"),
-    Rule("copies", r"^(Memcpy DtoD|Memset)|^mem(set|cpy)32|nchwToNhwc|nhwcToNchw|convertTensor"),
+    Rule("copies", r"^(Memcpy DtoD|Memset)|^mem(set|cpy)32|nchwToNhwc|nhwcToNchw|convertTensor"
+         r"|direct_copy_kernel|float16_copy_kernel"),
     Rule("attention_cudnn", r"^cudnn_generated.*sdpa|cudnn::fusion::", r"_cudnn_attention"),
     Rule("attention_flex", r"flex_attention|triton_tem_fused.*_flex"),
     Rule("attention_efficient", r"fmha_cutlass|PyTorchMemEffAttention", r"_efficient_attention"),
     Rule("attention_flash", r"flash_(fwd|bwd)|flash::|FlashAttn", r"_flash_attention"),
     Rule("convolution",
-         r"fprop|dgrad|wgrad|[Cc]onvolution|_conv\dd|winograd|cutlass__5x_cudnn|implicit_convolve",
+         r"^(?!triton_(?!tem)).*(fprop|dgrad|wgrad|[Cc]onvolution|_conv\dd|winograd|"
+         r"cutlass__5x_cudnn|implicit_convolve)",
          r"convolution|_conv\dd"),
     Rule("matmul",
          r"gemm|nvjet|gemv|cublas|^triton_tem_|^cutlass_.*_sm\d\d|^void cutlass::",
@@ -80,7 +82,7 @@ RULES = (
          r"|bn_(fw|bw)|instance_?norm", r"(layer|batch|group|instance|rms)_norm"),
     Rule("indexing", r"embedding|[Ii]ndex_?(select|put|fill|elementwise|ing)|gather|scatter"
          r"|compute_grad_weight|krn_partial|_partial_segments|::cub::|radix_sort|topk",
-         r"embedding|::(_?index|gather|scatter|_unsafe_index|masked_(fill|scatter)|where|sort|topk|"
+         r"embedding|::(_?index|gather|scatter|_unsafe_index|masked_scatter|sort|topk|"
          r"nonzero|unique|one_hot|take)"),
     Rule("copies", r"_copy_kernel|CatArray|copy_device_to_device",
          r"::(copy_|_to_copy|clone|contiguous|cat|stack|_foreach_copy_|pad|constant_pad_nd|repeat)"),
@@ -97,7 +99,7 @@ RULES = (
          r"relu|leaky_relu|silu|mish|elu|hardtanh|hardswish|hardsigmoid|softplus|threshold|clamp|"
          r"maximum|minimum|max|min|amax|amin|argmax|argmin|sum|mean|var|std|norm|prod|cumsum|any|all|"
          r"eq|ne|lt|le|gt|ge|isnan|isinf|isneginf|isfinite|logical_\w+|bitwise_\w+|addcmul|addcdiv|"
-         r"lerp|fill|zero|zeros|ones|full|arange|linspace|tril|triu|fma|floor|ceil|round|trunc|"
+         r"lerp|where|masked_fill|fill|zero|zeros|ones|full|arange|linspace|tril|triu|fma|floor|ceil|round|trunc|"
          r"masked_scale|linalg_vector_norm|max_pool\d?d?\w*|avg_pool\d?d?|adaptive_avg_pool\d?d?|"
          r"upsample\w*|roll|flip|outer|native_norm|linear_backward\w*)"
          r"(_|_like|_backward|_with_indices|_dim)?_?$"),

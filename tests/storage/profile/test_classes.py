@@ -26,6 +26,12 @@ EXAMPLES: list[tuple[str, str | None, str | None, str | None, str]] = [
      "aten::_scaled_dot_product_flash_attention_for_cpu", "forward", "float32", "attention_flash"),
     ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_128x128>",
      None, None, None, "convolution"),
+    ("triton_poi_fused__to_copy_convolution_2", None, None, None, "fused"),
+    ("void at::native::elementwise_kernel<128, 2, gpu_kernel_impl_nocast<at::native::"
+     "direct_copy_kernel_cuda(at::TensorIteratorBase&)>>", "aten::addmm", "forward", "float32",
+     "copies"),
+    ("void at::native::elementwise_kernel<128, 2, (anonymous namespace)::where_kernel_impl>",
+     "aten::where", "backward", "float32", "elementwise"),
     ("aten::mkldnn_convolution", "aten::mkldnn_convolution", "forward", "float32", "convolution"),
     ("nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_bias_TNT", None, None, None, "matmul_bf16"),
     ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", None, None, None, "matmul_fp16"),
