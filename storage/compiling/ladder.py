@@ -93,6 +93,14 @@ class Ladder:
         losers = [one for one in self.rungs if "loses" in one.faults]
         return min(losers, key=lambda one: one.seconds_gained or 0.0, default=None)
 
+    @property
+    def is_alarming(self) -> bool:
+        """Whether a rung fails, computes wrongly, or loses what no rung above it makes up for."""
+        return any(
+            one.faults and (one.faults != ("loses",) or self.made_up_by(one) is None)
+            for one in self.rungs
+        )
+
     def made_up_by(self, loser: RungResult) -> RungResult | None:
         """The lowest rung above one that loses time whose step is shorter again than before."""
         least = loser.step_seconds_below

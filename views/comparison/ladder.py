@@ -37,9 +37,8 @@ def show(store: Store, experiment_id: str) -> None:
         return
     st.markdown("#### Down the ladder: what each stage of the compiler does")
     told = [sentence(one) for one in findings(ladder)]
-    bad = any(one.faults for one in ladder.rungs)
-    box = st.warning if bad else st.info
-    box("  \n".join(told), icon=f":material/{'stairs' if bad else 'check'}:")
+    box = st.warning if ladder.is_alarming else st.info
+    box("  \n".join(told), icon=":material/stairs:")
     for card in cards(ladder):
         show_card(card)
         st.caption(READING)

@@ -117,10 +117,12 @@ def test_the_first_rung_that_loses_is_named_with_its_interval(data_dir: DataDir)
         "more than that of eager, which is 1.25x (1.25 to 1.25) as fast."
     )
     assert said.endswith("inductor makes up for it.")
+    assert ladder.is_alarming, "nothing makes up for what the highest rung loses"
 
 
 def test_the_rung_that_loses_most_is_named_beside_the_first_one(data_dir: DataDir):
     ladder = climb(data_dir, {"eager": 0.21, "aot_eager": 0.3})
+    assert not ladder.is_alarming, "inductor makes up for both"
     first, most = map(str, findings(ladder))
     assert first.startswith("The first rung that surely loses time is eager (Dynamo)")
     assert most.startswith("The rung that loses most is aot_eager (AOTAutograd)")
