@@ -132,6 +132,8 @@ def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         rows = backend_rows(store, library.listed(store, read_filter(options)))
+    if options.fail_if:  # A gate judges what was run here, not what Breakeven brings along.
+        rows = rows[rows["origin"] != "example"]
     found = trends(rows, options.of)
     print(trend_report.as_json(found) if options.json else trend_report.report(found))  # noqa: T201
     refused = trend_report.reasons(found, options.fail_if, options.within)
