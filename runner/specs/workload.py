@@ -60,7 +60,8 @@ class ModelSpec(Spec, path="model."):
     called without arguments and returns an `nn.Module`."""
     dropout: Literal["auto", "keep", "off"] = "auto"
     """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
-    numbers of its own, because its losses could then not be compared with the baseline's."""
+    numbers of its own, because its losses could then not be compared with the baseline's step by
+    step."""
 
     def check_rules(self) -> None:
         require(bool(self.source), "model.source", self.source, "must name a model")

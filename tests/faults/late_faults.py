@@ -22,7 +22,7 @@ Wrong = Callable[[Sequence[Tensor]], list[Tensor]]
 """What becomes of the gradients of a step, in their order."""
 
 
-def _has_begun() -> Callable[[], bool]:
+def step_switch() -> Callable[[], bool]:
     """Says at each call whether it is that of a step that goes wrong."""
     begins = int(os.environ[BEGINS])
     num_calls = 0
@@ -42,7 +42,7 @@ def _faithful(graph: GraphModule, inputs: list[Any]) -> Run:
 
 def _with_gradients(wrong: Wrong) -> Callable[..., Any]:
     def compile_backward(graph: GraphModule, inputs: list[Any]) -> Run:
-        has_begun = _has_begun()
+        has_begun = step_switch()
 
         def backward(*arguments: Any) -> list[Any]:
             outputs = list(graph(*arguments))
@@ -92,7 +92,7 @@ def _with_batch(
     def backend(graph: GraphModule, inputs: list[Any]) -> Run:
         placeholders = graph.graph.find_nodes(op="placeholder")
         places = [i for i, node in enumerate(placeholders) if name in node.name]
-        has_begun = _has_begun()
+        has_begun = step_switch()
         first: dict[int, Tensor] = {}
 
         def run(*arguments: Any) -> Any:

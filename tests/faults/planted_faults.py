@@ -115,17 +115,6 @@ def skipped_update(graph: GraphModule, inputs: list[Any]) -> Run:
     return run
 
 
-def other_dropout(graph: GraphModule, inputs: list[Any]) -> Run:
-    """Draws one random number more than eager, so that every mask of dropout is another one."""
-
-    def run(*arguments: Any) -> Any:
-        device = next(one.device for one in arguments if isinstance(one, torch.Tensor))
-        torch.rand((), device=device)
-        return graph.forward(*arguments)
-
-    return run
-
-
 def wrong_epsilon(graph: GraphModule, inputs: list[Any]) -> Run:
     """Adds too much to the variance in every layer norm."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.layer_norm):

@@ -5,6 +5,7 @@ Each run writes the folder that a worker would write. Judging them is another mo
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from runner.specs.experiment import (
     TrainingSpec,
 )
 from runner.specs.training import Precision
+from runner.specs.variants import Variant
 from runner.worker.event_log import EventLog
 from runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
+from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.faults.late_faults import LATE_FAULTS
 from tests.helpers.loop import TurnsOnPaper
 
@@ -40,7 +43,6 @@ FIRST_EFFECTS = {
     "dead_layer": 1,
     "stale_batch": planted_faults.RARELY,
     "skipped_update": planted_faults.RARELY + 1,
-    "other_dropout": 0,
     "wrong_epsilon": 0,
     TORCHS_OWN: 0,
 }
@@ -167,12 +169,19 @@ def train_run(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
         train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
 
 
-def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
+def train_variants(folder: Path, spec: ExperimentSpec) -> Iterator[Variant]:
+    """Trains one run of an experiment after the other; gives each that was trained."""
     _register_faults()
     data_dir = DataDir(folder)
+    for variant in spec.variants:
+        train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+        yield variant
+
+
+def _train_all(folder: Path, spec: ExperimentSpec, variables: dict[str, str]) -> None:
     with mock.patch.dict(os.environ, {CODE_VARIABLE: str(FOLDER), **variables}):
-        for variant in spec.variants:
-            train(data_dir, RunSpec(experiment_id=TRIAL, experiment=spec, variant=variant))
+        for _ in train_variants(folder, spec):
+            pass
 
 
 def train(data_dir: DataDir, spec: RunSpec) -> None:
@@ -192,3 +201,5 @@ def _register_faults() -> None:
         register_backend(getattr(planted_faults, name), name=name)
     for name in set(LATE_FAULTS).difference(known):
         register_backend(getattr(late_faults, name), name=name)
+    for name in OWN_NUMBERS.keys() - known:
+        register_backend(OWN_NUMBERS[name], name=name)

@@ -31,6 +31,7 @@ class LearningRate:
         optimizers: Sequence[torch.optim.Optimizer],
     ) -> None:
         self._optimizers = optimizers
+        self._full = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
         self._shadow = torch.optim.SGD(
             [
                 {"params": [torch.zeros(1)], "lr": float(optimizer.param_groups[0]["lr"])}
@@ -71,6 +72,13 @@ class LearningRate:
         if self._by_loss is not None:
             self._by_loss.step(loss)
             self._apply()
+
+    def fill_full(self) -> None:
+        """Gives the optimizers the rates that were asked for, wherever the schedule stands."""
+        for optimizer, rate in zip(self._optimizers, self._full, strict=True):
+            for group in optimizer.param_groups:
+                if isinstance(group["lr"], torch.Tensor):
+                    group["lr"].fill_(rate)
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on from here."""

@@ -14,7 +14,6 @@ from runner.specs.variants import Scope
 from runner.worker.callbacks import Hooks
 from runner.worker.compiler.compiling import Compile, leave_alone
 from runner.worker.data.batches import MicroBatch
-from runner.worker.model.losses import Objective
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -32,6 +31,8 @@ class StepResult(NamedTuple):
 Step = Callable[[Sequence[MicroBatch]], StepResult]
 """Trains on the micro-batches of one optimizer step."""
 Terms = tuple[Tensor, Tensor | None]
+LossOf = Callable[[Any, Tensor], Terms]
+"""From a model's output and the labels of a batch to the loss: an `Objective`, or around one."""
 
 
 class MixedPrecision:
@@ -70,7 +71,7 @@ class StepMaker:
     def __init__(
         self,
         model: nn.Module,
-        objective: Objective,
+        objective: LossOf,
         optimizers: Sequence[torch.optim.Optimizer],
         precision: MixedPrecision,
         training: TrainingSpec,

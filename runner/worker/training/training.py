@@ -27,6 +27,7 @@ from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
 from runner.worker.model.workload import Workload
 from runner.worker.profiling.profiler import StepProfiler
+from runner.worker.randomness.check import RandomNumbersCheck
 from runner.worker.step.inference import Inference
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
@@ -93,6 +94,11 @@ class Trainer:
         self._ending: Ending | None = None
         if experiment.kind.cycles_batches:
             self._windows = FixedBatches(self._splits["train"], experiment)
+        self._check: RandomNumbersCheck | None = None
+        if spec.variant.role == "backend" and experiment.kind.compares_runs:
+            self._check = RandomNumbersCheck(
+                spec, model, self._objective, self._inference, device, log
+            )
         maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
 
@@ -230,6 +236,7 @@ class Trainer:
         self._enter("training")
         with self._hooks.muted():
             if self._profiler.take_turns(turns, self._profiled_step):
+                self._check_random_numbers()
                 turns.done(finished=True)
         return True
 
@@ -242,6 +249,19 @@ class Trainer:
             # Tells the compiler that the last step's results may be overwritten.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return self._step(batches)
+
+    def _check_random_numbers(self) -> None:
+        """Last of all, because it leaves neither weights nor compiled code as they were."""
+        if self._check is not None:
+            self._enter("evaluating")
+            self._rate.fill_full()
+            self._check.run(self._make_step, self._state.optimizers, self._samples_of)
+            self._enter("training")
+
+    def _samples_of(self, step: int) -> list[MicroBatch]:
+        """Those that a step of training is given."""
+        block = next(plan_blocks(self._experiment, step))
+        return self._batches_of(block.epoch).window(block.window)
 
 
 def _splits_in_use(

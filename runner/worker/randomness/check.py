@@ -1,0 +1,170 @@
+"""Whether a backend draws its own random numbers, and what is left to compare if it does.
+
+Losses can be compared step by step only where the same numbers are drawn. A backend that draws
+others is asked three things after its training, when nothing is timed any more: what its steps come
+to with many draws, beside those without a compiler (`redraws`); whether it computes the same where
+dropout lets everything through (`rehearsal`); and whether each dropout drops as much as it should
+(`dropout_probes`).
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from runner.specs.experiment import RunSpec
+from runner.worker.callbacks import Hooks, TrainingState
+from runner.worker.compiler.compiling import leave_alone
+from runner.worker.data.batches import MicroBatch
+from runner.worker.device.base import Device
+from runner.worker.event_log import EventLog
+from runner.worker.model.losses import Objective, logits_of
+from runner.worker.randomness.dropout_probes import DropoutProbes
+from runner.worker.randomness.redraws import NUM_DRAWS, NUM_FIRST, Redraws, State, redraw
+from runner.worker.randomness.rehearsal import Rehearsal
+from runner.worker.step.inference import Inference
+from runner.worker.step.stepping import MixedPrecision, Step, StepMaker
+
+MAX_REASON_CHARACTERS = 2000
+UNLIKE = 10.0
+"""How many times further than with one seed answers must lie apart with two to have been drawn:
+some kernels add in any order."""
+
+
+class RandomNumbersCheck:
+    """Made before the first step, because a rehearsal starts where training starts."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        model: nn.Module,
+        objective: Objective,
+        inference: Inference,
+        device: Device,
+        log: EventLog,
+    ) -> None:
+        self._spec = spec
+        self._inference = inference
+        self._model = model
+        self._objective = objective
+        self._device = device
+        self._log = log
+        self._precision = MixedPrecision(spec.experiment.training, device.torch_device)
+        self._rehearsal: Rehearsal | None = None
+        if spec.experiment.has_dropout:
+            initial = {n: tensor.to("cpu", copy=True) for n, tensor in model.state_dict().items()}
+            self._rehearsal = Rehearsal(spec, model, initial, objective, device, log)
+
+    def run(
+        self,
+        step: Step,
+        optimizers: Sequence[torch.optim.Optimizer],
+        samples: Callable[[int], list[MicroBatch]],
+    ) -> None:
+        """Asks and writes down the answers. What goes wrong here takes nothing from the run.
+
+        `step` is the compiled one that was trained with; `samples` are those of a step of training.
+        Weights and optimizers are not as they were afterwards.
+        """
+        try:
+            batches = samples(0)
+            if not self._draws(batches):
+                return
+            inference_draws = self._inference_draws(batches[0])
+            same = self._redraw(step, optimizers, batches, inference_draws)
+            if not same and self._rehearsal is not None:
+                self._rehearse(self._rehearsal, samples)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARACTERS]
+            self._log.append("random_numbers", error=reason)
+
+    def _draws(self, batches: Sequence[MicroBatch]) -> bool:
+        """Whether a forward without a compiler draws random numbers."""
+        before = self._random_state()
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), self._precision.autocast():
+            self._model(**batches[0].inputs)
+        after = self._random_state()
+        return any(not torch.equal(before[name], after[name]) for name in before)
+
+    def _inference_draws(self, batch: MicroBatch) -> bool | None:
+        """Whether the compiled model answers the same samples otherwise with another seed; None
+        where it is not asked to answer compiled, so that there is no code for it yet."""
+        experiment = self._spec.experiment
+        if experiment.evaluates == "never" or not experiment.evaluation.compiled:
+            return None
+        answers = []
+        self._model.eval()
+        for seed in (0, 0, 1):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                answers.append(logits_of(self._inference.forward(batch.inputs)).float().clone())
+        self._model.train()
+        first, same_seed, other_seed = answers
+        by_chance = (first - same_seed).abs().max()
+        return bool((first - other_seed).abs().max() > UNLIKE * by_chance)
+
+    def _random_state(self) -> dict[str, Tensor]:
+        return {"cpu": torch.get_rng_state(), **self._device.random_state()}
+
+    def _redraw(
+        self,
+        step: Step,
+        optimizers: Sequence[torch.optim.Optimizer],
+        batches: Sequence[MicroBatch],
+        inference_draws: bool | None,
+    ) -> bool:
+        """Whether the backend draws the numbers that are drawn without a compiler."""
+        training = self._spec.experiment.training
+        state = State(self._model, optimizers)
+        hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
+        maker = StepMaker(
+            self._model, self._objective, optimizers, self._precision, training, hooks
+        )
+        eager = maker.make("forward", leave_alone)
+
+        def without_compiler() -> Tensor:
+            with torch.compiler.set_stance("force_eager"):
+                return eager(batches).loss
+
+        def compiled() -> Tensor:
+            return step(batches).loss
+
+        def drawn(num_draws: int) -> Redraws:
+            return redraw(
+                self._model,
+                state,
+                without_compiler,
+                compiled,
+                seed=training.seed,
+                num_draws=num_draws,
+            )
+
+        found = drawn(NUM_FIRST)
+        if not found.draws_the_same:
+            found = drawn(NUM_DRAWS)
+            self._log.extend(
+                "redraw",
+                [
+                    {"tensor": name, "change": found.changes[name], "distances": distances}
+                    for name, distances in found.distances.items()
+                ],
+            )
+        self._log.append(
+            "random_numbers",
+            same=found.draws_the_same,
+            num_draws=found.num_draws,
+            same_seed=found.same_seed,
+            other_seeds=found.other_seeds,
+            loss_by_draw=found.losses,
+            inference_draws=inference_draws,
+        )
+        return found.draws_the_same
+
+    def _rehearse(self, rehearsal: Rehearsal, samples: Callable[[int], list[MicroBatch]]) -> None:
+        """Only where no random number is left once dropout is silent."""
+        probes = DropoutProbes(self._device.torch_device)
+        with probes.active():
+            if probes.survey(lambda: self._draws(samples(0))):
+                self._log.append("rehearsal", reason="it draws more than dropout does")
+            elif probes.places:
+                rehearsal.run(probes, samples)
