@@ -16,6 +16,7 @@ from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.supervision.ending import Ending
 from storage import queries
+from storage.comparison.randomness import Randomness, load_randomness
 from storage.errors import NotInStore
 from storage.index.store import Store
 
@@ -54,6 +55,7 @@ class Evidence:
     compiled_frames: pd.DataFrame
     """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
+    randomness: Randomness
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
     stop: Stop | None
@@ -132,6 +134,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     evaluations = queries.evaluations(store, experiment_id)
     workloads = queries.workloads(store, experiment_id)
     environments = queries.environments(store, experiment_id)
+    randomness = load_randomness(store, experiment_id)
     evidence = []
     for run in runs.to_dict("records"):
         mine = {name: find(run["run_id"]) for name, find in series.items()}
@@ -148,6 +151,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 evaluations=_by(_of(evaluations, run["run_id"]), "step"),
                 workload=queries.fields_of(workloads, run["run_id"]),
                 environment=queries.fields_of(environments, run["run_id"]),
+                randomness=randomness(run["run_id"]),
                 resumed_at=tuple(_of(resumptions, run["run_id"])["step"]),
                 stop=_stop(_of(stops, run["run_id"])),
                 **mine,

@@ -8,7 +8,9 @@ import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence
+from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
 from storage.statistics import parity as rules
+from storage.statistics.inference import break_parity
 from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
 from storage.statistics.loss_band import LEAD_STEPS, loss_band
 from storage.statistics.outcomes import Reading, Trainings, readings
@@ -66,6 +68,8 @@ class Equals:
 
     def judge(self, run: Evidence) -> Parity:
         """Whether a backend that has begun learned the same."""
+        if draws_own_numbers(self.baseline.losses, run, self.spec.training.precision):
+            return self._judge_own_numbers(run)
         if not self.controls:
             return rules.judge_without_control(self.baseline.losses, run.losses)
         parity = rules.judge_losses(
@@ -80,10 +84,16 @@ class Equals:
         parity = rules.judge_learning(parity, self.has_learned)
         return rules.doubt_dropout(parity) if self.spec.has_dropout else parity
 
-    def _readings(self, parity: Parity, run: Evidence) -> list[Reading]:
-        """What the training came to from the end of the band on, and each of its evaluations."""
+    def _judge_own_numbers(self, run: Evidence) -> Parity:
+        parity = judge_own_numbers(self.baseline.losses, run, self.spec.training.precision)
+        parity = rules.judge_outcomes(parity, without_interval(self._readings(parity, run, False)))
+        return rules.judge_learning(parity, self.has_learned)
+
+    def _readings(self, parity: Parity, run: Evidence, by_band: bool = True) -> list[Reading]:
+        """What the training came to from the end of the band on, or all along without one, and each
+        of its evaluations."""
         after, least = 0, 0.0
-        if len(self.band):
+        if by_band and len(self.band):
             # Some steps later, because a correct backend may part from the baseline before the
             # controls do. The last steps of a band that did not end are as sure as those before.
             last = self.band.iloc[-1]
@@ -113,7 +123,10 @@ def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> 
         return rules.unknown("other weights")
     if run.workload.get("data_sha256") != workload.get("data_sha256"):
         return rules.unknown("other samples")
-    return equals.judge(run)
+    parity = equals.judge(run)
+    if run.randomness.inference_draws:
+        return break_parity(parity, rules.Finding(kind="draws in inference"))
+    return parity
 
 
 def no_band() -> pd.DataFrame:

@@ -43,6 +43,10 @@ EVENT_TABLES = {
     "accuracy_status": "accuracy_statuses",
     "profile": "profiles",
     "profile_kernel": "profile_kernels",
+    "random_numbers": "random_numbers",
+    "redraw": "redraws",
+    "rehearsal": "rehearsals",
+    "dropout": "dropouts",
     "error": "errors",
 }
 """Kind of event to its table, whose columns name the fields to read."""

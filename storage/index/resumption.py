@@ -27,6 +27,7 @@ TAKEN_BACK = {
     ),
     # Ends that turned out to be none, and what the process was in the middle of.
     **dict.fromkeys(("stops", "predictions", "errors", "compile_starts"), "true"),
+    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "true"),
 }
 """Table to which of its rows a resumption takes back, among those above it in the journal."""
 

@@ -245,6 +245,33 @@ CREATE TABLE profile_kernels (
     calls DOUBLE, seconds DOUBLE NOT NULL
 );
 
+CREATE TABLE random_numbers (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    same BOOLEAN, num_draws BIGINT, same_seed DOUBLE, other_seeds DOUBLE, loss_by_draw DOUBLE[],
+    inference_draws BOOLEAN, error VARCHAR
+);
+
+CREATE TABLE redraws (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    tensor VARCHAR NOT NULL, change DOUBLE, distances DOUBLE[]
+);
+
+CREATE TABLE rehearsals (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    form VARCHAR, loss_by_step DOUBLE[], reason VARCHAR
+);
+
+CREATE TABLE dropouts (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    compiled BOOLEAN NOT NULL, number BIGINT NOT NULL, operation VARCHAR NOT NULL, p DOUBLE NOT NULL,
+    tried BIGINT NOT NULL, zeros BIGINT NOT NULL, sum DOUBLE NOT NULL, squares DOUBLE NOT NULL,
+    backward DOUBLE NOT NULL
+);
+
 CREATE TABLE errors (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

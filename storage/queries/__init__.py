@@ -26,6 +26,7 @@ from storage.queries.kept import revision
 from storage.queries.latest import latest_runs
 from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.profiles import profile_kernels, profiles
+from storage.queries.randomness import dropouts, random_numbers, redraws, rehearsals
 from storage.queries.runs import (
     RunError,
     RunRecord,
@@ -55,13 +56,12 @@ from storage.queries.suites import (
 
 __all__ = [
     "MAX_POINTS", "RunError", "RunRecord", "accuracy_statuses", "accuracy_tensors", "blocks",
-    "checkpoints", "compile_caches", "compile_metrics", "compile_spans",
-    "compiler_events", "compiles", "costs",
-    "cumulative_times", "device_samples", "environments", "evaluation_metrics", "evaluations",
-    "experiment_spec", "fields_of", "gradient_statistics", "graph_breaks", "kept_files",
-    "latest_device_samples", "latest_runs",
-    "list_experiments", "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values",
-    "predictions", "profile_kernels", "profiles", "resumptions", "revision",
-    "run_record", "sources", "step_settings", "step_times", "stops", "suite_experiments",
-    "unreadable", "workloads",
+    "checkpoints", "compile_caches", "compile_metrics", "compile_spans", "compiler_events",
+    "compiles", "costs", "cumulative_times", "device_samples", "dropouts", "environments",
+    "evaluation_metrics", "evaluations", "experiment_spec", "fields_of", "gradient_statistics",
+    "graph_breaks", "kept_files", "latest_device_samples", "latest_runs", "list_experiments",
+    "list_runs", "list_suite_runs", "loss_terms", "losses", "own_values", "predictions",
+    "profile_kernels", "profiles", "random_numbers", "redraws", "rehearsals", "resumptions",
+    "revision", "run_record", "sources", "step_settings", "step_times", "stops",
+    "suite_experiments", "unreadable", "workloads",
 ]  # fmt: skip

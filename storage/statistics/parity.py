@@ -34,6 +34,12 @@ FindingKind = Literal[
     "too far apart",
     "nothing learned",
     "dropout",
+    "own numbers",
+    "rehearsal",
+    "no rehearsal",
+    "dropout wrong",
+    "redraws differ",
+    "draws in inference",
     "inference wrong",
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from storage.numbers.formats import DASH
 from storage.numbers.sentences import Figure, Sentence, Words, figure, said
+from storage.statistics.dropouts import DropoutFault
 from storage.statistics.loss_band import LEAD_STEPS
 from storage.statistics.outcomes import Quantity, Reading
 from storage.statistics.parity import Finding, FindingKind, Parity
@@ -21,6 +22,15 @@ READ: dict[Quantity, str] = {
 """Names of the quantities in METRICS."""
 BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later")
 """Findings that break parity by themselves, so that what comes after them agrees."""
+LINKS: dict[FindingKind, str] = {
+    "outside later": ", but later ",
+    "dropout": "; ",
+    "rehearsal": "; ",
+    "no rehearsal": "; ",
+    "dropout wrong": ", and ",
+    "redraws differ": ", and ",
+}
+"""What stands before a finding that is not the first."""
 
 
 def parity_text(parity: Parity | None) -> str:
@@ -54,9 +64,9 @@ def parity_words(parity: Parity) -> Sentence:
 
 
 def _link(finding: Finding, broken: bool) -> str:
-    if finding.kind == "inference wrong" and broken:
+    if finding.kind in ("inference wrong", "draws in inference") and broken:
         return ", and "
-    return {"outside later": ", but later ", "dropout": "; "}.get(finding.kind, ", but ")
+    return LINKS.get(finding.kind, ", but ")
 
 
 def _plain(text: str) -> Callable[[Mapping[str, Any]], Words]:
@@ -120,6 +130,41 @@ def _size(reading: Reading, value: float) -> Figure:
     return figure(READ[reading.quantity], value)
 
 
+def _rehearsal(figures: Mapping[str, Any]) -> Sentence:
+    if figures["verdict"] == "broken":
+        return said("without dropout {words}", words=_outside_band(figures))
+    return said("without dropout {words}", words=_inside_band(figures))
+
+
+def _dropout_wrong(figures: Mapping[str, Any]) -> str:
+    fault: DropoutFault = figures["fault"]
+    others = figures["count"] - 1
+    more = f", and {others} more of {fault.num_dropouts} are wrong" if others else ""
+    which = f"the dropout of {'attention' if fault.operation == 'attention' else 'numbers'}"
+    place = f"{which} in place {fault.number + 1} of {fault.num_dropouts} (p = {fault.p:g})"
+    match fault.what:
+        case "share":
+            wrong = f"drops {fault.value:.1%} instead of {fault.expected:.1%}"
+        case "scale":
+            wrong = f"makes a mean of {fault.value:.3f} of ones instead of {fault.expected:.3f}"
+        case "backward":
+            wrong = "drops other numbers in backward than in forward"
+    return f"{place} {wrong}{more}"
+
+
+def _redraws_differ(figures: Mapping[str, Any]) -> str:
+    tensor, size = figures["tensor"], figures["size"]
+    of = "the weights" if tensor is None else tensor
+    differ = (
+        f"change {of} in another direction" if figures["what"] == "direction"
+        else f"stray {size:.2g} times as far in what they change of {of}"
+    )  # fmt: skip
+    return (
+        f"from the state at the end its steps {differ} than steps without a compiler, more clearly "
+        f"than in any other of {figures['num_divisions']:,} ways to divide them"
+    )
+
+
 def _inference_wrong(figures: Mapping[str, Any]) -> Sentence:
     both = f"{figures['value_compiled']:.6g} vs {figures['value']:.6g}"
     return said(
@@ -156,6 +201,15 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
     "dropout": _plain(
         "the compiler may only have drawn other random numbers for dropout: repeat it with "
         "model.dropout = off to tell that from a fault"
+    ),
+    "own numbers": _plain("it draws other random numbers than are drawn without a compiler"),
+    "rehearsal": _rehearsal,
+    "no rehearsal": _plain("no step without them could be compared"),
+    "dropout wrong": _dropout_wrong,
+    "redraws differ": _redraws_differ,
+    "draws in inference": _plain(
+        "its compiled model draws random numbers in inference: the same samples are answered "
+        "differently each time"
     ),
     "inference wrong": _inference_wrong,
 }

@@ -1,0 +1,103 @@
+"""Parity of a backend that draws its own random numbers, whose losses no band can judge.
+
+Its numbers are judged step by step where it drew none, in a rehearsal without dropout; what it
+draws by what each dropout does; and both together by steps from one state with many draws
+(docs/metrics.md; the measurements are in docs/decisions/parity-with-other-random-numbers.md).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import pandas as pd
+
+from runner.specs.training import Precision
+from storage.comparison.evidence import Evidence
+from storage.comparison.randomness import Randomness
+from storage.statistics.dropouts import find_dropout_faults
+from storage.statistics.outcomes import Reading
+from storage.statistics.parity import Finding, Parity, judge_losses, unknown
+from storage.statistics.redraws import find_redraw_fault
+
+FIRST_STEPS = 10
+MAX_SHARE_OF_SPREAD = 0.1
+"""Losses of the first steps that differ by less than this share of what other numbers make of a
+loss were computed with the same numbers."""
+
+
+def draws_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> bool:
+    """Whether the run's losses say nothing step by step, because it draws other random numbers than
+    the baseline.
+
+    Its steps differ at the end of training, but so do those of a backend that is wrong. Other
+    numbers are not why if the losses agree at first, or if it is wrong without dropout while its
+    dropouts drop as many as they do without a compiler, to the last one.
+    """
+    told = run.randomness
+    if not told.draws_own_numbers or _agree_at_first(baseline, run.losses, told.loss_spread):
+        return False
+    eager, compiled = ([row["zeros"] for row in told.drawn(compiled=c)] for c in (False, True))
+    return not (
+        eager and eager == compiled and _without_dropout(told, precision).verdict == "broken"
+    )
+
+
+def _agree_at_first(baseline: pd.Series, losses: pd.Series, spread: float) -> bool:
+    pairs = pd.concat([baseline, losses], axis="columns", join="inner").sort_index()
+    first = pairs.iloc[:FIRST_STEPS].astype(float)
+    distance = math.sqrt(((first.iloc[:, 0] - first.iloc[:, 1]) ** 2).mean(skipna=False))
+    return distance <= MAX_SHARE_OF_SPREAD * spread
+
+
+def judge_own_numbers(baseline: pd.Series, run: Evidence, precision: Precision) -> Parity:
+    """What the three checks say; the losses of training must only be finite where the baseline's
+    are. Windows and evaluations are judged by who calls this."""
+    told = run.randomness
+    parity = _without_dropout(told, precision)
+    faults = find_dropout_faults(told.drawn(compiled=False), told.drawn(compiled=True))
+    if faults:
+        found = Finding(kind="dropout wrong", figures={"fault": faults[0], "count": len(faults)})
+        parity = _broken(parity, found)
+    redrawn = find_redraw_fault(told.distances, told.changes, precision)
+    if redrawn is not None:
+        parity = _broken(parity, Finding(kind="redraws differ", figures=asdict(redrawn)))
+    wrong = _first_not_finite(baseline, run.losses)
+    if wrong is not None:
+        found = Finding(kind="not finite", figures={"first_step_outside": wrong})
+        parity = replace(_broken(parity, found), first_step_outside=wrong)
+    return parity
+
+
+def without_interval(readings: Sequence[Reading]) -> list[Reading]:
+    """How far other random numbers alone drive equal trainings apart is not known: what was learned
+    is all that can be asked."""
+    return [replace(one, interval=math.inf) for one in readings]
+
+
+def _without_dropout(told: Randomness, precision: Precision) -> Parity:
+    forms = told.rehearsals
+    own = Finding(kind="own numbers")
+    if not {"eager", "perturbed", "compiled"} <= forms.keys():
+        return replace(unknown("no rehearsal"), findings=(own, Finding(kind="no rehearsal")))
+    found = judge_losses(
+        forms["eager"], [forms["perturbed"]], forms["compiled"], precision, len(forms["eager"])
+    )
+    told_so = [
+        Finding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
+        if one.kind in ("inside band", "outside band")
+        else one
+        for one in found.findings
+    ]
+    # Steps of a rehearsal are no steps of the training.
+    return replace(found, first_step_outside=None, last_step_in_band=None, findings=(own, *told_so))
+
+
+def _broken(parity: Parity, finding: Finding) -> Parity:
+    return replace(parity, verdict="broken", findings=(*parity.findings, finding))
+
+
+def _first_not_finite(baseline: pd.Series, losses: pd.Series) -> int | None:
+    pairs = pd.concat([baseline, losses], axis="columns", join="inner").astype(float)
+    finite = pairs.map(math.isfinite)
+    wrong = pairs.index[finite.iloc[:, 0] & ~finite.iloc[:, 1]]
+    return int(wrong.min()) if len(wrong) else None

@@ -1,0 +1,72 @@
+"""Dropout that was tried on ones: 100,000 of them, of which a tenth is to be dropped."""
+
+from typing import Any
+
+import pytest
+
+from storage.statistics.dropouts import find_dropout_faults
+
+
+def drawn(share: float = 0.1, scale: float = 1 / 0.9, number: int = 0, **changes: Any) -> Any:
+    """What a dropout did that lets through `scale` for each one that it keeps."""
+    tried = 100_000
+    kept = tried - round(tried * share)
+    row = {
+        "number": number,
+        "operation": "dropout",
+        "p": 0.1,
+        "tried": tried,
+        "zeros": tried - kept,
+        "sum": kept * scale,
+        "squares": kept * scale**2,
+        "backward": kept * scale**2,
+    }
+    return {**row, **changes}
+
+
+def test_dropout_that_drops_a_little_more_or_less_by_chance_is_right() -> None:
+    # The standard error of the difference is sqrt(2 x 0.09 / 100,000) = 0.0013.
+    assert find_dropout_faults([drawn()], [drawn(0.103)]) == []
+
+
+def test_a_doubled_rate_is_found() -> None:
+    (fault,) = find_dropout_faults([drawn()], [drawn(0.2, 1 / 0.8)])
+    assert (fault.what, fault.value, fault.expected) == ("share", 0.2, 0.1)
+    assert (fault.number, fault.num_dropouts, fault.p) == (0, 1, 0.1)
+
+
+def test_missing_scaling_is_found() -> None:
+    (fault,) = find_dropout_faults([drawn()], [drawn(scale=1.0)])
+    assert (fault.what, fault.value) == ("scale", 0.9)
+    assert fault.expected == pytest.approx(1.0)
+
+
+def test_a_backward_that_drops_other_numbers_is_found() -> None:
+    # Of the 90,000 that forward kept backward keeps 81,000.
+    (fault,) = find_dropout_faults([drawn()], [drawn(backward=81_000 / 0.81)])
+    assert fault.what == "backward"
+    assert fault.value == pytest.approx(0.9) and fault.expected == 1.0
+
+
+def test_the_one_dropout_of_several_that_is_wrong_is_named() -> None:
+    right = [drawn(number=0), drawn(number=1), drawn(number=2)]
+    (fault,) = find_dropout_faults(right, [right[0], drawn(0.2, 1 / 0.8, number=1), right[2]])
+    assert (fault.number, fault.num_dropouts) == (1, 3)
+
+
+def test_few_numbers_tell_only_what_chance_does_not_explain() -> None:
+    few = {"tried": 20, "zeros": 2, "sum": 20.0, "squares": 22.2, "backward": 22.2}
+    # 4 of 20 for 2 of 20 lie within five standard errors of sqrt(2 x 0.15 x 0.85 / 20).
+    more = {"tried": 20, "zeros": 4, "sum": 20.0, "squares": 25.0, "backward": 25.0}
+    assert find_dropout_faults([drawn(**few)], [drawn(**more)]) == []
+
+
+def test_what_was_tried_on_one_side_alone_says_nothing() -> None:
+    nothing = drawn(tried=0, zeros=0, sum=0.0, squares=0.0, backward=0.0)
+    assert find_dropout_faults([drawn(number=1)], [drawn(0.5)]) == []
+    assert find_dropout_faults([nothing], [nothing]) == []
+
+
+def test_numbers_that_are_none_are_wrong() -> None:
+    (fault,) = find_dropout_faults([drawn()], [drawn(sum=float("nan"), squares=float("nan"))])
+    assert fault.what == "scale"
