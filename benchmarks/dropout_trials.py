@@ -1,0 +1,172 @@
+"""How often parity is wrong about trainings with dropout whose random numbers differ.
+
+Run from the project's root. Training the experiments takes torch alone:
+
+    python -m benchmarks.dropout_trials --out FOLDER [--device cuda] [--count 40] [--budget SECONDS]
+
+It trains several at once (`--jobs`), starts none after the budget is spent, and leaves alone what
+is in FOLDER already. Then, where the rest of the project can run:
+
+    python -m benchmarks.dropout_trials --judge FOLDER
+
+prints Markdown tables. Each experiment has weights, samples and dropout of its own and trains tiny
+BERT or tiny GPT-2, in float32 or bf16: baseline, control, correct backends that draw the baseline's
+numbers or their own, and some of the faults (tests/faults/dropout_faults.py).
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
+from runner.specs.training import Precision, TrainingSpec
+
+DONE = "done"
+"""Marks an experiment that was trained to its end."""
+NUM_STEPS = 120
+LATE_STEP = 60
+TOKENS = {"cpu": 16, "cuda": 256}
+"""Enough on a GPU for attention's fused kernels."""
+INDUCTOR_OWN = "inductor:fallback_random=false"
+CORRECT = {
+    "cpu": ("own_numbers", "own_numbers_decomposed", INDUCTOR_OWN),
+    "cuda": ("own_numbers", "own_numbers_decomposed", "inductor", INDUCTOR_OWN, "cudagraphs"),
+}
+EVERY_INDUCTOR = {"cpu": 8, "cuda": 1}
+"""Of so many experiments one has inductor: its C++ takes longer to compile than all else takes."""
+FAULTS_EACH = 3
+"""Faults of an experiment, in turns."""
+MODELS = {
+    "tiny BERT": ("text_classification", "builtin:bert-tiny"),
+    "tiny GPT-2": ("causal_lm", "builtin:gpt2-tiny"),
+}
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
+
+
+class Trial(NamedTuple):
+    number: int
+    model: str
+    precision: Precision
+
+    def folder(self, parent: Path) -> Path:
+        return parent / f"{self.model.replace(' ', '_')}-{self.precision}" / str(self.number)
+
+    def spec(self, device: str, backends: tuple[str, ...]) -> ExperimentSpec:
+        task, source = MODELS[self.model]
+        return ExperimentSpec(
+            name=self.model,
+            task=task,
+            model=ModelSpec(source=source, dropout="keep"),
+            data=DataSpec(
+                num_train_samples=1600, num_eval_samples=100, sequence_length=TOKENS[device]
+            ),
+            training=TrainingSpec(
+                learning_rate=3e-4,
+                optimizer="AdamW",
+                batch_size=16,
+                epochs=40,
+                max_steps=NUM_STEPS,
+                seed=self.number,
+                precision=self.precision,
+            ),
+            evaluation=EvaluationSpec(when="end", compiled=True),
+            backends=backends,
+            devices=("cpu" if device == "cpu" else "cuda:0",),
+            block_steps=20,
+            profile_steps=0,
+        )
+
+
+def all_trials(count: int) -> Iterator[Trial]:
+    """Models and precisions in turns."""
+    for number in range(count):
+        model = list(MODELS)[number % 2]
+        yield Trial(number, model, PRECISIONS[number // 2 % 2])
+
+
+def faults_of(number: int, device: str) -> tuple[str, ...]:
+    from tests.faults.dropout_faults import DROPOUT_FAULTS, OTHER_FAULTS, SUFFIX
+
+    faults = (*DROPOUT_FAULTS, *(name + SUFFIX for name in OTHER_FAULTS))
+    first = number * FAULTS_EACH
+    return tuple(faults[(first + i) % len(faults)] for i in range(FAULTS_EACH))
+
+
+def backends_of(number: int, device: str) -> tuple[str, ...]:
+    leave_out = () if number % EVERY_INDUCTOR[device] == 0 else (INDUCTOR_OWN,)
+    correct = tuple(name for name in CORRECT[device] if name not in leave_out)
+    return (*correct, *faults_of(number, device))
+
+
+def record(trial: Trial, parent: Path, device: str, until: float) -> None:
+    """Trains an experiment unless it was before; leaves it unmarked if time ran out in it."""
+    import torch
+
+    from tests.faults import late_faults
+    from tests.faults.trial import train_variants
+
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    folder = trial.folder(parent)
+    if (folder / DONE).exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    os.environ[late_faults.BEGINS] = str(LATE_STEP)
+    spec = trial.spec(device, backends_of(trial.number, device))
+    for _ in train_variants(folder, spec):
+        if time.monotonic() > until:
+            return
+    (folder / DONE).touch()
+
+
+def record_all(arguments: argparse.Namespace) -> None:
+    """In several processes, each of which trains every so-manieth experiment."""
+    jobs = arguments.jobs
+    command = [sys.executable, "-m", "benchmarks.dropout_trials", *sys.argv[1:]]
+    children = [subprocess.Popen([*command, "--part", str(part)]) for part in range(jobs)]
+    codes = [child.wait() for child in children]
+    done = sum(1 for _ in arguments.out.rglob(DONE))
+    sys.stdout.write(f"{done} experiments are there; exit codes {codes}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--budget", type=float, default=float("inf"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--part", type=int, help="for the processes that it starts itself")
+    parser.add_argument("--judge", type=Path)
+    arguments = parser.parse_args()
+    if arguments.judge is not None:
+        from benchmarks.dropout_verdicts import tables
+
+        sys.stdout.write(tables(arguments.judge))
+    elif arguments.out is None:
+        parser.error("name a folder: --out FOLDER or --judge FOLDER")
+    elif arguments.part is None:
+        record_all(arguments)
+    else:
+        until = time.monotonic() + arguments.budget
+        trials = islice(all_trials(arguments.first + arguments.count), arguments.first, None)
+        for trial in islice(trials, arguments.part, None, arguments.jobs):
+            if time.monotonic() > until:
+                break
+            record(trial, arguments.out, arguments.device, until)
+
+
+if __name__ == "__main__":
+    main()
