@@ -98,6 +98,12 @@ def _at(figures: Mapping[str, Any]) -> Figure:
 
 def _outside_later(figures: Mapping[str, Any]) -> Sentence:
     reading: Reading = figures["reading"]
+    if math.isinf(reading.interval):
+        return said(
+            "{found}, which is further off than all that was learned ({allowed})",
+            found=_reading(reading),
+            allowed=_size(reading, reading.allowed),
+        )
     return said(
         "{found}, and rounding and chance explain a difference of {allowed} at most",
         found=_reading(reading),
@@ -107,6 +113,12 @@ def _outside_later(figures: Mapping[str, Any]) -> Sentence:
 
 def _too_far_apart(figures: Mapping[str, Any]) -> Sentence:
     reading: Reading = figures["reading"]
+    if math.isinf(reading.interval):
+        return said(
+            "{found}: too much to be called the same, while nobody knows how far other random "
+            "numbers alone drive equal trainings apart; repeat it with model.dropout = off",
+            found=_reading(reading),
+        )
     return said(
         "{found}: too much to be called the same, while the controls are too few, or stray too "
         "far, to call it a fault (up to {allowed}); repeat it with more controls (--controls 4)",

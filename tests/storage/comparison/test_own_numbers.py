@@ -103,7 +103,9 @@ def test_steps_in_another_direction_are_broken(data_dir: DataDir) -> None:
 
 def test_a_loss_that_is_off_by_more_than_all_that_was_learned_is_broken(data_dir: DataDir) -> None:
     # The baseline's falls from 2 to 1, its lowest window to 1.03.
-    assert parity_of(data_dir, offset=1.5).verdict == "broken"
+    parity = parity_of(data_dir, offset=1.5)
+    assert parity.verdict == "broken"
+    assert "further off than all that was learned" in str(parity_words(parity))
 
 
 def test_a_loss_that_is_off_by_a_third_of_what_was_learned_is_not_called_the_same(
@@ -111,6 +113,7 @@ def test_a_loss_that_is_off_by_a_third_of_what_was_learned_is_not_called_the_sam
 ) -> None:
     parity = parity_of(data_dir, offset=0.33)
     assert parity.verdict == "unknown"
+    assert str(parity_words(parity)).endswith("repeat it with model.dropout = off")
 
 
 def test_losses_that_agree_at_first_are_judged_by_the_band(data_dir: DataDir) -> None:
