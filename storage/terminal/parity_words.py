@@ -20,15 +20,17 @@ READ: dict[Quantity, str] = {
     "accuracy": "accuracy",
 }
 """Names of the quantities in METRICS."""
-BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later")
-"""Findings that break parity by themselves, so that what comes after them agrees."""
+AGREEING: tuple[FindingKind, ...] = (
+    "dropout wrong", "redraws differ", "draws in inference", "inference wrong"
+)  # fmt: skip
+"""Findings that break parity by themselves and agree with what broke it before."""
+BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *AGREEING)
+"""Findings that break parity by themselves."""
 LINKS: dict[FindingKind, str] = {
     "outside later": ", but later ",
     "dropout": "; ",
     "rehearsal": "; ",
     "no rehearsal": "; ",
-    "dropout wrong": ", and ",
-    "redraws differ": ", and ",
 }
 """What stands before a finding that is not the first."""
 
@@ -59,12 +61,17 @@ def parity_words(parity: Parity) -> Sentence:
         words = WORDS[finding.kind](finding.figures)
         link = _link(finding, broken) if so_far.parts else ""
         so_far = said("{so_far}{link}{words}", so_far=so_far, link=link, words=words)
-        broken = broken or finding.kind in BREAKING
+        broken = broken or _breaks(finding)
     return so_far
 
 
+def _breaks(finding: Finding) -> bool:
+    is_rehearsal = finding.kind == "rehearsal"
+    return finding.figures["verdict"] == "broken" if is_rehearsal else finding.kind in BREAKING
+
+
 def _link(finding: Finding, broken: bool) -> str:
-    if finding.kind in ("inference wrong", "draws in inference") and broken:
+    if broken and finding.kind in AGREEING:
         return ", and "
     return LINKS.get(finding.kind, ", but ")
 
@@ -151,17 +158,17 @@ def _rehearsal(figures: Mapping[str, Any]) -> Sentence:
 def _dropout_wrong(figures: Mapping[str, Any]) -> str:
     fault: DropoutFault = figures["fault"]
     others = figures["count"] - 1
-    more = f", and {others} more of {fault.num_dropouts} are wrong" if others else ""
-    which = f"the dropout of {'attention' if fault.operation == 'attention' else 'numbers'}"
-    place = f"{which} in place {fault.number + 1} of {fault.num_dropouts} (p = {fault.p:g})"
+    more = f", and {others} more of them are wrong" if others else ""
+    where = ", in attention" if fault.operation == "attention" else ""
+    which = f"dropout {fault.number + 1} of {fault.num_dropouts} (p = {fault.p:g}{where})"
     match fault.what:
         case "share":
-            wrong = f"drops {fault.value:.1%} instead of {fault.expected:.1%}"
+            wrong = f"drops {100 * fault.value:.1f} % instead of {100 * fault.expected:.1f} %"
         case "scale":
             wrong = f"makes a mean of {fault.value:.3f} of ones instead of {fault.expected:.3f}"
         case "backward":
             wrong = "drops other numbers in backward than in forward"
-    return f"{place} {wrong}{more}"
+    return f"{which} {wrong}{more}"
 
 
 def _redraws_differ(figures: Mapping[str, Any]) -> str:
