@@ -10,7 +10,8 @@ from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
 from storage.index.store import Store
 from storage.profile.bridge import Bridge, OwnSpeedup, bridge, own_speedup
-from storage.profile.findings import Case, Finding, findings, variant_of
+from storage.profile.case import Case, Finding, variant_of
+from storage.profile.findings import findings
 from storage.profile.profiles import Profile, load_profiles
 
 NOT_A_PERSONS = ("runner/worker/", "torch/")

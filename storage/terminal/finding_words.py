@@ -10,8 +10,8 @@ from runner.commands.options import spec_options
 from storage.numbers.formats import format_count
 from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
 from storage.profile.bridge import AGREES, Bridge, OwnSpeedup
+from storage.profile.case import Finding, Kind, Remedy
 from storage.profile.classes import CLASSES
-from storage.profile.findings import Finding, Kind, Remedy
 from storage.profile.profiles import IDLE, Profile
 
 MAX_PARTS = 3

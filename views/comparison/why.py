@@ -8,9 +8,9 @@ import streamlit as st
 
 from storage.index.store import Store
 from storage.numbers.formats import DASH
+from storage.profile.case import Finding
 from storage.profile.classes import CLASSES
 from storage.profile.explanation import Explanation, explain
-from storage.profile.findings import Finding
 from storage.terminal.explain import NO_PROFILE
 from storage.terminal.finding_words import (
     bridge_words,

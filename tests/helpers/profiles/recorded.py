@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from storage.profile.findings import Case, variant_of
+from storage.profile.case import Case, variant_of
 from storage.profile.profiles import Profile, classified
 
 RECORDED = Path(__file__).parent

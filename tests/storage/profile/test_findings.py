@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from storage.profile.findings import Case, Finding, findings
+from storage.profile.case import Case, Finding
+from storage.profile.findings import findings
 from storage.terminal.finding_words import finding_words, remedy_words
 from tests.helpers.profiles.recorded import case_of, make_profile, recorded
 

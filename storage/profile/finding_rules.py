@@ -1,0 +1,206 @@
+"""What costs time in a run's steps: one rule for each thing that people can do something about.
+
+A rule looks at a run's profile, and at the baseline's beside it; what it finds is data. Sentences
+are made where they are shown (`storage/terminal/finding_words.py`).
+"""
+
+from collections.abc import Callable, Iterator
+
+from storage.profile.case import Case, Finding, Remedy
+from storage.profile.classes import FUSED_ATTENTION, MATMUL
+
+MIN_SHARE = 0.02
+"""Of a step, below which nothing is worth a sentence."""
+MUCH = 0.10
+SMALL_KERNEL_SECONDS = 5e-6
+"""About what starting a kernel takes: a shorter one costs more to start than to run."""
+MANY_CALLS = 100
+
+
+def attention_unfused(case: Case) -> Iterator[Finding]:
+    """The baseline's attention is one kernel; the run's is products and a softmax, and takes
+    longer."""
+    if case.baseline is None or not case.is_compiled:
+        return
+    before = float(case.baseline.by_class[list(FUSED_ATTENTION)].sum())
+    after = case.seconds(*FUSED_ATTENTION)
+    softmax = case.seconds("attention_math")
+    if before < MIN_SHARE / 2 * (case.baseline.step_seconds or 1.0) or after > before / 10:
+        return
+    products = sum(
+        max(0.0, case.seconds(name) - float(case.baseline.by_class[name])) for name in MATMUL
+    )
+    cost = softmax + products + after - before
+    if softmax and case.share(cost) >= MIN_SHARE:
+        yield case.found(
+            "attention_unfused", cost, _reduced_attention(case),
+            fused_seconds=before, softmax_seconds=softmax, product_seconds=products,
+            float32_seconds=case.seconds("matmul_float32"),
+        )  # fmt: skip
+
+
+def float32_products(case: Case) -> Iterator[Finding]:
+    """Products in float32 although half precision was asked for."""
+    seconds = case.seconds("matmul_float32")
+    asked = case.spec.training.precision
+    if any(attention_unfused(case)):  # which says so, too
+        return
+    if asked in ("bf16", "fp16") and case.share(seconds) >= MIN_SHARE:
+        yield case.found(
+            "float32_products", seconds, _reduced_attention(case),
+            precision=asked, kernel=_longest(case, "matmul_float32"),
+        )  # fmt: skip
+
+
+def tf32_off(case: Case) -> Iterator[Finding]:
+    """Products in float32 on a device whose kernels show that it has tensor cores."""
+    seconds = case.seconds("matmul_float32")
+    names = case.profile.kernels["name"].str
+    has_tensor_cores = case.profile.works_by_itself and bool(
+        names.contains(r"sm(?:8|9|10|12)\d|cutlass_[89]0|nvjet|ampere_", regex=True).any()
+    )
+    is_exact = case.spec.training.precision == "float32" and case.spec.settings == "plain"
+    if is_exact and has_tensor_cores and case.share(seconds) >= MUCH:
+        change = (("training.precision", "tf32"),)
+        yield case.found("tf32_off", seconds, Remedy(fields=change))
+
+
+def device_idle(case: Case) -> Iterator[Finding]:
+    """The device waits for the host."""
+    idle = case.profile.idle_seconds
+    if not case.profile.works_by_itself or idle is None or case.share(idle) < MUCH:
+        return
+    remedy = None
+    if case.is_compiled and not case.variant.captures_cuda_graphs:
+        remedy = case.with_setting("mode", "reduce-overhead") if case.variant.mode is None else None
+    yield case.found(
+        "device_idle", idle, remedy,
+        launches=float(case.profile.middle["launches"]),
+        replays_graphs=case.variant.captures_cuda_graphs, host=case.profile.middle["host_seconds"],
+    )  # fmt: skip
+
+
+def underfilled(case: Case) -> Iterator[Finding]:
+    """Kernels with fewer blocks than the device has processors."""
+    seconds = float(case.profile.middle["underfilled_seconds"] or 0.0)
+    if case.profile.works_by_itself and case.share(seconds) >= MUCH:
+        size = case.spec.training.batch_size
+        change = (("training.batch_size", 2 * size),)
+        yield case.found("underfilled", seconds, Remedy(fields=change), batch_size=size)
+
+
+def graph_breaks(case: Case) -> Iterator[Finding]:
+    """Lines at which the compiler gave up within a step, more often than once in the run."""
+    breaks = case.breaks
+    if not case.is_compiled or breaks.empty:
+        return
+    counted = breaks.groupby("location", sort=False)["count"].sum().sort_values(ascending=False)
+    guards = (case.profile.middle["host_seconds"] or {}).get("guards")
+    yield case.found(
+        "graph_breaks", None, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
+        reason=str(breaks["reason"].iloc[0]), guard_seconds=guards,
+    )  # fmt: skip
+
+
+def recompiled(case: Case) -> Iterator[Finding]:
+    """Code that was compiled more than once because something it relied on changed."""
+    again = case.frames[case.frames["recompile_reason"].notna()]
+    if not again.empty:
+        yield case.found(
+            "recompiled", None, times=len(again), total_seconds=float(again["total_seconds"].sum()),
+            reason=str(again["recompile_reason"].iloc[0]), function=str(again["function"].iloc[0]),
+        )  # fmt: skip
+
+
+def random_as_eager(case: Case) -> Iterator[Finding]:
+    """Random numbers drawn by kernels of their own, as without a compiler, so that they agree."""
+    seconds = case.seconds("random")
+    if case.variant.backend == "inductor" and case.share(seconds) >= MIN_SHARE:
+        yield case.found("random_as_eager", seconds, case.with_setting("fallback_random", "false"))
+
+
+def padding(case: Case) -> Iterator[Finding]:
+    share = case.workload.get("padding_share") or 0.0
+    if share >= 0.2:
+        yield case.found("padding", share * case.step_seconds, padding_share=share)
+
+
+def small_kernels(case: Case) -> Iterator[Finding]:
+    """An operator that is started very often for next to nothing."""
+    kernels = case.profile.kernels
+    by_op = kernels[kernels["op"].notna()].groupby(["op", "phase"], dropna=False)
+    sums = by_op[["calls", "seconds"]].sum().reset_index()
+    small = sums[(sums["calls"] >= MANY_CALLS)
+                 & (sums["seconds"] < SMALL_KERNEL_SECONDS * sums["calls"])]  # fmt: skip
+    idle = case.profile.idle_share or 0.0
+    if small.empty or not case.profile.works_by_itself or idle < MUCH:
+        return
+    worst = small.loc[small["calls"].idxmax()]
+    launches = float(case.profile.middle["launches"])
+    calls = float(worst["calls"])
+    # The host's share of what it starts is what the device waits for.
+    cost = (case.profile.idle_seconds or 0.0) * calls / max(launches, calls)
+    if case.share(cost) >= MIN_SHARE:
+        yield case.found("small_kernels", cost, op=worst["op"], calls=calls, phase=worst["phase"],
+                         kernel_seconds=float(worst["seconds"]))  # fmt: skip
+
+
+def costly_kernel(case: Case) -> Iterator[Finding]:
+    """One kernel of generated code that takes more than the baseline spends on all such work."""
+    if case.baseline is None or not case.is_compiled:
+        return
+    generated = case.profile.kernels[case.profile.kernels["name"].str.startswith("triton_")]
+    if generated.empty:
+        return
+    worst = generated.loc[generated["seconds"].idxmax()]
+    work_class = str(worst["work_class"])
+    before = float(case.baseline.by_class[work_class])
+    cost = float(worst["seconds"]) - before
+    others_say_it = ("fused", "optimizer", "attention_math")
+    if work_class not in others_say_it and case.share(cost) >= MUCH:
+        yield case.found("costly_kernel", cost, kernel=worst["name"], work_class=work_class,
+                         kernel_seconds=float(worst["seconds"]), calls=float(worst["calls"]),
+                         baseline_seconds=before)  # fmt: skip
+
+
+def optimizer_unfused(case: Case) -> Iterator[Finding]:
+    """The optimizer's arithmetic in many passes over all weights."""
+    kernels = case.profile.kernels
+    mine = kernels[(kernels["phase"] == "optimizer") & (kernels["work_class"] == "optimizer")]
+    is_fused = mine["op"].fillna("").str.contains("_fused_").any()
+    seconds = float(mine["seconds"].sum())
+    known = case.spec.training.optimizer in ("Adam", "AdamW", "SGD", "Adagrad")
+    if known and not is_fused and case.share(seconds) >= 0.05:
+        options = {**case.spec.training.optimizer_options, "fused": True}
+        change = (("training.optimizer_options", options),)
+        yield case.found("optimizer_unfused", seconds, Remedy(fields=change),
+                         kernels=float(mine["calls"].sum()))  # fmt: skip
+
+
+def copied_each_step(case: Case) -> Iterator[Finding]:
+    """Data that travel between host and device within a step."""
+    kernels = case.profile.kernels
+    mine = kernels[kernels["work_class"] == "transfers"]
+    to_host = mine[mine["name"].str.contains("DtoH")]["calls"].sum()
+    seconds = float(mine["seconds"].sum())
+    if to_host >= 1 or case.share(seconds) >= MIN_SHARE:
+        yield case.found("copied_each_step", seconds, calls=float(mine["calls"].sum()),
+                         waits=float(to_host))  # fmt: skip
+
+
+RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+    attention_unfused, float32_products, tf32_off, device_idle, underfilled, graph_breaks,
+    recompiled, random_as_eager, padding, small_kernels, costly_kernel, optimizer_unfused,
+    copied_each_step,
+)  # fmt: skip
+
+
+def _reduced_attention(case: Case) -> Remedy | None:
+    if case.spec.training.precision not in ("bf16", "fp16"):
+        return None
+    return case.with_setting("math_attention", "reduced")
+
+
+def _longest(case: Case, work_class: str) -> str:
+    kernels = case.profile.kernels
+    return str(kernels[kernels["work_class"] == work_class].iloc[0]["name"])
