@@ -14,7 +14,7 @@ from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from runner.supervision.supervisor import supervise
-from storage.__main__ import exit_status
+from storage.commands import exit_status
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

@@ -11,7 +11,7 @@ from runner.folders.records import Exit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.supervision.ending import Ending
-from storage.__main__ import exit_status
+from storage.commands import exit_status
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
 from storage.exchange.rows import rows
