@@ -5,7 +5,7 @@ a planted step; by keyboard, on a phone, dark."""
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Page, expect
 
 from runner.folders import library
 from runner.folders.library import EXAMPLES
@@ -59,14 +59,25 @@ def settle(page: Page) -> None:
     page.wait_for_timeout(400)  # the table draws its rows in frames of its own
 
 
+def resting_place(page: Page) -> FloatRect:
+    """Where the table is once it moves no more: what is said above it comes and goes meanwhile, and
+    a click would hit something else."""
+    before = None
+    while True:
+        box = table(page).bounding_box()
+        if box is not None and box == before:
+            return box
+        before = box
+        page.wait_for_timeout(300)
+
+
 def tick(page: Page, row: int) -> None:
     """A table that is drawn anew just then takes no click: another one follows."""
     picked = page.locator(".st-key-picked")
     before = picked.inner_text()
     for _ in range(3):
         settle(page)
-        box = table(page).bounding_box()
-        assert box is not None
+        box = resting_place(page)
         page.mouse.click(box["x"] + 18, box["y"] + FIRST_ROW + ROW_HEIGHT * row)
         for _ in range(30):
             if picked.inner_text() != before:

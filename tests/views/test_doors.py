@@ -226,7 +226,7 @@ def test_what_is_not_allowed_is_not_done_even_if_it_was_asked_for(
 CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_bytes", "write_text",
             "unlink", "rmtree", "mkdir", "import_rows", "import_file", "bring"}  # fmt: skip
 HARMLESS = {
-    ("resources.py", "_open"),  # makes the data folder, when the dashboard starts
+    ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
     ("__main__.py", "main"),  # a command of whoever sits at this machine
     ("files.py", "_printed"),  # writes a page that a browser prints, to where it is gone after
