@@ -1,4 +1,4 @@
-"""Profiles that were recorded on an H100 (80 GB HBM3, torch 2.11.0+cu130, 2026-11-22), seven models
+"""Profiles that were recorded on an H100 (80 GB HBM3, torch 2.11.0+cu130, 2026-11-22), six models
 beside each other: classes and counts are real, while times hold what their neighbours took."""
 
 import json
