@@ -80,13 +80,16 @@ def asked(store: Store) -> Again | None:
 def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
     """The specification with the fields that JSON names by path; raises `ValueError` for what is no
     such JSON, and `InvalidSpec`."""
-    found = json.loads(changes) if changes else {}
+    try:
+        found = json.loads(changes) if changes else {}
+    except RecursionError:
+        raise ValueError(f"{CHANGES}: nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError(f"{CHANGES} = {changes!r}: must be fields by path")
     content = asdict(spec)
     for path, value in found.items():
         section, _, name = str(path).rpartition(".")
-        if section and section not in content:
+        if section and not isinstance(content.get(section), dict):
             raise ValueError(f"{CHANGES} = {changes!r}: there is no {path!r}")
         (content[section] if section else content)[name] = value
     return ExperimentSpec.from_dict(content)

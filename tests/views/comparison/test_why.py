@@ -104,7 +104,7 @@ def test_a_link_changes_fields_of_the_form_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "asked", ['["x"]', "{", '{"training.no_such_field": 1}', '{"training.batch_size": -1}',
-              '{"no.section": 1}']
+              '{"no.section": 1}', '{"name.x": 1}', "[" * 100_000]
 )  # fmt: skip
 def test_a_link_that_makes_no_sense_is_refused(asked: str) -> None:
     with pytest.raises((ValueError, InvalidSpec)):
