@@ -1,5 +1,7 @@
 """The run page's tab about its profile: every kernel, and the whole trace."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
@@ -43,11 +45,20 @@ def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:
     if names.empty:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
+        name = str(names.iloc[-1])
         try:
-            with folder.open(str(names.iloc[-1])) as file:
-                content = file.read(MAX_TRACE_BYTES)
+            folder.open(name).close()
         except (RunnerError, OSError):
             st.caption("The trace itself is not in the run's folder any more.")
             return
-        download("Trace", content, "trace.json.gz", "application/gzip", help=PERFETTO)
+        download(
+            "Trace", partial(_read, folder, name), "trace.json.gz", "application/gzip",
+            help=PERFETTO,
+        )  # fmt: skip
         st.caption(PERFETTO)
+
+
+def _read(folder: RunDir, name: str) -> bytes:
+    """Once somebody asks for it: a trace has megabytes."""
+    with folder.open(name) as file:
+        return file.read(MAX_TRACE_BYTES)
