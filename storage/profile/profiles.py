@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from runner.folders.records import MAX_TIME
 from storage import queries
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
@@ -98,7 +99,8 @@ def _profile(
     """The repeats of a run count as one: the turn in the middle is that of all of them."""
     mine = turns[turns["label"].isin(labels)]
     # Kernels of a turn in which something compiled are no steady step's.
-    sound = mine[mine["busy_seconds"].gt(0) & ~mine["compiled"].fillna(False).astype(bool)]
+    is_steady = ~mine["compiled"].fillna(False).astype(bool)
+    sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
     profile = Profile(
         label=result.label,
         step_seconds=result.measured.step_seconds,
@@ -112,7 +114,12 @@ def _profile(
         return profile
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
-    return replace(profile, kernels=classified(kernels[chosen]))
+    return replace(profile, kernels=classified(kernels[chosen & _is_time(kernels["seconds"])]))
+
+
+def _is_time(seconds: pd.Series) -> pd.Series:
+    """Which of them a run can have measured: a journal may come from anywhere."""
+    return seconds.gt(0) & seconds.lt(MAX_TIME)
 
 
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:

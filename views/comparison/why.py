@@ -149,4 +149,4 @@ def table(found: Explanation) -> pd.DataFrame:
             "its_interval": interval or DASH,
         })  # fmt: skip
     frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
-    return frame if "own_speedup" in frame else frame.drop(columns="its_interval")
+    return frame if "own_speedup" in frame else frame.drop(columns="its_interval", errors="ignore")

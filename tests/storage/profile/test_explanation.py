@@ -1,5 +1,6 @@
 """Why a backend is faster, from journals to sentences; and what is said without a profile."""
 
+import math
 from typing import Any
 
 import pytest
@@ -102,3 +103,24 @@ def test_the_command_prints_sentences_tables_and_findings(
     assert "whole step" in said and "-40.0 ms" in said
     assert "the device waits" in said
     assert "control has no profile" not in said
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+@pytest.mark.parametrize(
+    "turn", [{"seconds": 0.0}, {"seconds": math.inf}, {"busy_seconds": -1.0},
+             {"busy_seconds": math.nan}, {"launches": None, "host_seconds": None}],
+)  # fmt: skip
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -5.0, 0.05])
+def test_a_profile_of_numbers_that_no_run_measured_is_no_explanation_and_breaks_nothing(
+    data_dir: DataDir, device_type: str, turn: dict[str, Any], seconds: float
+) -> None:
+    spec = experiment_spec(num_steps=80)
+    for label in ("baseline", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment={"device_type": device_type}).blocks([0.1] * 8, [1.0] * 80)
+        run.profile([GEMM | {"seconds": seconds}], **{"seconds": 0.06, "busy_seconds": 0.05} | turn)
+        run.end()
+    found = explained(data_dir)
+    believable = seconds == 0.05 and "launches" in turn
+    assert found.is_known is believable
+    assert ("a step" in explain_report(found)) is believable
