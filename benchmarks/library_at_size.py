@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def measure(parent: Path, runs: int, steps: int) -> dict[str, Any]:
     before = len(list(added(data_dir)))
     make_store(data_dir, runs // NUM_RUNS - before, steps, before)
     for file in data_dir.path.glob("breakeven.duckdb*"):
-        file.unlink()
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
     command = [sys.executable, "-m", "benchmarks.library_at_size", "--folder", str(parent),
                "--measure", str(data_dir.path)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)

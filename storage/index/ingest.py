@@ -6,7 +6,7 @@ A tick that is killed leaves no trace; the next one reads the same bytes again.
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ import duckdb
 import pandas as pd
 
 from storage.index import folders
+from storage.index.batches import Batch, batches, together
 from storage.index.folders import Look, Progress
-from storage.index.journal_lines import FREQUENT, kinds_in, split_by_kind, whole_lines, with_owner
+from storage.index.journal_lines import kinds_in, whole_lines
 from storage.index.journal_rows import (
     EVENT_TABLES,
+    OF_FILE,
     OF_LINE,
     Columns,
     Cursor,
@@ -34,9 +36,6 @@ from storage.index.watch import Watch
 
 SMALL_BYTES = 500_000
 """Of new lines, up to which reading all of them at once takes less than a statement per kind."""
-
-OWN_FILE_BYTES = 200_000
-"""Of a journal's new lines, from which on they are read from a file of their own."""
 
 
 def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
@@ -151,36 +150,23 @@ def _insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
     tables = event_columns(cursor)
     if sum(map(len, slices.values())) < SMALL_BYTES:
         return _distribute(cursor, tables, slices)
-    split = {owner: split_by_kind(lines, FREQUENT) for owner, lines in slices.items()}
     num_rows = 0
-    for kind in FREQUENT:
-        mine = {owner: parts[kind] for owner, parts in split.items() if kind in parts}
-        num_rows += _read_kind(cursor, kind, tables, mine)
-    others = {owner: parts[""] for owner, parts in split.items() if "" in parts}
+    others: dict[Owner, bytes] = {}
+    with closing(batches(slices)) as ready:
+        for batch in ready:
+            num_rows += _insert_batch(cursor, tables, batch)
+            others |= batch.others
     return num_rows + _distribute(cursor, tables, others)
 
 
-def _read_kind(
-    cursor: Cursor, kind: str, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes]
-) -> int:
-    """Inserts the rows of one kind: of long journals each from a file of its own, of short ones
-    from one file together, because opening one takes as long as hundreds of lines."""
-    columns = tables[EVENT_TABLES[kind]]
-    own = {owner: lines for owner, lines in slices.items() if len(lines) >= OWN_FILE_BYTES}
-    short = {owner: lines for owner, lines in slices.items() if owner not in own}
+def _insert_batch(cursor: Cursor, tables: Mapping[str, Columns], batch: Batch) -> int:
+    """Inserts the rows of the most frequent kinds."""
     num_rows = 0
-    if own:
-        with journal_files(own) as names:
-            num_rows += _insert_kind(cursor, kind, columns, reader(columns), names)
-    if short:
-        with journal_files(_together(short)) as names:
-            num_rows += _insert_kind(cursor, kind, columns, reader(columns, OF_LINE), names)
+    for files, owner in ((batch.own_files, OF_FILE), (batch.shared_files, OF_LINE)):
+        for kind, names in files.items():
+            columns = tables[EVENT_TABLES[kind]]
+            num_rows += _insert_kind(cursor, kind, columns, reader(columns, owner), names)
     return num_rows
-
-
-def _together(slices: Mapping[Owner, bytes]) -> dict[Owner, bytes]:
-    """The lines of several runs as of one file, each of which says whose it is."""
-    return {(0, "all"): b"".join(with_owner(*owner, lines) for owner, lines in slices.items())}
 
 
 def _distribute(
@@ -189,12 +175,12 @@ def _distribute(
     """Inserts lines into the tables of their kinds."""
     if not slices:
         return 0
-    together = _together(slices)
-    kinds = kinds_in(b"".join(together.values()), EVENT_TABLES)
+    joined = together(slices)
+    kinds = kinds_in(b"".join(joined.values()), EVENT_TABLES)
     if not kinds:
         return 0
     merged = {name: column for kind in kinds for name, column in tables[EVENT_TABLES[kind]].items()}
-    with journal_files(together) as names:
+    with journal_files(joined) as names:
         staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, OF_LINE)}"
         cursor.execute(staging, [names])
     found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}

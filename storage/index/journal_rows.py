@@ -123,14 +123,20 @@ def _believed(name: str, kind: str) -> str:
 
 @contextmanager
 def journal_files(slices: Mapping[Owner, bytes]) -> Iterator[list[str]]:
-    """Files that hold just these lines, each named after its experiment and run."""
+    """Files that hold just these lines, as `write_files` names them."""
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        files = [(Path(folder, str(number), f"{run_id}.ndjson"), lines)
-                 for (number, run_id), lines in slices.items()]  # fmt: skip
-        for file, lines in files:
-            file.parent.mkdir(exist_ok=True)
-            file.write_bytes(lines)
-        yield [str(file) for file, _ in files]
+        yield write_files(Path(folder), slices)
+
+
+def write_files(folder: Path, slices: Mapping[Owner, bytes]) -> list[str]:
+    """Writes lines into files, each named after its experiment and run; returns their paths."""
+    names = []
+    for (number, run_id), lines in slices.items():
+        file = folder / str(number) / f"{run_id}.ndjson"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(lines)
+        names.append(str(file))
+    return names
 
 
 def mend_slices(cursor: Cursor, seen: Look) -> bool:

@@ -1,13 +1,14 @@
 """Journal lines taken apart: nothing is lost between the parts, and none counts twice."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from runner.folders.run_dir import DataDir
 from runner.worker.event_log import EventLog
-from storage.index import ingest
+from storage.index import batches, ingest
 from storage.index.journal_lines import FREQUENT, split_by_kind, whole_lines, with_owner
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
@@ -85,16 +86,33 @@ def test_lines_read_apart_and_together_come_to_the_same(
     for line in ('{"kind": "step", "seq": 90, "step": 90}', '{"kind": "block", "seq": 1}', "17"):
         run.run.events_file.open("a").write(line + "\n")
     found = []
-    for small_bytes in (0, 10**9):
+    # As they are read live; in bulk, all in one file, all in one batch, each journal in its own.
+    for small_bytes, own_file_bytes, batch_bytes in (
+        (10**9, 0, 0), (0, 10**9, 10**9), (0, 0, 10**9), (0, 0, 1)
+    ):  # fmt: skip
         monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
+        monkeypatch.setattr(batches, "OWN_FILE_BYTES", own_file_bytes)
+        monkeypatch.setattr(batches, "BATCH_BYTES", batch_bytes)
         with Store.in_memory(data_dir) as store:
             tables = [
                 t for t in store.query("SHOW TABLES")["name"] if t not in ("progress", "meta")
             ]
             found.append({t: sorted(map(str, store.query(f"FROM {t}").values.tolist()))
                           for t in tables})  # fmt: skip
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2] == found[3]
     assert len(found[0]["steps"]) == 120 + 5 + 1
+
+
+def test_files_of_batches_that_nobody_asks_for_any_more_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1)
+    ready = batches.batches({(1, f"a.{number}"): STEP for number in range(9)})
+    assert next(ready).shared_files["step"]
+    assert list(tmp_path.iterdir())
+    ready.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_lines_that_end_like_objects_are_kept() -> None:
