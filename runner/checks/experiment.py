@@ -1,11 +1,13 @@
 """What is known, before anything starts, not to work here."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from runner.checks.data import check_data
+from runner.checks.script import check_script
 from runner.checks.settings import check_settings
 from runner.checks.task import check_task_fits
-from runner.checks.user_code import locate
+from runner.checks.user_code import allowed, locate
 from runner.errors import InvalidSpec
 from runner.machine.capabilities import Capabilities
 from runner.machine.cpus import cpu_allowance, memory_bytes
@@ -28,6 +30,9 @@ def check(spec: ExperimentSpec, machine: Capabilities) -> None:
     machine.check(spec)
     _check_suite_package(spec)
     _check_threads(spec)
+    if spec.is_script:
+        check_script(spec)
+        return
     task = machine.tasks[spec.task]
     check_task_fits(spec, task)
     _check_memory(spec, task)
@@ -92,7 +97,8 @@ def check_user_code(spec: ExperimentSpec) -> None:
     """Raises `CodeNotAllowed` or `InvalidSpec` for a Python file that a supervisor which this
     process starts could not run.
     """
-    named = {"model.source": (spec.model.source,) if spec.model.is_user_code else (),
+    model = spec.model.script or (spec.model.source if spec.model.is_user_code else None)
+    named = {"model.source": () if model is None else (model,),
              "data.source": (spec.data.source,) if spec.data.is_user_code else (),
              "callbacks": spec.callbacks}  # fmt: skip
     for field, sources in named.items():
@@ -100,3 +106,5 @@ def check_user_code(spec: ExperimentSpec) -> None:
             file, _name = locate(source)
             if not file.is_file():
                 raise InvalidSpec(field, source, f"there is no file {file}")
+    if spec.script.folder:
+        allowed(spec.script.folder, Path(spec.script.folder))

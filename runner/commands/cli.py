@@ -22,6 +22,7 @@ from runner.commands.options import add_spec_options, read_spec
 from runner.commands.progress import RunProgress
 from runner.commands.queue import add_queue_options, manage_queue
 from runner.commands.replay import read_replay
+from runner.commands.script import add_script_options, read_script, split_at_dashes
 from runner.commands.suite import add_suite_options, read_cells
 from runner.commands.waiting import run_through, with_storage
 from runner.errors import NotWritable, RunnerError
@@ -47,7 +48,9 @@ BAD_INPUT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    ours, theirs = split_at_dashes(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(ours)
+    options.script_arguments = theirs
     try:
         status: int = options.execute(DataDir(options.data_folder), options)
         return status
@@ -64,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(data_dir: DataDir, options: argparse.Namespace) -> int:
     spec = _checked_spec(data_dir, options)
     _allow_code(data_dir, options)
+    experiment = run_through(data_dir, spec)
+    return judge(data_dir, experiment.experiment_id, options.fail_if)
+
+
+def _script(data_dir: DataDir, options: argparse.Namespace) -> int:
+    machine = read_capabilities(data_dir) or probe(data_dir)
+    spec = read_script(options, machine)
+    folder = Path(spec.script.folder or Path(spec.model.script or "").parent)
+    options.allow_code = [*options.allow_code, folder, Path(spec.model.script or "").parent]
+    _allow_code(data_dir, options)
+    check(spec, machine)
     experiment = run_through(data_dir, spec)
     return judge(data_dir, experiment.experiment_id, options.fail_if)
 
@@ -182,6 +196,9 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     compare = add("compare", _compare, "run an experiment, wait for it, print the comparison")
+    script = add("script", _script, "run a training script of your own under each backend, wait "
+                 "for it, print the comparison")  # fmt: skip
+    add_script_options(script)
     again = add("replay", _replay, "measure a run again, and say whether it came out the same")
     again.add_argument("run", metavar="RUN", help="its experiment's id, a dot and its label")
     again.usage = f"{again.usage} RUN"
@@ -200,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
         command.usage = f"{command.usage} EXPERIMENT"
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
-    for command in (compare, again, work, go_on):
+    for command in (compare, script, again, work, go_on):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
             help="a folder whose Python files (path.py:name) runs may execute, beside those in "
@@ -208,6 +225,7 @@ def parser() -> argparse.ArgumentParser:
             "command starts, so none may be at work already",
         )  # fmt: skip
     add_fail_if(compare)
+    add_fail_if(script)
     for command in (compare, queue):
         add_spec_options(command)
     return whole

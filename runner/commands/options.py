@@ -5,7 +5,7 @@ the three tables below.
 """
 
 import argparse
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -52,9 +52,13 @@ FLAGS = {
     "accuracy.iterations": "--accuracy-iterations",
     "accuracy.tolerance": "--accuracy-tolerance",
     "accuracy.parts": "--accuracy-parts",
+    "script.arguments": "--script-argument",
+    "script.folder": "--script-folder",
+    "script.steps": "--script-steps",
+    "script.patience_seconds": "--patience-seconds",
 }
 """Flags of fields whose own name would not do; the others' is `--field-name`."""
-REPEATED = ("callbacks", "training.losses", "training.parameter_groups")
+REPEATED = ("callbacks", "training.losses", "training.parameter_groups", "script.arguments")
 """Lists of which each entry takes an option of its own; those of other lists stand in one."""
 CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
 """What a field may be, where its type does not say so."""
@@ -105,14 +109,15 @@ class Option:
             return write_options(value)
         return ",".join(value) if get_origin(self.kind) is tuple else str(value)
 
-    def add_to(self, group: argparse._ArgumentGroup) -> None:
+    def add_to(self, group: argparse._ArgumentGroup, flag: str | None = None) -> None:
+        """`flag`: what it is called where its own name is longer than need be."""
         text = self.text
         if self.path in REPEATED:
             text += " Can be given several times."
         if self.default not in (MISSING, None, (), {}):
             text += f" (default: {self.text_of(self.default)})"
         help = text.replace("%", "%%")
-        group.add_argument(self.flag, dest=self.path, help=help, **self._arguments())
+        group.add_argument(flag or self.flag, dest=self.path, help=help, **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
         """How argparse is to read it. What is not given is None, so that defaults stay the
@@ -169,9 +174,13 @@ def add_spec_options(parser: argparse.ArgumentParser) -> None:
     add_field_options(parser)
 
 
-def add_field_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+def add_field_options(
+    parser: argparse.ArgumentParser,
+    without: Collection[str] = (),
+    flags: Mapping[str, str] | None = None,
+) -> None:
     """Adds an option for every field but those at the paths `without`, in groups named after the
-    parts of a specification."""
+    parts of a specification. `flags` are other ones for some of them."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in spec_options():
         if option.path in without:
@@ -179,7 +188,7 @@ def add_field_options(parser: argparse.ArgumentParser, without: Collection[str] 
         title = option.section or "experiment"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        option.add_to(groups[title])
+        option.add_to(groups[title], (flags or {}).get(option.path))
 
 
 def read_spec(given: argparse.Namespace) -> ExperimentSpec:

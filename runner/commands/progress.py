@@ -9,6 +9,7 @@ from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.specs.bounds import MAX_STEPS
 from runner.specs.experiment import ExperimentSpec
 
 NUM_RECENT_STEPS = 20
@@ -34,12 +35,14 @@ class RunProgress:
     stopped: str = ""
     """Why training ended before its last step."""
     error: str = ""
+    _said_steps: int | None = None
     _offset: int = 0
     _recent_seconds: list[float] = field(default_factory=list)
 
     @property
-    def num_steps(self) -> int:
-        return self.spec.num_steps
+    def num_steps(self) -> int | None:
+        """Steps that the run shall make; None as long as a script has not said how many."""
+        return self.spec.num_steps or self._said_steps
 
     @property
     def step_seconds(self) -> float | None:
@@ -70,6 +73,9 @@ class RunProgress:
                 self.compiling_since = began if kind == "compile_started" else None
             case "step":
                 self._take_step(event)
+            case "workload" if self.spec.is_script:
+                told = event.get("num_steps")
+                self._said_steps = None if told is None else max(1, int(told))
             case "evaluation" if self._is_telling(event):
                 name = "loss" if event.get("accuracy") is None else "accuracy"
                 self.held_out = (name, float(event[name]))
@@ -94,7 +100,7 @@ class RunProgress:
             self._recent_seconds = recent[-NUM_RECENT_STEPS:]
 
     def _count(self, steps: Any) -> int:
-        return max(0, min(int(steps), self.num_steps))
+        return max(0, min(int(steps), self.num_steps or MAX_STEPS))
 
     def _is_telling(self, evaluation: dict[str, Any]) -> bool:
         split = self.spec.evaluation.primary_split

@@ -76,9 +76,10 @@ def _print_changed(lines: Sequence[str], shown: Sequence[str]) -> None:
 
 
 def _line(label: str, run: RunProgress) -> str:
-    filled = round(BAR_WIDTH * run.steps_done / run.num_steps)
+    filled = round(BAR_WIDTH * run.steps_done / run.num_steps) if run.num_steps else 0
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    parts = [f"{label} [{bar}] {run.steps_done:>5}/{run.num_steps}", f"{_doing(run):<16}"]
+    of_all = f"/{run.num_steps}" if run.num_steps else " steps"
+    parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
     if run.loss is not None:
         parts.append(f"loss {run.loss:.4f}")
     if run.step_seconds is not None:

@@ -35,9 +35,7 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
     experiment = find_experiment(data_dir, submit(data_dir, spec))
     while True:
         ensure_supervisor(data_dir)
-        most = "at most " if experiment.spec.kind.ends_by_width else ""
-        steps = f"{most}{experiment.spec.num_steps} steps a run"
-        _print(f"experiment {experiment.experiment_id}, {steps}")
+        _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
         with _interrupt_cancels(experiment):
             watch(experiment)
         repeat = _fallback_of(data_dir, experiment)
@@ -45,6 +43,13 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
             return experiment
         _print("The device cannot hold all runs at once; repeating them one after another.")
         experiment = repeat
+
+
+def _length(spec: ExperimentSpec) -> str:
+    if not spec.num_steps:
+        return "as many steps a run as the script makes"
+    most = "at most " if spec.kind.ends_by_width or spec.is_script else ""
+    return f"{most}{spec.num_steps} steps a run"
 
 
 def with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ links, and only regular files are opened.
 import errno
 import os
 import stat
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -68,13 +69,14 @@ def stat_inside(folder: Path, name: str) -> os.stat_result | None:
     return found
 
 
-def require_plain_tree(folder: Path, ignore: str) -> None:
+def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
     """Raises `InvalidRunFolder` if the folder holds anything but plain files and folders, so that
-    whoever writes there writes nowhere else. What is below the folder `ignore` is not looked at."""
+    whoever writes there writes nowhere else. What is below the folders `ignore` is not looked at.
+    """
     for parent, folders, files in os.walk(folder):
-        if Path(parent) == folder and ignore in folders:
-            folders.remove(ignore)
-            files.append(ignore)
+        if Path(parent) == folder:
+            files += [name for name in folders if name in ignore]
+            folders[:] = [name for name in folders if name not in ignore]
         for name in (*folders, *files):
             path = Path(parent, name)
             mode = os.lstat(path).st_mode

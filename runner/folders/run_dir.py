@@ -16,6 +16,8 @@
                    or all that it left
     compile-cache/ the run's own compile     the run; removed by the supervisor
                    cache, empty at first
+    work/          where a script of a       the run
+                   person's own works
 
 `RunDir` is the only place that knows these names. A run's state is derived from the files, never
 stored beside them.
@@ -64,6 +66,7 @@ class RunDir:
         self.checkpoints = path / "artifacts" / "checkpoints"
         self.attempts = path / "attempts"
         self.compile_cache = path / "compile-cache"
+        self.workplace = path / "work"
 
     @property
     def run_id(self) -> str:
@@ -128,7 +131,7 @@ class RunDir:
     def check_plain(self) -> None:
         """Raises `InvalidRunFolder` if writing into the folder could change, or wait for, anything
         outside it."""
-        require_plain_tree(self.path, ignore=self.compile_cache.name)
+        require_plain_tree(self.path, ignore=(self.compile_cache.name, self.workplace.name))
 
     def write_spec(self, spec: RunSpec) -> None:
         """Makes the folder, unless it is there, so that others never see it without its spec."""

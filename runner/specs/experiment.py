@@ -19,6 +19,7 @@ from runner.specs.accuracy import AccuracySpec
 from runner.specs.bounds import Bounds
 from runner.specs.cache import CacheSpec
 from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
+from runner.specs.script import ScriptSpec
 from runner.specs.speed import SpeedSpec
 from runner.specs.training import (
     CheckpointSpec,
@@ -41,7 +42,7 @@ from runner.specs.workload import DataSpec, ModelSpec
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
-    "ModelSpec", "RunSpec", "Schedule", "SpeedSpec", "StoppingSpec", "TrainingSpec",
+    "ModelSpec", "RunSpec", "Schedule", "ScriptSpec", "SpeedSpec", "StoppingSpec", "TrainingSpec",
 ]  # fmt: skip
 
 Schedule = Literal["turns", "sequential"]
@@ -71,6 +72,7 @@ class ExperimentSpec(Spec):
     speed: SpeedSpec = field(default_factory=SpeedSpec)
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
     cache: CacheSpec = field(default_factory=CacheSpec)
+    script: ScriptSpec = field(default_factory=ScriptSpec)
     callbacks: tuple[str, ...] = ()
     """Classes in Python files of one's own, `path.py:Class`, that are called while training."""
     backends: tuple[str, ...] = ("inductor",)
@@ -120,6 +122,8 @@ class ExperimentSpec(Spec):
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
+        if self.is_script:
+            rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
         if self.kind.cycles_batches:
             rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
@@ -141,6 +145,12 @@ class ExperimentSpec(Spec):
     def kind(self) -> Scenario:
         """What is known of the scenario."""
         return SCENARIOS[self.scenario]
+
+    @property
+    def is_script(self) -> bool:
+        """Whether runs execute a training script of a person's own, which knows by itself what its
+        model, samples, steps and evaluations are."""
+        return self.model.script is not None
 
     @property
     def device(self) -> str:
@@ -195,14 +205,16 @@ class ExperimentSpec(Spec):
 
     @property
     def user_code(self) -> tuple[str, ...]:
-        """Every `path.py:name` of a person's own that the experiment runs."""
+        """Every script, and every `path.py:name`, of a person's own that the experiment runs."""
         sources = [spec.source for spec in (self.model, self.data) if spec.is_user_code]
-        return (*sources, *self.callbacks)
+        scripts = [] if self.model.script is None else [self.model.script]
+        return (*scripts, *sources, *self.callbacks)
 
     @property
     def num_steps(self) -> int:
-        """Steps of one run; where measuring ends by itself, those that it makes at most."""
-        return self.kind.num_steps(self)
+        """Steps of one run; where measuring ends by itself, those that it makes at most; 0 for a
+        script that makes as many as it likes."""
+        return self.script.steps if self.is_script else self.kind.num_steps(self)
 
     @property
     def num_evaluations(self) -> int:
@@ -291,8 +303,9 @@ class ExperimentSpec(Spec):
 
     @property
     def evaluates(self) -> EvaluationPoint:
-        """When runs are evaluated."""
-        return self.evaluation.when if self.kind.trains_fully else "never"
+        """When runs are evaluated; a script does that by itself."""
+        asks = self.kind.trains_fully and not self.is_script
+        return self.evaluation.when if asks else "never"
 
 
 @dataclass(frozen=True, kw_only=True)

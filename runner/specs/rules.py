@@ -5,9 +5,11 @@ Each raises `InvalidSpec` for the first field whose value breaks it.
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
 from runner.specs.scenarios import Scenario
+from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.tasks import check_task
 from runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
 from runner.specs.validation import require
@@ -52,6 +54,13 @@ def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:
     rule = f"must be a model of a benchmark suite with the task {SUITE_TASK!r}, and only then"
     is_suite_model = model.from_suite is not None
     require(is_suite_model == is_suite_task, "model.source", model.source, rule)
+    is_script_task = task == SCRIPT_TASK
+    rule = f"must be {SCRIPT_PREFIX}path.py with the task {SCRIPT_TASK!r}, and only then"
+    is_script = bool(model.script) and Path(model.script or "").is_absolute()
+    require(is_script == is_script_task, "model.source", model.source, rule)
+    rule = f"must be {SCRIPT_DATA!r} with the task {SCRIPT_TASK!r}, and only then"
+    is_of_script = data.source == SCRIPT_DATA
+    require(is_of_script == is_script_task, "data.source", data.source, rule)
     rule = f"must be {RANDOM_DATA!r} with the task {SUITE_TASK!r}, and only then"
     is_random = data.source == RANDOM_DATA
     require(is_random == is_suite_task, "data.source", data.source, rule)
@@ -100,3 +109,13 @@ def check_callbacks(callbacks: Sequence[str]) -> None:
     for callback in callbacks:
         rule = "must read path.py:Class"
         require(bool(USER_CODE.fullmatch(callback)), "callbacks", callback, rule)
+
+
+def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
+    """What cannot be asked of a training that a script makes."""
+    rule = "must be 'train' for a script: what a single step of it is, nobody can know"
+    require(scenario.trains_fully, "scenario", scenario.name, rule)
+    for text, variant in zip(backends, compiled, strict=True):
+        rule = "cannot be chosen for a script: it says itself what it has compiled. Leave scope out"
+        fits = variant.scope in ("iteration", "blocks")
+        require(fits, "backends", text, rule)

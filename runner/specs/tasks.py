@@ -23,9 +23,9 @@ class Task:
 
     learns: str
     """What the model learns, to go on after these words."""
-    samples: Literal["texts", "images", "random", "functions"]
-    """What it learns from: texts or images from anywhere, random numbers, or what functions of
-    one's own return."""
+    samples: Literal["texts", "images", "random", "functions", "script"]
+    """What it learns from: texts or images from anywhere, random numbers, what functions of one's
+    own return, or what a script reads."""
     labels: Literal["sample", "token"] | None = None
     """What has a label each; None where model and samples decide."""
     models: tuple[str, ...] = ()

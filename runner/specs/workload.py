@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from runner.specs.bounds import Bounds
+from runner.specs.script import SCRIPT_PREFIX
 from runner.specs.validation import Spec, require
 
 BUILTIN = "builtin:"
@@ -56,8 +57,9 @@ class ModelSpec(Spec, path="model."):
     source: str = "builtin:bert-tiny"
     """A built-in configuration (`builtin:...`, random weights), a model of a benchmark suite
     (`huggingface:BertForMaskedLM`, 16 times smaller `huggingface:BertForMaskedLM/16`, `timm:...`,
-    `torchbench:...`, random weights), a local folder, a hub name, or `path.py:function`, which is
-    called without arguments and returns an `nn.Module`."""
+    `torchbench:...`, random weights), a local folder, a hub name, `path.py:function`, which is
+    called without arguments and returns an `nn.Module`, or a training script of one's own that
+    makes it, `script:path.py`."""
     dropout: Literal["auto", "keep", "off"] = "auto"
     """`off` sets every dropout probability to 0. `auto` does so if one of the backends draws random
     numbers of its own, because its losses could then not be compared with the baseline's step by
@@ -85,6 +87,12 @@ class ModelSpec(Spec, path="model."):
     def is_builtin(self) -> bool:
         """Whether the model is one of ours, with random weights."""
         return self.source.startswith(BUILTIN)
+
+    @property
+    def script(self) -> str | None:
+        """Path of the training script that makes the model; None for any other model."""
+        found = self.source.startswith(SCRIPT_PREFIX)
+        return self.source.removeprefix(SCRIPT_PREFIX) if found else None
 
     @property
     def is_user_code(self) -> bool:

@@ -43,6 +43,8 @@ class RunProcess:
             **os.environ,
             TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
             "PYTHONUNBUFFERED": "1",
+            # Else the order of a set of texts would be another one in each process.
+            "PYTHONHASHSEED": "0",
         }
         try:
             self._process = start_in_own_session(

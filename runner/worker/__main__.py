@@ -14,6 +14,7 @@ from runner.machine.cpus import cpu_allowance
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain
 from runner.supervision.turns import TURN_PIPES_VARIABLE
+from runner.worker.device.visible import show_only
 from runner.worker.event_log import EventLog
 from runner.worker.failures import is_disk_full, is_out_of_memory
 from runner.worker.turn_source import open_turns
@@ -53,9 +54,12 @@ def _work(run: RunDir) -> WorkerExit:
         spec = run.read_spec()
         _prepare_process(spec, run)
         # Torch reads the environment when it is imported, so it comes after the preparation.
-        from runner.worker.session import run_session
+        if spec.experiment.is_script:
+            from runner.worker.script.running import run_script as work
+        else:
+            from runner.worker.session import run_session as work
 
-        finished = run_session(run, spec, log, turns)
+        finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
     except Exception as error:
         status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
@@ -72,6 +76,8 @@ def _prepare_process(spec: RunSpec, run: RunDir) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if spec.experiment.is_script:
+        show_only(spec.experiment.device, os.environ)
     # A folder of its own makes every compilation a cold one, whatever other backends have compiled.
     # Only a warm run finds something there: the supervisor put it there when the cold one was over.
     if spec.variant.cache == "warm" and not run.compile_cache.exists():

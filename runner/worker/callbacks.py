@@ -18,6 +18,10 @@ Hook = Literal[
 ]  # fmt: skip
 
 
+OwnValue = tuple[int, str, float | Tensor]
+"""A number that somebody recorded: steps done, name, value."""
+
+
 @dataclass
 class TrainingState:
     """Where training stands, as callbacks see it. Reading it costs nothing; `loss.item()` waits
@@ -36,8 +40,8 @@ class TrainingState:
     scores_step: int | None = None
     """Steps done when these scores were taken."""
     stop_reason: str | None = None
-    values: list[tuple[int, str, float | Tensor]] = field(default_factory=list)
-    """Numbers recorded since the last block: step, name, value."""
+    values: list[OwnValue] = field(default_factory=list)
+    """Recorded since the last block."""
 
     def stop(self, reason: str) -> None:
         """Ends training after the current step; `reason` is a sentence for the record."""

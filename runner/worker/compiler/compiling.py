@@ -129,6 +129,15 @@ class CompileObserver:
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
 
+    @property
+    def num_compilations(self) -> int:
+        """That have begun so far."""
+        return self._num_started
+
+    @property
+    def is_compiling(self) -> bool:
+        return self._pending is not None
+
     def compiled_since_last_asked(self) -> bool:
         """Whether a compilation began since the last call."""
         compiled = self._num_started > self._seen

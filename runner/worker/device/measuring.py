@@ -18,6 +18,12 @@ class StepClock(Protocol):
     def skip(self) -> None:
         """What was done since the last mark is part of no step."""
 
+    def pause(self) -> None:
+        """What is done until `resume` is part of no step."""
+
+    def resume(self) -> None:
+        """The step goes on that was interrupted."""
+
     def read(self) -> list[float]:
         """Waits for the device; seconds of each step since `start`."""
 
@@ -36,6 +42,12 @@ class WallClock:
 
     def skip(self) -> None:
         self._begins[-1] = time.perf_counter()
+
+    def pause(self) -> None:
+        self._paused_at = time.perf_counter()
+
+    def resume(self) -> None:
+        self._begins[-1] += time.perf_counter() - self._paused_at
 
     def read(self) -> list[float]:
         return [end - begin for begin, end in zip(self._begins, self._ends, strict=False)]
@@ -67,6 +79,7 @@ class EventClock(ABC):
         self._num_recorded = 0
         self._begins = [self._now()]
         self._ends: list[Any] = []
+        self._pauses: list[tuple[int, Any, Any]] = []
 
     def mark(self) -> None:
         now = self._now()
@@ -75,11 +88,23 @@ class EventClock(ABC):
 
     def skip(self) -> None:
         self._begins[-1] = self._now()
+        place = len(self._ends)
+        self._pauses = [pause for pause in self._pauses if pause[0] != place]
+
+    def pause(self) -> None:
+        self._paused_at = self._now()
+
+    def resume(self) -> None:
+        self._pauses.append((len(self._ends), self._paused_at, self._now()))
 
     def read(self) -> list[float]:
-        self._begins[-1].synchronize()
+        self._now().synchronize()
         steps = zip(self._begins, self._ends, strict=False)
-        return [begin.elapsed_time(end) / 1000 for begin, end in steps]
+        seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
+        for place, paused, resumed in self._pauses:
+            if place < len(seconds):  # else no step followed it
+                seconds[place] -= paused.elapsed_time(resumed) / 1000
+        return seconds
 
     def _now(self) -> Any:
         """An event behind the work issued so far."""

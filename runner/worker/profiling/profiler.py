@@ -1,10 +1,10 @@
 """Profiles steps in turns of their own, after the timed ones: what is seen here is in no timing."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec
@@ -50,77 +50,94 @@ class StepProfiler:
         self._log = log
         self._observer = observer
 
+    @property
+    def num_turns(self) -> int:
+        """In which it profiles; 0 where it shall not, or cannot."""
+        if not self._steps or not self._device.profiler_activities:
+            return 0
+        return TURNS_OF_A_DEVICE if self._device.works_by_itself else 1
+
+    @property
+    def steps_of_turn(self) -> int:
+        """That have to be made in each of them."""
+        return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
+
     def take_turns(self, turns: TurnSource, step: Callable[[int], None]) -> bool:
         """Gives the turn back and profiles in the next ones. `step` is told which it is.
 
         Returns whether it holds a turn in the end, and not if somebody asked to stop.
         """
-        activities = self._device.profiler_activities
-        if not self._steps or not activities:
-            return True
-        for _ in range(TURNS_OF_A_DEVICE if self._device.works_by_itself else 1):
+        for _ in range(self.num_turns):
             turns.done(finished=False)
             turn = turns.wait()
             if turn is None:
                 return False
-            self._log.append("phase", phase="profiling")
-            self._log.flush()
-            self._profile(turn.round, activities, step)
+            self._profile(turn.round, step)
         return True
 
-    def _profile(
-        self, round_number: int, activities: Sequence[ProfilerActivity], step: Callable[[int], None]
-    ) -> None:
+    def _profile(self, round_number: int, step: Callable[[int], None]) -> None:
         """Everything that was measured is written down already: whatever goes wrong here is told,
         and the run has come to its end all the same."""
         since = time.perf_counter()
-        self._log.flush(durable=True)
         try:
-            found = self._record(round_number, activities, step)
+            for number in self.steps(round_number):
+                step(number)
         except Exception as error:
-            found = {"failure": f"{type(error).__name__}: {error}"[:2000]}
-        cost = time.perf_counter() - since
-        self._log.append(
-            "profile", round=round_number, steps=self._steps, cost_seconds=cost, **found
-        )
+            cost = time.perf_counter() - since
+            self._write(round_number, cost_seconds=cost, failure=_said(error))
+
+    def steps(self, round_number: int) -> Iterator[int]:
+        """Gives the number of each step of a turn, which has to be made before the next is asked
+        for; the turn's events are written when it ends. What goes wrong with profiling is told, and
+        nothing is profiled then."""
+        self._log.append("phase", phase="profiling")
+        self._log.flush(durable=True)
+        since = time.perf_counter()
+        found: dict[str, Any] = {}
+        try:
+            yield from self._record(round_number, found)
+        except Exception as error:
+            found = {"failure": _said(error)}
+        self._write(round_number, cost_seconds=time.perf_counter() - since, **found)
+
+    def _write(self, round_number: int, **found: Any) -> None:
+        self._log.append("profile", round=round_number, steps=self._steps, **found)
         self._log.flush()
 
-    def _record(
-        self, round_number: int, activities: Sequence[ProfilerActivity], step: Callable[[int], None]
-    ) -> dict[str, Any]:
-        step(0)  # What happened since this run's last turn shall not be seen.
+    def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
+        """Puts the fields of the turn into `found`."""
+        yield 0  # What happened since this run's last turn shall not be seen.
         self._device.synchronize()
-        self._observer.compiled_since_last_asked()
-        waited = self._wait_for_each(step) if self._device.works_by_itself else None
-        with profile(activities=activities, record_shapes=True) as profiler:
+        compilations = self._observer.num_compilations
+        waited: list[float] = []
+        if self._device.works_by_itself:
+            yield from self._wait_for_each(waited)
+        with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
             since = time.perf_counter()
-            for number in range(self._steps):
-                step(number)
+            yield from range(self._steps)
             issued = time.perf_counter() - since
             self._device.synchronize()
             seconds = time.perf_counter() - since
         self._file.parent.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(self._file))
         del profiler
-        compiled = self._observer.compiled_since_last_asked()
+        compiled = self._observer.num_compilations > compilations
         shares = {"seconds": seconds, "issue_seconds": issued}
-        return self._write_kernels(round_number) | {
+        found |= self._write_kernels(round_number) | {
             **{name: value / self._steps for name, value in shares.items()},
-            "waited_seconds": waited,
+            "waited_seconds": waited or None,
             "compiled": compiled,
             "trace": str(self._file.relative_to(self._root)),
             "trace_bytes": self._file.stat().st_size,
         }
 
-    def _wait_for_each(self, step: Callable[[int], None]) -> list[float]:
-        """Seconds of single steps, before anything is profiled."""
-        seconds = []
+    def _wait_for_each(self, seconds: list[float]) -> Iterator[int]:
+        """Takes down the seconds of single steps, before anything is profiled."""
         for number in range(WAITED_STEPS):
             since = time.perf_counter()
-            step(number)
+            yield number
             self._device.synchronize()
             seconds.append(time.perf_counter() - since)
-        return seconds
 
     def _write_kernels(self, round_number: int) -> dict[str, Any]:
         """Writes a row for each kernel; the fields of the turn that its trace tells."""
@@ -137,3 +154,7 @@ class StepProfiler:
             "launches": num_launches(trace) / steps,
             "host_seconds": {name: s / steps for name, s in host_seconds(trace).items()},
         }
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]

@@ -9,7 +9,6 @@ import torch
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.turns import Turn
-from runner.worker.callbacks import TrainingState
 from runner.worker.compiler.compiling import CompileObserver, compile_blocks
 from runner.worker.data.batches import FixedBatches
 from runner.worker.device.base import Device
@@ -35,7 +34,7 @@ class ForwardPasses:
         self._log = log
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
-        recorder = BlockRecorder(log, (), TrainingState(model=model, optimizers=()))
+        recorder = BlockRecorder(log)
         observer = CompileObserver(log)
         self._timer = BlockTimer(spec.experiment_id, device, log, observer, recorder)
         self._profiler = StepProfiler(experiment, run, device, log, observer)

@@ -1,5 +1,6 @@
 """What a block leaves in the journal: its steps, itself, and what callbacks recorded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from runner.supervision.turns import Turn
-from runner.worker.callbacks import TrainingState
+from runner.worker.callbacks import OwnValue
 from runner.worker.device.measuring import MemoryUse
 from runner.worker.event_log import EventLog
 from runner.worker.step.stepping import StepResult
@@ -19,7 +20,7 @@ class Steps:
     """The steps of a block so far. What they computed stays on the device until it is over; forward
     passes leave nothing but whether they compiled."""
 
-    losses: list[Tensor] = field(default_factory=list)
+    losses: list[Tensor | None] = field(default_factory=list)
     terms: list[Tensor] = field(default_factory=list)
     gradient_norms: list[Tensor] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
@@ -50,10 +51,16 @@ class BlockCost:
 class BlockRecorder:
     """Writes blocks down when they are over."""
 
-    def __init__(self, log: EventLog, loss_names: tuple[str, ...], state: TrainingState) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        loss_names: tuple[str, ...] = (),
+        values: list[OwnValue] | None = None,
+    ) -> None:
+        """`values` is emptied when they are written; whoever records one appends to it."""
         self._log = log
         self._loss_names = loss_names
-        self._state = state
+        self._values = [] if values is None else values
 
     def write(self, block: Block, turn: Turn, steps: Steps, cost: BlockCost) -> None:
         if not len(steps):
@@ -76,9 +83,9 @@ class BlockRecorder:
 
     def write_values(self) -> None:
         """Writes the numbers that callbacks recorded since the last time."""
-        for step, name, value in self._state.values:
+        for step, name, value in self._values:
             self._log.append("value", step=step, name=name, value=float(value))
-        self._state.values.clear()
+        self._values.clear()
 
     def _rows(self, block: Block, steps: Steps, cost: BlockCost) -> list[dict[str, Any]]:
         """The fields of the steps' events."""
@@ -108,6 +115,8 @@ class BlockRecorder:
         return rows
 
 
-def _read(tensors: list[Tensor]) -> list[float]:
-    values: list[float] = torch.stack(tensors).tolist() if tensors else []
-    return values
+def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
+    """Their values, waited for once."""
+    known = [tensor for tensor in tensors if tensor is not None]
+    values = iter(torch.stack(known).tolist() if known else [])
+    return [None if tensor is None else next(values) for tensor in tensors]

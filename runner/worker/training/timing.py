@@ -1,7 +1,7 @@
 """Blocks of steps, timed without interruption and written down when they are over."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from runner.supervision.turns import Turn
 from runner.worker.compiler.compiling import CompileObserver
@@ -11,6 +11,10 @@ from runner.worker.event_log import EventLog
 from runner.worker.training.collecting import EVERY_STEPS, Collector
 from runner.worker.training.plan import Block
 from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+
+
+class NoMoreSteps(Exception):
+    """Thrown into a block that waits for a step: there will be none."""
 
 
 class BlockTimer:
@@ -45,6 +49,16 @@ class BlockTimer:
         adds what it computed.
         """
         steps = Steps()
+        for place in self.steps(block, turn, steps, stops):
+            step(place, steps)
+        return len(steps) == block.num_steps
+
+    def steps(
+        self, block: Block, turn: Turn, steps: Steps, stops: Callable[[], bool]
+    ) -> Generator[int, None, None]:
+        """The same for those who cannot be called: gives the place of each step, which has to be
+        made, and added to `steps`, before the next is asked for. `NoMoreSteps` thrown into it ends
+        the block before the step that it waits for."""
         with self._collector.held_back():
             self._memory.reset()
             self._monitor.begin()
@@ -55,7 +69,10 @@ class BlockTimer:
                 if place and place % EVERY_STEPS == 0:
                     gc.collect()
                     self._clock.skip()
-                step(place, steps)
+                try:
+                    yield place
+                except NoMoreSteps:
+                    break
                 self._clock.mark()
                 steps.compiled.append(self._observer.compiled_since_last_asked())
                 self._observer.step = block.first_step + place + 1
@@ -64,4 +81,15 @@ class BlockTimer:
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()
         self._log.flush()
-        return len(steps) == block.num_steps
+
+    def pause(self) -> None:
+        """What follows is part of no step, until `resume`."""
+        self._clock.pause()
+
+    def resume(self) -> None:
+        """The step goes on."""
+        self._clock.resume()
+
+    def leave_out(self) -> None:
+        """What was done since the last step is part of none."""
+        self._clock.skip()

@@ -85,7 +85,7 @@ class Trainer:
         )
         if setup.checkpoints is not None:
             setup.checkpoints.save_from(self._checkpointed)
-        self._recorder = BlockRecorder(log, self._objective.names, self._state)
+        self._recorder = BlockRecorder(log, self._objective.names, self._state.values)
         self._timer = BlockTimer(spec.experiment_id, device, log, self._observer, self._recorder)
         self._profiler = StepProfiler(experiment, run, device, log, self._observer)
         if spec.variant.scope == "blocks":

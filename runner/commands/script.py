@@ -1,0 +1,69 @@
+"""`python -m runner script train.py [options] -- ARGUMENTS`: a script under each backend."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.commands.options import add_field_options, read_fields, spec_options
+from runner.errors import RunnerError
+from runner.machine.capabilities import Capabilities
+from runner.specs.experiment import ExperimentSpec
+from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
+
+ASKED = (
+    "name", "backends", "settings", "controls", "devices", "cpu_threads", "schedule", "block_steps",
+    "profile_steps", "time_limit_seconds", "keep_code", "keep_trace", "training.seed",
+    "script.folder", "script.steps", "script.patience_seconds",
+)  # fmt: skip
+"""Fields that a script leaves open: it settles the others itself."""
+
+
+def add_script_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "python -m runner script FILE [options] [-- ARGUMENT ...]"
+    parser.add_argument("script", metavar="FILE", help="the script, as `python FILE` would run it")
+    parser.epilog = (
+        "What stands behind -- the script is called with; a path from the current folder is made "
+        "whole."
+    )
+    others = {option.path for option in spec_options()} - set(ASKED)
+    add_field_options(parser, without=others, flags={"script.steps": "--steps"})
+
+
+def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before `--` and behind it: argparse would mix both up."""
+    words = list(arguments)
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
+def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentSpec:
+    """The experiment that parsed options describe; raises `RunnerError` if they cannot be.
+
+    Without a device it is the machine's first GPU, which scripts take by themselves, or the CPU.
+    """
+    file = Path(given.script).expanduser().resolve()
+    if not file.is_file():
+        raise RunnerError(f"there is no file {file}")
+    if given.__dict__.get("script.folder") is not None:
+        setattr(given, "script.folder", str(Path(getattr(given, "script.folder")).resolve()))
+    folder = Path(getattr(given, "script.folder", None) or file.parent)
+    arguments = [_whole(argument, folder) for argument in given.script_arguments]
+    values = {
+        "name": file.name,
+        "task": SCRIPT_TASK,
+        "model": {"source": f"{SCRIPT_PREFIX}{file}"},
+        "data": {"source": SCRIPT_DATA},
+        "script": {"arguments": tuple(arguments)},
+        "devices": (machine.devices[min(1, len(machine.devices) - 1)].id,),
+    }
+    read_fields(given, values)
+    return ExperimentSpec.from_dict(values)
+
+
+def _whole(argument: str, folder: Path) -> str:
+    """A path from the working folder as one from anywhere: runs have working folders of their own.
+    What the script's folder has by the same name is meant to be there."""
+    name, equals, value = argument.rpartition("=")
+    path = Path(value)
+    is_ours = value and not path.is_absolute() and path.exists() and not (folder / path).exists()
+    return f"{name}{equals}{path.resolve()}" if is_ours else argument

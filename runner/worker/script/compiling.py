@@ -1,0 +1,130 @@
+"""What stands for `torch.compile` while a script runs: it does what the run's variant says."""
+
+import functools
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from runner.specs.variants import Variant
+from runner.worker.compiler.compiling import (
+    compile_arguments,
+    compile_blocks,
+    leave_alone,
+    make_compiler,
+)
+from runner.worker.compiler.source_lines import PACKAGES, RUNNER, STANDARD_LIBRARY, short_path
+
+TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
+"""Packages and modules that compile on behalf of a script; what others compile is their own."""
+LIBRARIES = (PACKAGES, STANDARD_LIBRARY, f"{sysconfig.get_path('platlib')}/")
+
+
+class Watcher(Protocol):
+    """Who is told of calls of what was compiled."""
+
+    def on_compile(self, module: nn.Module | None, function: Callable[..., Any]) -> None:
+        """Something was given to the compiler: a module, or a function."""
+
+    def on_call(self, module: nn.Module | None, arguments: object) -> None:
+        """It is called from code that nobody compiles."""
+
+
+class ScriptCompiler:
+    """Puts what a script names under a variant's backend, and watches its calls."""
+
+    def __init__(self, variant: Variant, watcher: Watcher) -> None:
+        """Raises `WorkloadError` for a backend that torch does not know here."""
+        self._variant = variant
+        self._watcher = watcher
+        self._compiler = make_compiler(variant)
+        self.asked: dict[str, str] = {}
+        """Calls of `torch.compile` in the script, `file:line`, and what each asked for itself."""
+
+    def compile(self, target: Any, given: dict[str, Any]) -> Any:
+        """A module compiled in place, or what stands for a function."""
+        if isinstance(target, nn.Module):
+            self._compile_module(target, given)
+            return target
+        return self._watched(target, self._compiled(target, given), None)
+
+    def _compile_module(self, module: nn.Module, given: dict[str, Any]) -> None:
+        """As `nn.Module.compile` does it; the module stays what it is, under every variant."""
+        call = module._call_impl
+        if self._variant.scope == "blocks":
+            compile_blocks(module, self._variant)
+        else:
+            call = self._compiled(call, given)
+        module._compiled_call_impl = self._watched(module._call_impl, call, module)
+        # Scripts look for what they compiled beneath `torch.compile`'s wrapper. Not as a submodule.
+        object.__setattr__(module, "_orig_mod", module)
+
+    def _compiled(self, function: Callable[..., Any], given: dict[str, Any]) -> Callable[..., Any]:
+        if self._variant.backend is None:
+            return leave_alone(function)
+        arguments = compile_arguments(self._variant)
+        arguments["fullgraph"] = arguments["fullgraph"] or bool(given.get("fullgraph"))
+        if arguments["dynamic"] is None:
+            arguments["dynamic"] = given.get("dynamic")
+        return self._compiler(function, **arguments)
+
+    def _watched(
+        self, plain: Callable[..., Any], compiled: Callable[..., Any], module: nn.Module | None
+    ) -> Callable[..., Any]:
+        self._watcher.on_compile(module, plain)
+        on_call = self._watcher.on_call
+
+        @functools.wraps(plain)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return plain(*args, **kwargs)
+            on_call(module, (args, kwargs))
+            return compiled(*args, **kwargs)
+
+        return watched
+
+    @contextmanager
+    def in_place_of_torch(self) -> Iterator[None]:
+        """Has `torch.compile` and `nn.Module.compile` mean this, for the script and for those that
+        train on its behalf. Libraries that compile things of their own are left alone."""
+        torch_compile, module_compile = torch.compile, nn.Module.compile
+
+        @functools.wraps(torch_compile)
+        def compile(model: Any = None, **given: Any) -> Any:
+            if not _is_scripts(caller := sys._getframe(1)):
+                return torch_compile(model, **given)
+            if model is None:
+                return functools.partial(compile, **given)
+            self._note(caller, given)
+            return self.compile(model, given)
+
+        @functools.wraps(module_compile)
+        def compile_in_place(module: nn.Module, *args: Any, **given: Any) -> None:
+            if not _is_scripts(caller := sys._getframe(1)):
+                return module_compile(module, *args, **given)
+            self._note(caller, given)
+            self._compile_module(module, given)
+
+        torch.compile, nn.Module.compile = compile, compile_in_place  # type: ignore[assignment, method-assign]
+        try:
+            yield
+        finally:
+            torch.compile, nn.Module.compile = torch_compile, module_compile  # type: ignore[method-assign]
+
+    def _note(self, caller: Any, given: dict[str, Any]) -> None:
+        where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
+        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        self.asked[where.removeprefix(f"{Path.cwd()}/")] = settings
+
+
+def _is_scripts(frame: Any) -> bool:
+    """Whether a call comes from a script, or from who trains on its behalf."""
+    name = frame.f_globals.get("__name__", "")
+    if any(name == one or name.startswith(f"{one}.") for one in TRAINERS):
+        return True
+    return not frame.f_code.co_filename.startswith((RUNNER, *LIBRARIES))

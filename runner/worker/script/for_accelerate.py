@@ -1,0 +1,68 @@
+"""Loops written with `accelerate.Accelerator`: `prepare`, `backward`, `optimizer.step`."""
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+import breakeven
+from runner.worker.script.batch_sizes import StepSize
+from runner.worker.script.session import ScriptSession
+
+NAME = "accelerate"
+
+
+def attach(module: ModuleType, session: ScriptSession) -> None:
+    """Has every accelerator tell the session, unless the script does so itself, or a library that
+    uses accelerate in its turn."""
+    size = StepSize()
+    accelerator, optimizer = module.Accelerator, module.AcceleratedOptimizer
+    prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
+    stepping: list[Any] = []
+
+    @functools.wraps(prepare)
+    def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = prepare(self, *args, **kwargs)
+        models = [one for one in _all(result) if isinstance(one, nn.Module)]
+        if models and not session.has_compiled and not _script_says_what():
+            for model in models:
+                session.compile(model, None, {})
+        return result
+
+    @functools.wraps(backward)
+    def measured(self: Any, loss: Any, **kwargs: Any) -> None:
+        size.add(loss.detach() / self.gradient_accumulation_steps)
+        backward(self, loss, **kwargs)
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, *args, **kwargs)
+        if self.gradient_state.sync_gradients and session.may_step(NAME):
+            if not stepping:
+                stepping.append(self)
+            # Of several optimizers one tells the step.
+            if stepping[0] is self and not _script_says_what():
+                session.trained_by(NAME, None, 0)
+                session.step(*size.take())
+        return result
+
+    accelerator.prepare, accelerator.backward = prepared, measured
+    optimizer.step = stepped
+
+
+def _all(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _script_says_what() -> bool:
+    """Whether the script itself uses `breakeven`: then it says what is compiled and what a step
+    is."""
+    names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
+    main = vars(sys.modules["__main__"])
+    return any(value in names for value in list(main.values()) if _is_hashable(value))
+
+
+def _is_hashable(value: Any) -> bool:
+    return isinstance(value, ModuleType) or callable(value) and hasattr(value, "__qualname__")

@@ -1,0 +1,70 @@
+"""`transformers.Trainer` and those derived from it, `Seq2SeqTrainer` among them."""
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from runner.worker.script.batch_sizes import StepSize
+from runner.worker.script.session import ScriptSession
+
+NO_METRICS = ("runtime", "samples_per_second", "steps_per_second", "compilation_time", "epoch")
+PREFIX = "eval_"
+
+
+def attach(module: ModuleType, session: ScriptSession) -> None:
+    """Has every trainer made from now on tell the session."""
+    make = module.Trainer.__init__
+    callback_class = _callback_class(module)
+
+    @functools.wraps(make)
+    def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
+        make(trainer, *args, **kwargs)
+        size = StepSize()
+        trainer.training_step = _measured(trainer.training_step, size)
+        trainer.add_callback(callback_class(session, size))
+
+    module.Trainer.__init__ = init  # type: ignore[attr-defined]
+
+
+def _measured(training_step: Any, size: StepSize) -> Any:
+    """A micro-batch; what it returns is its share of the step's loss."""
+
+    @functools.wraps(training_step)
+    def measured(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = training_step(model, inputs, *args, **kwargs)
+        size.add(loss, inputs)
+        return loss
+
+    return measured
+
+
+def _callback_class(module: ModuleType) -> Any:
+    base: Any = module.TrainerCallback
+
+    class Told(base):  # type: ignore[misc]
+        def __init__(self, session: ScriptSession, size: StepSize) -> None:
+            self._session = session
+            self._size = size
+
+        def on_train_begin(
+            self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
+        ) -> None:
+            self._session.trained_by("transformers.Trainer", model, state.max_steps)
+            self._size.clear()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            if self._session.step_is_last(*self._size.take()):
+                control.should_training_stop = True
+
+        def on_evaluate(
+            self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
+        ) -> None:
+            told = {
+                name.removeprefix(PREFIX): value
+                for name, value in (metrics or {}).items()
+                if name.startswith(PREFIX) and isinstance(value, (int, float))
+            }
+            kept = {n: value for n, value in told.items() if not n.endswith(NO_METRICS)}
+            self._session.evaluated("validation", kept)
+
+    return Told

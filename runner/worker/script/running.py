@@ -1,0 +1,102 @@
+"""Runs a script as `python train.py` would, with `breakeven` attached to a session."""
+
+import os
+import random
+import runpy
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+import breakeven
+from runner.checks.user_code import locate
+from runner.errors import WorkloadError
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.worker.compiler.kept import keep_outputs
+from runner.worker.device.finding import open_device
+from runner.worker.device.visible import name_of_visible
+from runner.worker.environment import describe_environment
+from runner.worker.event_log import EventLog
+from runner.worker.script.importing import after_import
+from runner.worker.script.session import EndOfScript, ScriptSession
+from runner.worker.script.trainers import TRAINERS
+from runner.worker.script.watchdog import Watchdog
+from runner.worker.script.workplace import make_workplace, tidy
+from runner.worker.turn_source import AnnouncedTurns, TurnSource
+from runner.worker.user_code import copy_sources
+
+
+def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
+    """From the specification to the last event; False if it was stopped."""
+    experiment = spec.experiment
+    log.append("phase", phase="preparing")
+    log.flush(durable=True)
+    device = open_device(name_of_visible(experiment.device))
+    if experiment.settings == "harness":
+        device.allow_tf32(True)
+    device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
+    log.append("environment", **environment)
+    for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
+        log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
+    keep_outputs(experiment, run, log)
+    session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log))
+    script, folder = _places(experiment)
+    linked = make_workplace(folder, run.workplace)
+    if linked:
+        session.notes.append(f"Linked into each run's folder, not copied: {_listed(linked)}.")
+    with Watchdog(session, experiment.script.patience_seconds, log):
+        _execute(_inside(script, folder, run.workplace), run, spec, session)
+    finished = session.finish()
+    tidy(folder, run.workplace)
+    return finished
+
+
+def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
+    """Until the script ends by itself, or the session ends it."""
+    os.chdir(run.workplace)
+    sys.argv = [str(script), *spec.experiment.script.arguments]
+    sys.path.insert(0, str(script.parent))
+    seed(spec.experiment.training.seed)
+    breakeven._attach(session)
+    try:
+        with session.compiler.in_place_of_torch(), after_import(TRAINERS, session):
+            runpy.run_path(str(script), run_name="__main__")
+    except EndOfScript:
+        pass
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            raise WorkloadError(f"{script.name} ended with sys.exit({leaving.code!r})") from leaving
+    finally:
+        breakeven._attach(None)
+
+
+def seed(number: int) -> None:
+    """Sets all generators of random numbers that a script may draw from without seeding them. The
+    order of sets is the same in all runs, too: the supervisor starts them with PYTHONHASHSEED."""
+    random.seed(number)
+    torch.manual_seed(number)
+    with suppress(ImportError):
+        import numpy
+
+        numpy.random.seed(number % 2**32)
+
+
+def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
+    """The script, and the folder that it expects to be started in."""
+    assert experiment.model.script is not None
+    script, _ = locate(experiment.model.script)
+    return script, Path(experiment.script.folder or script.parent).resolve()
+
+
+def _inside(script: Path, folder: Path, workplace: Path) -> Path:
+    """The script's copy, or itself if it lies elsewhere."""
+    is_inside = script.is_relative_to(folder)
+    return workplace / script.relative_to(folder) if is_inside else script
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {rest} more" if rest > 0 else "")

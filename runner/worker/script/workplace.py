@@ -1,0 +1,86 @@
+"""The folder in which a script works: a copy of its own for each run.
+
+Scripts read and write where they are started, and beside themselves. Were all runs of an experiment
+to do so in the same folder, they would overwrite each other's checkpoints, and perhaps a person's.
+Small files are copied. Large ones, which are data, are linked, so that they cost nothing.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+LARGEST_COPIED_BYTES = 16_000_000
+MAX_COPIED_BYTES = 500_000_000
+"""Of all files together; what would go beyond is linked."""
+MAX_FILES = 20_000
+"""Folders found after so many files are linked whole."""
+NOT_TAKEN = {"__pycache__", "node_modules", "venv", "env"}
+"""Folders that no script reads by its own path; nor does it hidden ones, such as `.git`."""
+
+
+def make_workplace(folder: Path, place: Path) -> list[str]:
+    """Copies `folder` to `place`, which must not be there; the names of what was linked."""
+    place.mkdir(parents=True)
+    linked: list[str] = []
+    copied, files = 0, 0
+    for parent, folders, names in os.walk(folder):
+        here = place / Path(parent).relative_to(folder)
+        kept = [name for name in folders if _is_taken(Path(parent, name), place)]
+        folders[:] = kept if files < MAX_FILES else []
+        for name in kept:
+            if files < MAX_FILES and not os.path.islink(Path(parent, name)):
+                (here / name).mkdir()
+            else:
+                linked += _link(Path(parent, name), here / name, folder)
+        for name in names:
+            file, size = Path(parent, name), _size(Path(parent, name))
+            if size is None:
+                continue
+            files += 1
+            if size <= LARGEST_COPIED_BYTES and copied + size <= MAX_COPIED_BYTES:
+                shutil.copy2(file, here / name)
+                copied += size
+            else:
+                linked += _link(file, here / name, folder)
+    return linked
+
+
+def tidy(folder: Path, place: Path) -> None:
+    """Removes what `make_workplace` brought and the script left as it was; what remains are its
+    own files."""
+    for parent, folders, names in os.walk(place, topdown=False):
+        original = folder / Path(parent).relative_to(place)
+        for name in [*names, *folders]:
+            mine, theirs = Path(parent, name), original / name
+            if mine.is_symlink() or (mine.is_file() and _is_same(mine, theirs)):
+                mine.unlink()
+        if Path(parent) != place and not any(Path(parent).iterdir()):
+            Path(parent).rmdir()
+
+
+def _is_taken(folder: Path, place: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name in NOT_TAKEN
+    is_environment = (folder / "pyvenv.cfg").exists()
+    return not (hidden or is_environment or place.is_relative_to(folder))
+
+
+def _size(file: Path) -> int | None:
+    """None for what is no file, such as a pipe, or cannot be read."""
+    try:
+        return file.stat().st_size if file.is_file() and os.access(file, os.R_OK) else None
+    except OSError:
+        return None
+
+
+def _link(original: Path, here: Path, folder: Path) -> Iterator[str]:
+    here.symlink_to(original.resolve())
+    yield str(original.relative_to(folder))
+
+
+def _is_same(mine: Path, theirs: Path) -> bool:
+    try:
+        one, other = mine.stat(), theirs.stat()
+    except OSError:
+        return False
+    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
