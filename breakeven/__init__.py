@@ -33,7 +33,7 @@ class _Session(Protocol):
         self, loss: "Tensor | float | None", samples: int | None, tokens: int | None
     ) -> None: ...
 
-    def evaluated(self, split: str, metrics: dict[str, Any]) -> None: ...
+    def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None: ...
 
     def record(self, name: str, value: "float | Tensor") -> None: ...
 
@@ -77,13 +77,17 @@ def step(
         _session.step(loss, samples, tokens)
 
 
-def evaluated(split: str = "validation", **metrics: "float | Tensor | None") -> None:
+def evaluated(
+    split: str = "validation", samples: int | None = None, **metrics: "float | Tensor | None"
+) -> None:
     """Records what an evaluation found, as `loss`, `accuracy`, or by any other name.
 
-    `split` is `train`, `validation` or `test`. What was done since the last step counts to none.
+    `split` is `train`, `validation` or `test`; `samples` how many were judged, without which
+    nobody can say how far chance moves the numbers. What was done since the last step counts to
+    none.
     """
     if _session is not None:
-        _session.evaluated(split, metrics)
+        _session.evaluated(split, samples, metrics)
 
 
 def record(name: str, value: "float | Tensor") -> None:

@@ -37,7 +37,7 @@ def evaluate(model: nn.Module, loader: DataLoader, device: str) -> None:
             count += len(labels)
     model.train()
     print(f"loss {loss / count:.4f}, accuracy {hits / count:.3f}")
-    breakeven.evaluated("validation", loss=loss / count, accuracy=hits / count)
+    breakeven.evaluated("validation", samples=count, loss=loss / count, accuracy=hits / count)
 
 
 def main() -> None:

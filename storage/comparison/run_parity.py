@@ -1,5 +1,6 @@
 """The parity of an experiment's runs: what each recorded, by `storage.statistics.parity`."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,4 +137,4 @@ def no_band() -> pd.DataFrame:
 
 def _last_num_samples(run: Evidence) -> int | None:
     samples = run.last_evaluation("num_samples")
-    return None if samples is None else int(samples)
+    return None if samples is None or math.isnan(samples) else int(samples)

@@ -206,7 +206,9 @@ def _evaluation_samples(
         if not all(step in table.index for table in tables):
             continue
         values = np.array([table.at[step, column] for table in tables], dtype=float)
-        count = float(tables[0].at[step, "num_samples"])
+        told = tables[0].at[step, "num_samples"]
+        # A script need not say of how many: then nothing tells how far chance moves it.
+        count = 0.0 if pd.isna(told) else float(told)
         if not np.isfinite(values).all() or not count:
             continue
         value = float(trainings.evaluations.at[step, column])

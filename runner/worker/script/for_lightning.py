@@ -5,7 +5,7 @@ import math
 from types import ModuleType
 from typing import Any
 
-from runner.worker.script.batch_sizes import StepSize
+from runner.worker.script.batch_sizes import StepSize, num_samples
 from runner.worker.script.session import ScriptSession
 
 PREFIXES = ("validation_", "valid_", "val_")
@@ -32,6 +32,7 @@ def _callback_class(module: ModuleType) -> Any:
             self._session = session
             self._size = StepSize()
             self._steps_done = 0
+            self._num_evaluated = 0
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self._steps_done = trainer.global_step
@@ -53,11 +54,18 @@ def _callback_class(module: ModuleType) -> Any:
                     trainer.should_stop = True
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            self._num_evaluated = 0
             self._session.evaluate(True)
+
+        def on_validation_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *place: int
+        ) -> None:
+            self._num_evaluated += num_samples(batch) or 0
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
             if not trainer.sanity_checking:
-                self._session.evaluated("validation", _metrics(trainer.callback_metrics))
+                found, count = _metrics(trainer.callback_metrics), self._num_evaluated or None
+                self._session.evaluated("validation", count, found)
             self._session.evaluate(False)
 
     return Told

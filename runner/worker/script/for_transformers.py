@@ -38,6 +38,13 @@ def _measured(training_step: Any, size: StepSize) -> Any:
     return measured
 
 
+def _num_samples(loader: Any) -> int | None:
+    try:
+        return len(loader.dataset)
+    except (AttributeError, TypeError):  # no loader yet, or samples without end
+        return None
+
+
 def _callback_class(module: ModuleType) -> Any:
     base: Any = module.TrainerCallback
 
@@ -65,6 +72,7 @@ def _callback_class(module: ModuleType) -> Any:
                 if name.startswith(PREFIX) and isinstance(value, (int, float))
             }
             kept = {n: value for n, value in told.items() if not n.endswith(NO_METRICS)}
-            self._session.evaluated("validation", kept)
+            loader = rest.get("eval_dataloader")
+            self._session.evaluated("validation", _num_samples(loader), kept)
 
     return Told

@@ -127,7 +127,7 @@ class ScriptSession:
             raise EndOfScript
         return self._is_over
 
-    def evaluated(self, split: str, metrics: dict[str, Any]) -> None:
+    def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
         if self._plan is not None and not self._is_over:
             self.evaluate(False)
             self._timer.leave_out()
@@ -137,7 +137,7 @@ class ScriptSession:
         loss = told.pop("loss", None)
         self._log.append(
             "evaluation", epoch=number - 1, step=self.num_steps, split=name, compiled=False,
-            loss=loss, metrics=told, accuracy=told.get("accuracy"),
+            loss=loss, metrics=told, accuracy=told.get("accuracy"), num_samples=samples,
         )  # fmt: skip
 
     def record(self, name: str, value: float | Tensor) -> None:
