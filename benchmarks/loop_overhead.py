@@ -39,7 +39,6 @@ from runner.specs.experiment import (
     TrainingSpec,
 )
 from runner.supervision.turns import Turn
-from runner.worker.callbacks import TrainingState
 from runner.worker.device.base import Device
 from runner.worker.device.finding import open_device
 from runner.worker.device.measuring import EventClock, MemoryUse
@@ -184,8 +183,7 @@ def recording_seconds(folder: Path, device: Device) -> float:
     From results that wait on an idle device to lines in the journal.
     """
     log = EventLog(folder / "cost.jsonl")
-    state = TrainingState(model=torch.nn.Identity(), optimizers=())
-    recorder = BlockRecorder(log, ("model",), state)
+    recorder = BlockRecorder(log, ("model",))
     cost = BlockCost(
         seconds=[0.0212345678912] * BLOCK_STEPS,
         memory=MemoryUse(peak_bytes=123_456_789, reserved_bytes=123_456_789),

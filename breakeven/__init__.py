@@ -41,9 +41,7 @@ class _Session(Protocol):
 _session: _Session | None = None
 
 
-def compile(
-    target: Any = None, *, model: "nn.Module | None" = None, **arguments: Any
-) -> Any:
+def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments: Any) -> Any:
     """Stands where `torch.compile` would, for a model or a function, or as a decorator.
 
     By hand it is `torch.compile(target, **arguments)`. Under the runner backend, mode and options
@@ -109,4 +107,3 @@ def _detach_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_detach_child)
-

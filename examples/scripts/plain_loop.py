@@ -1,7 +1,7 @@
 """A plain training loop: a small network learns to tell points of a spiral apart.
 
-    python plain_loop.py --epochs 2          as ever
-    python -m runner script examples/scripts/plain_loop.py --backends inductor -- --epochs 2
+python plain_loop.py --epochs 2          as ever
+python -m runner script examples/scripts/plain_loop.py --backends inductor -- --epochs 2
 """
 
 import argparse
@@ -52,7 +52,11 @@ def main() -> None:
     held_out = DataLoader(spiral(300), batch_size=options.batch)
     width = options.width
     model = nn.Sequential(
-        nn.Linear(2, width), nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, CLASSES)
+        nn.Linear(2, width),
+        nn.GELU(),
+        nn.Linear(width, width),
+        nn.GELU(),
+        nn.Linear(width, CLASSES),
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 

@@ -10,6 +10,7 @@ expected; 1 a run did not finish, or nothing could be judged; 2 the input was wr
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -167,7 +168,7 @@ def _checked_spec(data_dir: DataDir, options: argparse.Namespace) -> ExperimentS
 
 def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
     """Lets the supervisor that this process becomes or starts run code from further folders."""
-    if options.allow_code and is_locked(data_dir.supervisor_lock):
+    if options.allow_code and not _is_free(data_dir.supervisor_lock):
         raise RunnerError(
             f"a supervisor is at work on {data_dir.path} and keeps to the folders with which it "
             f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
@@ -175,6 +176,14 @@ def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
         )
     folders = [str(folder.expanduser().resolve()) for folder in options.allow_code]
     os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
+
+
+def _is_free(lock: Path) -> bool:
+    """Waits for a supervisor that has nothing left to do, which ends soon."""
+    deadline = time.monotonic() + LINGER_SECONDS + 2
+    while is_locked(lock) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return not is_locked(lock)
 
 
 def _print(text: str) -> None:

@@ -73,7 +73,7 @@ class RunProgress:
                 self.compiling_since = began if kind == "compile_started" else None
             case "step":
                 self._take_step(event)
-            case "workload" if self.spec.is_script:
+            case "workload":
                 told = event.get("num_steps")
                 self._said_steps = None if told is None else max(1, int(told))
             case "evaluation" if self._is_telling(event):
@@ -86,10 +86,14 @@ class RunProgress:
             case "resumed":
                 self.steps_done = self._count(event["step"])
                 self.compiling_since, self.stopped, self.error = None, "", ""
-            case "stopped":
-                self.stopped = f"stopped after step {event['step']}: {event['reason']}"
-            case "error":
-                self.error = str(event["message"])
+            case "stopped" | "error":
+                self._take_end(event)
+
+    def _take_end(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "error":
+            self.error = str(event["message"])
+        else:
+            self.stopped = f"stopped after step {event['step']}: {event['reason']}"
 
     def _take_step(self, step: dict[str, Any]) -> None:
         loss = None if step["loss"] is None else float(step["loss"])

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from runner.specs import rules
@@ -151,6 +152,18 @@ class ExperimentSpec(Spec):
         """Whether runs execute a training script of a person's own, which knows by itself what its
         model, samples, steps and evaluations are."""
         return self.model.script is not None
+
+    @property
+    def subject(self) -> str:
+        """What is trained on what, as it was asked for; of a script its name and arguments."""
+        if self.model.script is None:
+            return f"{self.model.source} on {self.data.source}"
+        return " ".join([PurePath(self.model.script).name, *self.script.arguments])
+
+    @property
+    def precision(self) -> str | None:
+        """Of the training; None for a script, which chooses its own."""
+        return None if self.is_script else self.training.precision
 
     @property
     def device(self) -> str:

@@ -56,6 +56,8 @@ class Evidence:
     """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
     randomness: Randomness
+    inputs: pd.DataFrame
+    """Of scripts: what they computed with at some steps, as hashes (`storage.queries.inputs`)."""
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
     stop: Stop | None
@@ -135,9 +137,11 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     workloads = queries.workloads(store, experiment_id)
     environments = queries.environments(store, experiment_id)
     randomness = load_randomness(store, experiment_id)
+    inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
         mine = {name: find(run["run_id"]) for name, find in series.items()}
+        workload, steps = queries.fields_of(workloads, run["run_id"]), mine["steps"]
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -146,10 +150,11 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 backend=None if pd.isna(run["backend"]) else run["backend"],
                 state=RunState(run["state"]),
                 reason=None if pd.isna(run["reason"]) else run["reason"],
-                num_steps=run["num_steps"],
+                num_steps=run["num_steps"] or _said_steps(workload, steps),
                 losses=_by(losses(run["run_id"]), "step")["loss"],
                 evaluations=_by(_of(evaluations, run["run_id"]), "step"),
-                workload=queries.fields_of(workloads, run["run_id"]),
+                workload=workload,
+                inputs=inputs(run["run_id"]),
                 environment=queries.fields_of(environments, run["run_id"]),
                 randomness=randomness(run["run_id"]),
                 resumed_at=tuple(_of(resumptions, run["run_id"])["step"]),
@@ -158,6 +163,11 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
             )
         )
     return queries.run_record(store, evidence[0].run_id).spec, evidence
+
+
+def _said_steps(workload: dict[str, Any], steps: pd.DataFrame) -> int:
+    """Of a script, which says by itself how many it makes, at the latest when it has."""
+    return int(workload.get("num_steps") or len(steps))
 
 
 def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:

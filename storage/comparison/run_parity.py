@@ -4,11 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
+from runner.specs.training import Precision
 from storage.comparison.evidence import Evidence
+from storage.comparison.inputs import first_difference
 from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
 from storage.statistics import parity as rules
 from storage.statistics.inference import break_parity
@@ -36,12 +39,18 @@ class Equals:
         begun = [control for control in controls if len(control.losses)]
         return None if baseline is None else cls(spec, baseline, begun)
 
+    @property
+    def precision(self) -> Precision:
+        """As asked for; what a script computes in, its baseline found out."""
+        told: Precision | None = self.baseline.workload.get("precision")
+        return told if told and told in get_args(Precision) else self.spec.training.precision
+
     @cached_property
     def band(self) -> pd.DataFrame:
         """`storage.statistics.loss_band`; empty without a control."""
         if not self.controls:
             return no_band()
-        return loss_band(self.baseline.losses, self._control_losses, self.spec.training.precision)
+        return loss_band(self.baseline.losses, self._control_losses, self.precision)
 
     @cached_property
     def has_learned(self) -> bool:
@@ -69,7 +78,7 @@ class Equals:
 
     def judge(self, run: Evidence) -> Parity:
         """Whether a backend that has begun learned the same."""
-        if draws_own_numbers(self.baseline.losses, run, self.spec.training.precision):
+        if draws_own_numbers(self.baseline.losses, run, self.precision):
             return self._judge_own_numbers(run)
         if not self.controls:
             return rules.judge_without_control(self.baseline.losses, run.losses)
@@ -77,7 +86,7 @@ class Equals:
             self.baseline.losses,
             self._control_losses,
             run.losses,
-            self.spec.training.precision,
+            self.precision,
             run.num_planned_steps,
             self.band,
         )
@@ -86,7 +95,7 @@ class Equals:
         return rules.doubt_dropout(parity) if self.spec.has_dropout else parity
 
     def _judge_own_numbers(self, run: Evidence) -> Parity:
-        parity = judge_own_numbers(self.baseline.losses, run, self.spec.training.precision)
+        parity = judge_own_numbers(self.baseline.losses, run, self.precision)
         parity = rules.judge_outcomes(parity, without_interval(self._readings(parity, run, False)))
         return rules.judge_learning(parity, self.has_learned)
 
@@ -124,6 +133,13 @@ def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> 
         return rules.unknown("other weights")
     if run.workload.get("data_sha256") != workload.get("data_sha256"):
         return rules.unknown("other samples")
+    for control in equals.controls:
+        parted = first_difference(equals.baseline.inputs, control.inputs)
+        if parted is not None:
+            return rules.unknown("not repeatable", **parted)
+    parted = first_difference(equals.baseline.inputs, run.inputs)
+    if parted is not None:
+        return rules.unknown("other inputs", **parted)
     parity = equals.judge(run)
     if run.randomness.inference_draws:
         return break_parity(parity, rules.Finding(kind="draws in inference"))

@@ -21,6 +21,7 @@ EVENT_TABLES = {
     "phase": "phases",
     "environment": "environments",
     "workload": "workloads",
+    "inputs": "inputs",
     "compile_started": "compile_starts",
     "compile_ended": "compile_ends",
     "compile_metrics": "compile_metrics",

@@ -11,6 +11,7 @@ import pandas as pd
 
 from runner.folders.labels import Labels
 from runner.folders.states import ExperimentState, RunState
+from runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.workload import BUILTIN
 from storage.index.store import Store
 from storage.library.kept import Revision
@@ -32,8 +33,9 @@ class Facts:
     """Name of the device, or what the specification calls it as long as that is all."""
     torch: str | None
     transformers: str | None
-    precision: str
-    batch: int
+    precision: str | None
+    """None for a script, like the batch."""
+    batch: int | None
     backends: tuple[str, ...]
     suite_run: str | None
     host: str | None
@@ -124,6 +126,8 @@ def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:
     for row in rows:
         experiment_id = str(row.pop("experiment_id"))
         backends = tuple(json.loads(row.pop("backends")))
+        if row["task"] == SCRIPT_TASK:
+            row |= {"precision": None, "batch": None}
         row |= {name: short_source(row[name]) for name in ("model", "data")}
         found[experiment_id] = Facts(backends=backends, **row)
     return found
@@ -131,5 +135,5 @@ def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:
 
 def short_source(source: str) -> str:
     """`bert-tiny`, `google/bert`, `reviews.csv`: what a model or data set is called in lists."""
-    name = source.removeprefix(BUILTIN).rstrip("/")
+    name = source.removeprefix(BUILTIN).removeprefix(SCRIPT_PREFIX).rstrip("/")
     return PurePosixPath(name).name if name.startswith(("/", "~", ".")) else name

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.specs.script import SCRIPT_TASK
 from storage.numbers.metrics import METRICS
 from storage.statistics.steps import Level, Step, divide
 
@@ -165,7 +166,9 @@ def _series(
 
 def workload_title(row: dict[str, Any]) -> str:
     """`bert-tiny, reviews, bf16, batch 16`; the scenario too, unless it is a training."""
-    parts = [row["model"], row["data"], row["precision"], f"batch {row['batch']}"]
+    parts = [row["model"], row["data"]]
+    if row["task"] != SCRIPT_TASK:
+        parts += [row["precision"], f"batch {row['batch']}"]
     return ", ".join(parts if row["scenario"] == "train" else [row["scenario"], *parts])
 
 

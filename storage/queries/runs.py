@@ -36,7 +36,7 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
         "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
         "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
         "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
-        "data_sha256, notes"
+        "data_sha256, precision, notes"
     )
     frame = rows(store, experiment_id, _latest("workloads"), columns, "seq")
     return parsed(frame, "labels", "notes")
@@ -45,6 +45,13 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
 def _latest(table: str) -> str:
     """A resumed run tells anew what it runs on; what it said last counts."""
     return f"(FROM {table} WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
+
+
+@kept
+def inputs(store: Store, experiment_id: str) -> pd.DataFrame:
+    """Of scripts: step, sha256 of what the compiled function was called with (null without a
+    tensor), random (a map: generator to a hash of where it stood)."""
+    return rows(store, experiment_id, "inputs", "step, sha256, random", "step")
 
 
 @kept

@@ -23,6 +23,8 @@ FindingKind = Literal[
     "not begun",
     "other weights",
     "other samples",
+    "other inputs",
+    "not repeatable",
     "no control",
     "no common step",
     "control too short",
@@ -213,7 +215,7 @@ def judge_without_control(baseline: pd.Series, backend: pd.Series) -> Parity:
                   steps_compared=len(common), findings=(found,))  # fmt: skip
 
 
-def unknown(kind: FindingKind) -> Parity:
+def unknown(kind: FindingKind, **figures: Any) -> Parity:
     """Nothing can be said, and why."""
     return Parity(verdict="unknown", first_step_outside=None, max_ratio_to_band=None,
-                  steps_compared=0, findings=(Finding(kind=kind),))  # fmt: skip
+                  steps_compared=0, findings=(Finding(kind=kind, figures=figures),))  # fmt: skip

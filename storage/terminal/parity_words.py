@@ -95,6 +95,41 @@ def _outside_band(figures: Mapping[str, Any]) -> Sentence:
     return said("the loss leaves the band at {at} and {extreme}", at=_at(figures), extreme=extreme)
 
 
+def _other_inputs(figures: Mapping[str, Any]) -> Sentence:
+    return said(
+        "the runs saw other data {since}{why}", since=_since(figures), why=_culprits(figures)
+    )
+
+
+def _not_repeatable(figures: Mapping[str, Any]) -> Sentence:
+    return said(
+        "without a compiler, too, two runs of the script saw other data {since}{why}",
+        since=_since(figures), why=_culprits(figures),
+    )  # fmt: skip
+
+
+def _since(figures: Mapping[str, Any]) -> Sentence:
+    """Inputs are looked at in each step at first, and later at the beginning of each block."""
+    first = Figure("step", f"step {figures['first_step']}")
+    if figures["last_alike"] is None or figures["last_alike"] == figures["first_step"] - 1:
+        return said("from {first} on", first=first)
+    alike = Figure("step", f"step {figures['last_alike']}")
+    return said("from {first} on or earlier, but not before {alike}", first=first, alike=alike)
+
+
+def _culprits(figures: Mapping[str, Any]) -> str:
+    """The usual ones; of generators the one that stood elsewhere says who drew otherwise."""
+    if generators := figures["generators"]:
+        return (
+            f": the random numbers of {', '.join(generators)} had been drawn otherwise, by code "
+            "that draws more in one run than in another, or seeds itself by the clock"
+        )
+    return (
+        ": all generators stood alike, so look for a worker of a data loader that seeds itself, "
+        "the clock, os.urandom, files in the order of a folder, or a set of objects"
+    )
+
+
 def _not_finite(figures: Mapping[str, Any]) -> Sentence:
     return said("the loss is not finite at {at}, where the baseline's is", at=_at(figures))
 
@@ -201,6 +236,8 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
     "not begun": _plain("it has not begun to train"),
     "other weights": _plain("its weights are not those that the baseline began with"),
     "other samples": _plain("its samples are not those that the baseline began with"),
+    "other inputs": _other_inputs,
+    "not repeatable": _not_repeatable,
     "no control": _plain(
         "without a control nobody knows how far rounding alone drives losses apart"
     ),

@@ -18,13 +18,11 @@ Cell = Callable[[Result], str]
 def report(comparison: Comparison) -> str:
     """Title, table, what stands behind break-even and parity, the warnings and notes."""
     spec = comparison.spec
-    work = f"{spec.num_steps} steps"
+    work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
         work = f"speed of {spec.speed.part}"
-    title = (
-        f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
-        f"{spec.device}, {work}"
-    )
+    about = ", ".join(filter(None, [spec.subject, spec.precision, spec.device, work]))
+    title = f"{spec.name}: {about}"
     lines = [title, "", *_table(comparison), ""]
     if comparison.noise_floor is not None:
         lines.append(f"noise floor: two equal runs differ by up to "

@@ -66,8 +66,8 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
         name=f"{slug(spec.name)}-{experiment_id[:8]}-{experiment_id[-4:]}",
         facts=(
             f"{spec.name} · {experiment_id}",
-            f"{spec.model.source} on {spec.data.source} · {device} · {spec.training.precision} · "
-            f"{words.day(experiment['submitted'])}",
+            " · ".join(filter(None, [spec.subject, device, spec.precision,
+                                     words.day(experiment["submitted"])])),
             ", ".join(f"{name} {version}" for name, version in versions.items()
                       if isinstance(version, str) and version),
         ),

@@ -79,11 +79,15 @@ def _question(content: Content) -> Slide:
     what = words.workload(spec.model.source, spec.data.source)
     backends = inert(", ".join(one.label for one in spec.variants if one.role == "backend"))
     work = "answers" if spec.is_inference else "trainings"
+    how = (
+        ""
+        if spec.is_script
+        else (f", {inert(spec.training.precision)}, batches of {spec.training.batch_size:,}")
+    )
     return Slide(
         title=QUESTIONS[spec.kind.compares],
         sentences=[f"**{inert(content.name)}**", content.provenance,
-              f"Measured: {what}, {inert(spec.training.precision)}, batches of "
-              f"{spec.training.batch_size:,}. Compared with {work} without a compiler: "
+              f"Measured: {what}{how}. Compared with {work} without a compiler: "
               f"**{backends or 'nothing yet'}**."],
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from runner import texts
 from runner.folders.states import ExperimentState, RunState
+from runner.specs.script import SCRIPT_PREFIX
 from runner.specs.workload import BUILTIN
 from storage.numbers.metrics import DASH
 from storage.queries import RunError
@@ -105,6 +106,8 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
 
 def workload(model: str, data: str) -> Markdown:
     """What is trained on what: `bert-tiny on reviews`, `google/bert on ag_news.csv`."""
+    if model.startswith(SCRIPT_PREFIX):
+        return inert(model.rpartition("/")[2])
     names = [source.removeprefix(BUILTIN).rstrip("/") for source in (model, data)]
     if names[0].startswith(("/", "~", ".")):
         names[0] = names[0].rpartition("/")[2]

@@ -105,6 +105,11 @@ class Device(ABC):
     def allow_tf32(self, allowed: bool) -> None:  # noqa: B027 - most devices have no TF32
         """Lets float32 matrix products and convolutions use TF32, or forbids it."""
 
+    @property
+    def uses_tf32(self) -> bool:
+        """Whether float32 matrix products use TF32 as torch is set now."""
+        return False
+
     def reduce_math_attention(self, reduced: bool) -> None:  # noqa: B027 - CUDA alone can
         """Lets attention without a fused kernel add up half-precision numbers in half precision, or
         has it add them up in float32."""

@@ -106,6 +106,10 @@ class CudaDevice(Device):
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
 
+    @property
+    def uses_tf32(self) -> bool:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+
     def reduce_math_attention(self, reduced: bool) -> None:
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(reduced)
 

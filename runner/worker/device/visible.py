@@ -10,7 +10,7 @@ def show_only(device: str, environment: MutableMapping[str, str]) -> None:
 
     `device` is as specifications name it, and counts among those that are visible now.
     """
-    kind, _, number = device.partition(":")
+    _, _, number = device.partition(":")
     listed = environment.get(VARIABLE)
     if not number:
         environment[VARIABLE] = ""

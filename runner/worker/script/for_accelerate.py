@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -61,8 +61,8 @@ def _script_says_what() -> bool:
     is."""
     names = {getattr(breakeven, name) for name in breakeven.__all__} | {breakeven}
     main = vars(sys.modules["__main__"])
-    return any(value in names for value in list(main.values()) if _is_hashable(value))
+    return any(value in names for value in list(main.values()) if _is_nameable(value))
 
 
-def _is_hashable(value: Any) -> bool:
-    return isinstance(value, ModuleType) or callable(value) and hasattr(value, "__qualname__")
+def _is_nameable(value: Any) -> bool:
+    return isinstance(value, ModuleType | FunctionType)

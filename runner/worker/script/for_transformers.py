@@ -14,7 +14,7 @@ PREFIX = "eval_"
 def attach(module: ModuleType, session: ScriptSession) -> None:
     """Has every trainer made from now on tell the session."""
     make = module.Trainer.__init__
-    callback_class = _callback_class(module)
+    callback_class: Any = type("Told", (_Told, module.TrainerCallback), {})
 
     @functools.wraps(make)
     def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
@@ -23,7 +23,7 @@ def attach(module: ModuleType, session: ScriptSession) -> None:
         trainer.training_step = _measured(trainer.training_step, size)
         trainer.add_callback(callback_class(session, size))
 
-    module.Trainer.__init__ = init  # type: ignore[attr-defined]
+    module.Trainer.__init__ = init
 
 
 def _measured(training_step: Any, size: StepSize) -> Any:
@@ -45,34 +45,31 @@ def _num_samples(loader: Any) -> int | None:
         return None
 
 
-def _callback_class(module: ModuleType) -> Any:
-    base: Any = module.TrainerCallback
+class _Told:
+    """What a callback of the library tells the session."""
 
-    class Told(base):  # type: ignore[misc]
-        def __init__(self, session: ScriptSession, size: StepSize) -> None:
-            self._session = session
-            self._size = size
+    def __init__(self, session: ScriptSession, size: StepSize) -> None:
+        self._session = session
+        self._size = size
 
-        def on_train_begin(
-            self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
-        ) -> None:
-            self._session.trained_by("transformers.Trainer", model, state.max_steps)
-            self._size.clear()
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
+    ) -> None:
+        self._session.trained_by("transformers.Trainer", model, state.max_steps)
+        self._size.clear()
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            if self._session.step_is_last(*self._size.take()):
-                control.should_training_stop = True
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        if self._session.step_is_last(*self._size.take()):
+            control.should_training_stop = True
 
-        def on_evaluate(
-            self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
-        ) -> None:
-            told = {
-                name.removeprefix(PREFIX): value
-                for name, value in (metrics or {}).items()
-                if name.startswith(PREFIX) and isinstance(value, (int, float))
-            }
-            kept = {n: value for n, value in told.items() if not n.endswith(NO_METRICS)}
-            loader = rest.get("eval_dataloader")
-            self._session.evaluated("validation", _num_samples(loader), kept)
-
-    return Told
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any
+    ) -> None:
+        told = {
+            name.removeprefix(PREFIX): value
+            for name, value in (metrics or {}).items()
+            if name.startswith(PREFIX) and isinstance(value, (int, float))
+        }
+        kept = {n: value for n, value in told.items() if not n.endswith(NO_METRICS)}
+        loader = rest.get("eval_dataloader")
+        self._session.evaluated("validation", _num_samples(loader), kept)

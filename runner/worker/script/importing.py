@@ -1,4 +1,4 @@
-"""Changes a module as soon as a script has imported it: nothing is imported that it does not use."""
+"""Changes a module once a script has imported it: nothing is imported that it does not use."""
 
 import importlib.util
 import sys

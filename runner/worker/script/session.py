@@ -37,6 +37,7 @@ BLOCKS_BESIDE_PROFILE = 4
 """Without a profile of a script that is so short that hardly anything else would be measured."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
+PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 NOTHING_COMPILED = (
     "a step is over, and nothing that was compiled has been called: say "
     "`model = breakeven.compile(model)` before the first step, or hand it the function that makes "
@@ -241,6 +242,8 @@ class ScriptSession:
         }
         if self._variant.perturbation:
             self._perturb(models)
+        if self._variant.backend is None:
+            self._learn_precision(models)
         self._write_workload()
         self._plan = self._blocks()
         self._go_on()
@@ -260,6 +263,27 @@ class ScriptSession:
                     f"measures {wanted!r}: move the model there, or choose another --device"
                 )
             break
+
+    def _learn_precision(self, models: list[nn.Module]) -> None:
+        """In what the first layer computes, which autocast may have changed by then. Only without a
+        compiler: it would have to compile the question, too."""
+        layers = [layer for model in models for layer in model.modules()
+                  if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
+        if not layers:
+            return
+
+        def look(layer: nn.Module, _arguments: object) -> None:
+            handle.remove()
+            kind = self._device.torch_device.type
+            dtype = next(layer.parameters(recurse=False)).dtype
+            if dtype == torch.float32 and torch.is_autocast_enabled(kind):
+                dtype = torch.get_autocast_dtype(kind)
+            name = PRECISIONS.get(dtype)
+            is_tf32 = name == "float32" and self._device.uses_tf32
+            self._workload["precision"] = "tf32" if is_tf32 else name
+            self._write_workload()
+
+        handle = layers[0].register_forward_pre_hook(look)
 
     def _perturb(self, models: list[nn.Module]) -> None:
         if not models:
