@@ -11,10 +11,10 @@ import pandas as pd
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.training import Precision
 from storage.comparison.evidence import Evidence
-from storage.comparison.inputs import first_difference
 from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
 from storage.statistics import parity as rules
 from storage.statistics.inference import break_parity
+from storage.statistics.inputs import first_difference
 from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
 from storage.statistics.loss_band import LEAD_STEPS, loss_band
 from storage.statistics.outcomes import Reading, Trainings, readings

@@ -80,6 +80,10 @@ CHANGED: dict[str, Any] = {
     "cache.part": "inference",
     "cache.repeats": 3,
     "cache.steps": 30,
+    "script.arguments": ("--epochs", "3", "--name=It's -- mine"),
+    "script.folder": "/home/me/my project",
+    "script.steps": 500,
+    "script.patience_seconds": 60.5,
 }
 """By path. All together they are a specification that breaks no rule."""
 

@@ -149,8 +149,8 @@ def test_what_waits_or_runs_is_not_deleted(data_dir: DataDir) -> None:
 
 
 def test_an_example_is_refused_with_words_and_may_be_copied(data_dir: DataDir) -> None:
-    group = next(library.EXAMPLES.iterdir())
-    shipped = next(group.iterdir()).name.partition(".")[0]
+    spec_file = next(library.EXAMPLES.glob("*/*/spec.json"))
+    shipped = spec_file.parent.name.partition(".")[0]
     for act in (library.delete, library.free):
         with pytest.raises(UnknownExperiment, match="comes with Breakeven"):
             act(data_dir, shipped)

@@ -31,7 +31,7 @@ from tests.storage.comparison.varied_journals import VARIED
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = Path(__file__).with_name("golden")
-NAMES = sorted([*(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()), *VARIED])
+NAMES = sorted([*{file.parents[1].name for file in EXAMPLES.glob("*/*/spec.json")}, *VARIED])
 TOLERANCE = 1e-9
 
 
