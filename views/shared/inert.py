@@ -6,7 +6,7 @@ a stranger's server, or pose as a link of ours. `inert` writes it so that Markdo
 too) and Plotly's labels all show its characters and act on none.
 
 `tests/views/test_inert.py` reads the sources of the pages: whatever reaches Markdown or HTML there
-is a literal, a number, or went through this module. `tests/browser/test_hostile_texts.py` looks at
+is a literal, a number, or went through this module. `tests/browser/test_every_page.py` looks at
 the pages.
 """
 
