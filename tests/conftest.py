@@ -39,11 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--fast"):
-        from storage.index import store
+    from storage.index import store
 
-        # Small queries take less in one thread, and the other core has the other tests.
-        store.CONFIG["threads"] = 1
+    # Small queries take less in one thread, and the other core has the other tests.
+    store.CONFIG["threads"] = 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

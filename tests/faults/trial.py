@@ -60,6 +60,7 @@ WORKLOADS = {
         training=replace(SHARED, losses=("CrossEntropyLoss",)),
         evaluation=EvaluationSpec(when="end", compiled=False),
         block_steps=20,
+        profile_steps=0,
     ),
     "tiny BERT": ExperimentSpec(
         name="tiny BERT",
@@ -67,6 +68,7 @@ WORKLOADS = {
         training=SHARED,
         evaluation=EvaluationSpec(when="end", compiled=False),
         block_steps=20,
+        profile_steps=0,
     ),
 }
 """Trainings of a second, by name."""
@@ -79,6 +81,7 @@ def _long(name: str, num_steps: int, training: TrainingSpec, **rest: Any) -> Exp
         training=replace(training, max_steps=num_steps),
         evaluation=EvaluationSpec(when="steps", every=num_steps // EVALUATIONS, compiled=False),
         block_steps=20,
+        profile_steps=0,
         **rest,
     )
 

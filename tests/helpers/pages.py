@@ -2,11 +2,13 @@
 
 import json
 import re
+from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from runner.commands.options import spec_options
@@ -20,6 +22,9 @@ from views.shared import resources
 from views.shared.resources import process_wide
 
 ROOT = Path(__file__).parents[2]
+# Each page under test looks through every installed package for components, which takes longer than
+# the page itself; a server does so once.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 def close_store(folder: DataDir) -> None:

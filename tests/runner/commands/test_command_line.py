@@ -22,10 +22,20 @@ from storage.index.store import Store
 pytestmark = pytest.mark.heavy
 
 FAULTS = Path(__file__).parents[2] / "faults"
-TINY = (
-    "--train-samples=640", "--eval-samples=200", "--sequence-length=32", "--batch-size=16",
-    "--learning-rate=1e-3", "--block-steps=5", "--cpu-threads=1", "--optimizer=AdamW",
+NET = (
+    "--task=custom", f"--model={FAULTS / 'relu_net.py'}:ReluNet",
+    f"--data={FAULTS / 'relu_net.py'}:samples", f"--allow-code={FAULTS}",
+    "--loss=CrossEntropyLoss", "--train-samples=640", "--eval-samples=200", "--epochs=2",
+    "--batch-size=16", "--learning-rate=1e-3", "--block-steps=10", "--cpu-threads=1",
+    "--optimizer=AdamW",
 )  # fmt: skip
+"""A network that Inductor compiles in a third of the time that a BERT of one layer takes."""
+TINY = (
+    "--train-samples=64", "--eval-samples=16", "--sequence-length=16", "--batch-size=16",
+    "--block-steps=1", "--cpu-threads=1", "--max-steps=3", "--controls=0", "--profile-steps=0",
+    "--dropout=off",
+)  # fmt: skip
+"""Three steps of a BERT on texts."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +67,13 @@ def command_line(folder: Path, *arguments: str) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def reviews_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CSV of texts and labels under names of its own."""
-    path = tmp_path_factory.mktemp("texts") / "reviews.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("review", "stars"))
-        writer.writerows(zip(*generate_reviews(1000, seed=5), strict=True))
-    return path
-
-
-@pytest.fixture(scope="module")
-def outcome(reviews_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """One real comparison: correct backends beside one whose gradients are zeroed."""
     return command_line(
         tmp_path_factory.mktemp("compare"),
         "compare",
-        f"--data={reviews_file}",
-        "--text-column=review",
-        "--label-column=stars",
         "--backends=eager,inductor,zeroed_gradients",
-        "--epochs=2",
-        *TINY,
+        *NET,
     )
 
 
@@ -91,9 +86,9 @@ def test_every_run_of_a_real_comparison_finishes(outcome: Outcome) -> None:
 def test_the_losses_fall_and_the_accuracy_is_above_chance(outcome: Outcome) -> None:
     results = {result.label: result for result in outcome.comparison.results}
     for label in ("baseline", "control", "eager", "inductor"):
-        # 5 labels: a loss of ln 5 = 1.609 and an accuracy of about 0.2 are chance.
-        assert results[label].measured.final_loss < 1.5, label
-        assert results[label].measured.accuracy > 0.35, label
+        # 4 labels: a loss of ln 4 = 1.386 and an accuracy of about 0.25 are chance.
+        assert results[label].measured.final_loss < 1.2, label
+        assert results[label].measured.accuracy > 0.5, label
 
 
 def test_parity_holds_for_correct_backends_and_breaks_for_dead_gradients(outcome: Outcome) -> None:
@@ -173,6 +168,17 @@ def hooks(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def reviews_file(tmp_path: Path) -> Path:
+    """A CSV of texts and labels under names of its own."""
+    path = tmp_path / "reviews.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("review", "stars"))
+        writer.writerows(zip(*generate_reviews(200, seed=5), strict=True))
+    return path
+
+
+@pytest.fixture
 def fresh(outcome: Outcome, tmp_path: Path) -> Path:
     """A data folder that knows this machine, where no supervisor lingers."""
     folder = tmp_path / "data"
@@ -207,15 +213,23 @@ def test_folders_cannot_be_allowed_to_a_supervisor_that_is_at_work(
     assert "keeps to the folders with which it was started" in refused.output
 
 
-def test_own_code_runs_from_an_allowed_folder(fresh: Path, hooks: Path) -> None:
+def test_own_code_runs_from_an_allowed_folder_on_texts_of_ones_own_and_a_gate_judges_it(
+    fresh: Path, hooks: Path, reviews_file: Path
+) -> None:
     ran = command_line(
         fresh, "compare", f"--callback={hooks}:Count", f"--allow-code={hooks.parent}",
-        "--backends=", "--controls=0", "--max-steps=3", *TINY,
+        f"--data={reviews_file}", "--text-column=review", "--label-column=stars",
+        "--backends=eager", "--fail-if=compile>0.001", *TINY,
     )  # fmt: skip
-    (run,) = ran.data_dir.runs.glob("*")
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    values = [event["value"] for event in events if event["kind"] == "value"]
-    assert len(values) == 3, ran.output
+    runs = list(ran.data_dir.runs.glob("*"))
+    assert len(runs) == 2, ran.output
+    for run in runs:
+        events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        assert len([event for event in events if event["kind"] == "value"]) == 3, ran.output
+    assert ran.status == 5, ran.output
+    (line,) = (line for line in ran.output.splitlines() if line.startswith("FAIL "))
+    assert line.startswith("FAIL eager: compile>0.001: compile latency ")
+    assert line.endswith(" s, limit 0.001 s")
 
 
 def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_starts(
@@ -227,21 +241,10 @@ def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_start
     assert not list(refused.data_dir.runs.glob("*"))
 
 
-def test_a_gate_on_a_real_run_says_which_run_exceeds_which_limit(fresh: Path) -> None:
-    ran = command_line(
-        fresh, "compare", "--backends=eager", "--controls=0", "--max-steps=15",
-        "--fail-if=compile>0.001", *TINY,
-    )  # fmt: skip
-    assert ran.status == 5, ran.output
-    (line,) = (line for line in ran.output.splitlines() if line.startswith("FAIL "))
-    assert line.startswith("FAIL eager: compile>0.001: compile latency ")
-    assert line.endswith(" s, limit 0.001 s")
-
-
 def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, tmp_path: Path) -> None:
     shutil.copytree(outcome.data_dir.runs, tmp_path / "runs")
     recorded = outcome.comparison.experiment_id
-    again = command_line(tmp_path, "replay", f"{recorded}.eager")
+    again = command_line(tmp_path, "replay", f"{recorded}.eager", f"--allow-code={FAULTS}")
     runs = [run.run_id for run in again.data_dir.run_dirs() if recorded not in run.run_id]
     assert sorted(one.rpartition(".")[2] for one in runs) == ["baseline", "control", "eager"]
     # Which speeds come out inside is the machine's affair; the losses of equal trainings are equal.

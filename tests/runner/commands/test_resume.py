@@ -72,6 +72,7 @@ def experiment(**changes: Any) -> ExperimentSpec:
             "checkpoints": CheckpointSpec(every=7, unit="steps"),
             "block_steps": 5,
             "cpu_threads": 1,
+            "profile_steps": 0,
             **changes,
         }
     )
@@ -94,14 +95,16 @@ def curve(run: RunDir) -> dict[int, tuple[float, float]]:
     return {step["step"]: (step["loss"], step["learning_rate"]) for step in steps}
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("num_runs", "kills"), [(1, 2), pytest.param(2, 10, marks=pytest.mark.slow)]
+)
 def test_runs_killed_at_random_steps_have_the_losses_of_one_that_was_not(
-    data_dir: DataDir, tmp_path: Path, kills: int
+    data_dir: DataDir, tmp_path: Path, num_runs: int, kills: int
 ) -> None:
-    """Two runs, side by side, are killed so many times each."""
+    """So many runs, side by side, are killed so many times each."""
     # Not before the first checkpoint: nothing could go on from there.
-    steps = random.Random(20).sample(range(7, NUM_STEPS), 2 * kills)
-    plans = [sorted(steps[:kills]), sorted(steps[kills:]), []]
+    steps = random.Random(20).sample(range(7, NUM_STEPS), num_runs * kills)
+    plans = [sorted(steps[run * kills : (run + 1) * kills]) for run in range(num_runs)] + [[]]
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda plan: killed_at(plan, data_dir, tmp_path), plans))
     *killed, undisturbed = runs

@@ -1,15 +1,20 @@
 """What is compiled: the iteration, the forward, forward and backward, or the repeated blocks."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from runner.checks.user_code import CODE_VARIABLE
 from runner.errors import WorkloadError
+from runner.specs.experiment import EvaluationSpec
 from runner.specs.variants import parse_backend
 from runner.worker.compiler.compiling import compile_arguments, compile_blocks, make_compiler
-from tests.helpers.loop import experiment, of_kind, run, torch_afresh
+from tests.faults.trial import FOLDER as FAULTS
+from tests.faults.trial import WORKLOADS
+from tests.helpers.loop import of_kind, run, torch_afresh
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -23,12 +28,17 @@ SCOPES = ("iteration", "forward", "forward_backward", "blocks")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The events of a training under each scope, and of one without a compiler."""
     folder = tmp_path_factory.mktemp("scopes")
-    found = {"none": run(experiment(), folder / "none")}
-    for scope in SCOPES:
-        backend = f"eager:scope={scope}"
-        spec = experiment(backends=(backend,))
-        with torch_afresh():
-            found[scope] = run(spec, folder / scope, parse_backend(backend).label)
+    net = replace(WORKLOADS["relu net"], evaluation=EvaluationSpec())
+    net = replace(net, training=replace(net.training, max_steps=12), block_steps=4)
+    found = {}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(CODE_VARIABLE, str(FAULTS))
+        found["none"] = run(net, folder / "none")
+        for scope in SCOPES:
+            backend = f"eager:scope={scope}"
+            spec = replace(net, backends=(backend,))
+            with torch_afresh():
+                found[scope] = run(spec, folder / scope, parse_backend(backend).label)
     return found
 
 
@@ -56,7 +66,7 @@ def test_forward_and_backward_are_compiled_apart_from_the_optimizer(recorded: Re
 
 
 def test_equal_blocks_are_compiled_once_for_all(recorded: Recorded) -> None:
-    # The tiny BERT has two layers of one class; inference, without dropout, is code of its own.
+    # The network has two blocks of one class; inference, without dropout, is code of its own.
     compiled = of_kind(recorded["blocks"], "compile_metrics")
     assert [event["phase"] for event in compiled] == ["training", "evaluating"]
 
