@@ -1,6 +1,7 @@
 """What is compiled: the iteration, the forward, forward and backward, or the repeated blocks."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,12 @@ from torch import nn
 
 from runner.checks.user_code import CODE_VARIABLE
 from runner.errors import WorkloadError
-from runner.specs.experiment import EvaluationSpec
+from runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
 from runner.specs.variants import parse_backend
 from runner.worker.compiler.compiling import compile_arguments, compile_blocks, make_compiler
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
-from tests.helpers.loop import of_kind, run, torch_afresh
+from tests.helpers.loop import experiment, of_kind, run, torch_afresh
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 
@@ -65,9 +66,17 @@ def test_forward_and_backward_are_compiled_apart_from_the_optimizer(recorded: Re
     assert {"backward", "update"} <= found and "iterate" not in found
 
 
-def test_equal_blocks_are_compiled_once_for_all(recorded: Recorded) -> None:
-    # The network has two blocks of one class; inference, without dropout, is code of its own.
-    compiled = of_kind(recorded["blocks"], "compile_metrics")
+def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
+    # The small ViT has four layers of one class; inference is code of its own.
+    spec = experiment(
+        backends=("eager:scope=blocks",),
+        task="image_classification",
+        model=ModelSpec(source="builtin:vit-small"),
+        data=DataSpec(source="builtin:digits", num_train_samples=8, num_eval_samples=4),
+        training=TrainingSpec(batch_size=4, epochs=1),
+    )
+    events = run(spec, tmp_path / "events.jsonl", "eager-blocks")
+    compiled = of_kind(events, "compile_metrics")
     assert [event["phase"] for event in compiled] == ["training", "evaluating"]
 
 
