@@ -165,13 +165,3 @@ def test_views_holds_the_pages_and_nothing_else() -> None:
 )  # fmt: skip
 def test_importing_a_part_does_not_load_torch(statement: str) -> None:
     assert not modules_after(statement) & {"torch", "transformers", "datasets"}
-
-
-def test_opening_the_first_page_does_not_load_torch(tmp_path: Path) -> None:
-    statement = (
-        f"import os; os.environ['BREAKEVEN_DATA'] = {str(tmp_path)!r}; "
-        "from streamlit.testing.v1 import AppTest; "
-        "at = AppTest.from_file('dashboard.py', default_timeout=60).run(); "
-        "assert not at.exception, at.exception"
-    )
-    assert not modules_after(statement) & {"torch", "transformers", "datasets"}

@@ -72,8 +72,8 @@ def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
         backends=("eager:scope=blocks",),
         task="image_classification",
         model=ModelSpec(source="builtin:vit-small"),
-        data=DataSpec(source="builtin:digits", num_train_samples=8, num_eval_samples=4),
-        training=TrainingSpec(batch_size=4, epochs=1),
+        data=DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=4),
+        training=TrainingSpec(batch_size=4, max_steps=2),
     )
     events = run(spec, tmp_path / "events.jsonl", "eager-blocks")
     compiled = of_kind(events, "compile_metrics")
