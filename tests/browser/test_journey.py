@@ -56,12 +56,12 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def launch(page: Page, address: str, num_samples: int, fields: str = "") -> str:
-    """Launches baseline, control and eager of a tiny BERT through the form; returns the id.
+    """Launches baseline, control and aot_eager of a tiny BERT through the form; returns the id.
 
     `fields`: more of them, as the address has them.
     """
     page.goto(f"{address}/launch?quick.train_samples={num_samples}&quick.sequence_length=16"
-              f"&quick.eval_samples=64&quick.backends=eager{fields}")  # fmt: skip
+              f"&quick.eval_samples=64&quick.backends={fields}")  # fmt: skip
     expect(page.get_by_text(f"{num_samples // 8:,} steps each")).to_be_visible()
     expect(page.get_by_text("3 processes")).to_be_visible()
     page.get_by_role("button", name="Launch").click()
@@ -91,7 +91,7 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
     page.get_by_text("See the comparison").click()
     table = page.locator(".leaderboard table")
     expect(table).to_be_visible()
-    for label in ("baseline", "control", "eager"):
+    for label in ("baseline", "control", "aot_eager"):
         expect(table.get_by_text(label, exact=True)).to_be_visible()
     assert experiment_id in page.url
 
@@ -101,7 +101,7 @@ def test_a_person_launches_watches_reloads_compares_and_downloads(
         page.locator(".st-key-download-comparison-csv button").click()
     download.value.save_as(tmp_path / "comparison.csv")
     rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))
-    assert [row["label"] for row in rows] == ["baseline", "control", "eager"]
+    assert [row["label"] for row in rows] == ["baseline", "control", "aot_eager"]
     assert {row["state"] for row in rows} == {"finished"}
     assert all(float(row["step_seconds"]) > 0 for row in rows)
     assert rows[2]["parity"] in ("holds", "nothing learned")
