@@ -92,7 +92,8 @@ CREATE TABLE workloads (
 CREATE TABLE inputs (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
-    step BIGINT NOT NULL, sha256 VARCHAR, random MAP(VARCHAR, VARCHAR)
+    step BIGINT NOT NULL, sha256 VARCHAR, floats STRUCT(sha256 VARCHAR, rough DOUBLE[])[],
+    random MAP(VARCHAR, VARCHAR)
 );
 
 CREATE TABLE compile_starts (

@@ -50,8 +50,9 @@ def _latest(table: str) -> str:
 @kept
 def inputs(store: Store, experiment_id: str) -> pd.DataFrame:
     """Of scripts: step, sha256 of what the compiled function was called with (null without a
-    tensor), random (a map: generator to a hash of where it stood)."""
-    return rows(store, experiment_id, "inputs", "step, sha256, random", "step")
+    tensor) but for floats, tensors of numbers with a fraction (sha256, rough: numbers that hardly
+    change when the tensor's do), random (a map: generator to a hash of where it stood)."""
+    return rows(store, experiment_id, "inputs", "step, sha256, floats, random", "step")
 
 
 @kept

@@ -7,6 +7,9 @@ import pandas as pd
 DEVICE_GENERATORS = ("cuda", "mps")
 """Compiled code may draw from these in its own way, and is none the worse for it."""
 
+ROUNDING = 0.01
+"""As far as numbers may part that a model computed in a step or two, in bf16 as well."""
+
 
 def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] | None:
     """Where the inputs of two runs differ first; None where they do not, as far as they tell.
@@ -14,13 +17,16 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
     `first_step`: the first step at which they were seen to; `last_alike`: the last before it at
     which they were alike, None for none; `generators`: those of Python, numpy and torch that stood
     elsewhere by then, which says who drew differently.
+
+    A tensor of numbers with a fraction that differs by as little as rounding does where it first
+    differs was computed by the model, as is the hidden state that a recurrent network is given
+    back: what becomes of it later is what parity judges, and no other data.
     """
     both = one.merge(other, on="step", suffixes=("_one", "_other")).sort_values("step")
     known = both.dropna(subset=["sha256_one", "sha256_other"])
-    apart = known[known["sha256_one"] != known["sha256_other"]]
-    if apart.empty:
+    first = _first_apart(known)
+    if first is None:
         return None
-    first = int(apart["step"].iloc[0])
     alike = known.loc[known["step"] < first, "step"]
     seen = both[both["step"] <= first]
     return {
@@ -34,6 +40,37 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
             }
         ),
     }
+
+
+def _first_apart(both: pd.DataFrame) -> int | None:
+    """The first step at which more differed than what models computed."""
+    computed: set[int] = set()
+    for row in both.itertuples():
+        floats, others = _list(row.floats_one), _list(row.floats_other)
+        if row.sha256_one != row.sha256_other or len(floats) != len(others):
+            return int(row.step)
+        for place, (one, other) in enumerate(zip(floats, others, strict=True)):
+            if place in computed or one["sha256"] == other["sha256"]:
+                continue
+            if not _is_close(_list(one["rough"]), _list(other["rough"])):
+                return int(row.step)
+            computed.add(place)
+    return None
+
+
+def _is_close(one: list[float], other: list[float]) -> bool:
+    """Whether two tensors are nearly the same, by their rough numbers, the first of which is the
+    root mean square."""
+    if not one or len(one) != len(other):
+        return False
+    return all(
+        abs(a - b) <= ROUNDING * max(abs(a), abs(b), one[0], other[0])
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return [] if value is None or isinstance(value, float) else list(value)
 
 
 def _elsewhere(one: Any, other: Any) -> set[str]:

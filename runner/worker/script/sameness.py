@@ -5,6 +5,7 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,20 +16,58 @@ from runner.worker.device.base import Device
 
 MAX_DEPTH = 8
 """Of what is nested in a batch."""
+WAVES = (0.7, 2.1)
+"""By how much of a radian each wave turns from entry to entry."""
 
 
-def inputs_sha256(arguments: object) -> str | None:
-    """Hash of all tensors and numbers that a compiled function was called with; None without a
-    tensor among them. It waits for the device."""
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a compiled function was called with, as hashes.
+
+    Numbers with a fraction stand apart: a script may have computed them, as it does the hidden
+    state that a recurrent network is given back, and then runs differ in them as they may.
+    """
+
+    sha256: str
+    """Of all else: whole numbers, texts, kinds and shapes."""
+    floats: list[dict[str, Any]]
+    """Tensors of numbers with a fraction, in their order: `sha256` of one, and `rough`, some
+    numbers that hardly change when those of the tensor do."""
+
+    @property
+    def whole_sha256(self) -> str:
+        hashes = [self.sha256, *(one["sha256"] for one in self.floats)]
+        return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def inputs_of(arguments: object) -> Inputs | None:
+    """All tensors and numbers that a compiled function was called with; None without a tensor among
+    them. It waits for the device."""
     digest, has_tensor = hashlib.sha256(), False
+    floats: list[dict[str, Any]] = []
     for leaf in _leaves(arguments, MAX_DEPTH):
-        if isinstance(leaf, Tensor):
-            has_tensor = True
-            digest.update(f"{leaf.dtype} {tuple(leaf.shape)} ".encode())
-            digest.update(tensor_bytes(leaf))
-        else:
+        if not isinstance(leaf, Tensor):
             digest.update(repr(leaf).encode())
-    return digest.hexdigest() if has_tensor else None
+            continue
+        has_tensor = True
+        digest.update(f"{leaf.dtype} {tuple(leaf.shape)} ".encode())
+        if leaf.is_floating_point():
+            sha256 = hashlib.sha256(tensor_bytes(leaf)).hexdigest()[:16]
+            floats.append({"sha256": sha256, "rough": _rough(leaf)})
+        else:
+            digest.update(tensor_bytes(leaf))
+    return Inputs(sha256=digest.hexdigest(), floats=floats) if has_tensor else None
+
+
+def _rough(tensor: Tensor) -> list[float]:
+    """Root mean square, mean, and what two waves along the entries find, which an order tells."""
+    flat = tensor.detach().reshape(-1).float()
+    if not len(flat):
+        return []
+    places = torch.arange(len(flat), device=flat.device)
+    waves = [(flat * torch.cos(places * turn)).sum() / len(flat) ** 0.5 for turn in WAVES]
+    found = torch.stack([flat.square().mean().sqrt(), flat.mean(), *waves])
+    return [float(value) for value in found.tolist()]
 
 
 def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float | str]:

@@ -25,7 +25,7 @@ from runner.worker.event_log import EventLog
 from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.script.compiling import ScriptCompiler
-from runner.worker.script.sameness import inputs_sha256, models_of, random_states
+from runner.worker.script.sameness import inputs_of, models_of, random_states
 from runner.worker.training.plan import Block
 from runner.worker.training.recording import BlockRecorder, Steps
 from runner.worker.training.timing import BlockTimer, NoMoreSteps
@@ -209,8 +209,9 @@ class ScriptSession:
     def _hash(self, arguments: object) -> None:
         self._hash_is_due = False
         self._timer.pause()
-        found = {"sha256": inputs_sha256(arguments), "random": random_states(self._device)}
-        self._log.append("inputs", step=self.num_steps, **found)
+        inputs, random = inputs_of(arguments), random_states(self._device)
+        found = {} if inputs is None else {"sha256": inputs.sha256, "floats": inputs.floats}
+        self._log.append("inputs", step=self.num_steps, random=random, **found)
         self._timer.resume()
 
     def _kept(self, loss: Tensor | float | None) -> Tensor | None:
@@ -232,13 +233,13 @@ class ScriptSession:
         models = list(dict.fromkeys([*self._modules, *found]))
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
-        hashes = [weights_sha256(model) for model in models]
+        hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
         self._workload = {
             "task": SCRIPT_TASK,
             "num_parameters": sum(p.numel() for p in parameters) or None,
             "block_steps": self._experiment.block_steps,
             "weights_sha256": "-".join(hashes) or None,
-            "data_sha256": inputs_sha256(arguments),
+            "data_sha256": inputs and inputs.whole_sha256,
         }
         if self._variant.perturbation:
             self._perturb(models)
