@@ -70,7 +70,8 @@ def _is_close(one: list[float], other: list[float]) -> bool:
 
 
 def _list(value: Any) -> list[Any]:
-    return [] if value is None or isinstance(value, float) else list(value)
+    """Empty for what a table has where there is nothing: None, NaN or NA."""
+    return list(value) if hasattr(value, "__len__") else []
 
 
 def _elsewhere(one: Any, other: Any) -> set[str]:

@@ -20,22 +20,16 @@ def parted(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> int | None
 
 
 def test_a_state_that_differs_by_rounding_at_first_is_the_models_whatever_becomes_of_it() -> None:
-    zeros = ("zeros", [0.0, 0.0, 0.0])
-    one = [
-        row(0, "a", zeros),
-        row(1, "b", ("h1", [1.0, 0.2, 0.5])),
-        row(9, "c", ("h2", [1.0, 0.2, 0.5])),
-    ]
-    other = [row(0, "a", zeros), row(1, "b", ("x1", [1.0, 0.2000001, 0.5])), row(9, "c", ("x2", [7.0, -3.0, 0.0]))]  # fmt: skip
-    assert parted(one, other) is None
+    one = [("zeros", [0.0, 0.0]), ("h1", [1.0, 0.2]), ("h2", [1.0, 0.2])]
+    other = [("zeros", [0.0, 0.0]), ("g1", [1.0, 0.2000001]), ("g2", [7.0, -3.0])]
+    runs = [[row(step, "a", state) for step, state in enumerate(states)] for states in (one, other)]
+    assert parted(*runs) is None
 
 
 def test_other_tokens_are_other_data_whatever_state_came_with_them() -> None:
     state = ("h", [1.0, 0.2, 0.5])
-    assert (
-        parted([row(0, "a", state), row(1, "b", state)], [row(0, "a", state), row(1, "x", state)])
-        == 1
-    )
+    one = [row(0, "a", state), row(1, "b", state)]
+    assert parted(one, [row(0, "a", state), row(1, "x", state)]) == 1
 
 
 def test_floats_that_part_by_more_than_rounding_at_first_are_other_data() -> None:
@@ -55,7 +49,7 @@ def test_not_a_number_is_close_to_nothing() -> None:
 
 
 def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
-    rows = pd.DataFrame([row(0, "a")]).assign(floats=None)
+    rows = pd.DataFrame([row(0, "a")]).assign(floats=pd.NA)
     assert first_difference(rows, rows) is None
     found = first_difference(rows, rows.assign(sha256="b"))
     assert found == {"first_step": 0, "last_alike": None, "generators": []}
