@@ -14,7 +14,7 @@ from storage import queries
 from storage.comparison.cautions import cautions, notes
 from storage.comparison.device_doubts import device_doubts
 from storage.comparison.evidence import Evidence, load_evidence
-from storage.comparison.repeats import pool
+from storage.comparison.repeats import load_compared
 from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
@@ -59,7 +59,7 @@ def compare(store: Store, experiment_id: str) -> Comparison:
 
 def _compare(store: Store, experiment_id: str) -> Comparison:
     spec, processes = load_evidence(store, experiment_id)
-    runs = pool(spec, processes)
+    _, runs = load_compared(store, experiment_id)
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]

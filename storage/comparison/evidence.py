@@ -19,6 +19,7 @@ from storage import queries
 from storage.comparison.randomness import Randomness, load_randomness
 from storage.errors import NotInStore
 from storage.index.store import Store
+from storage.queries.kept import kept
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class Evidence:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
 
 
+@kept
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
     runs = queries.list_runs(store, experiment_id)

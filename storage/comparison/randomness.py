@@ -52,7 +52,10 @@ def load_randomness(store: Store, experiment_id: str) -> Callable[[str], Randomn
     }
 
     def find(run_id: str) -> Randomness:
-        mine = {name: frame[frame["run_id"] == run_id] for name, frame in frames.items()}
+        mine = {name: frame if frame.empty else frame[frame["run_id"] == run_id]
+                for name, frame in frames.items()}  # fmt: skip
+        if all(frame.empty for frame in mine.values()):
+            return Randomness(None, math.nan, False, {}, {}, {}, mine["dropouts"])
         same = mine["numbers"]["same"].dropna()
         redraws = mine["redraws"].dropna(subset=["distances"])
         rehearsals = mine["rehearsals"].dropna(subset=["form", "loss_by_step"])

@@ -13,11 +13,13 @@ from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence, load_evidence
 from storage.index.store import Store
+from storage.queries.kept import kept
 
 SERIES = ("steps", "device")
 """Frames that are strung together; `blocks` tell the processes apart."""
 
 
+@kept
 def load_compared(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """What is compared, in the order of the experiment; raises `NotInStore`."""
     spec, runs = load_evidence(store, experiment_id)

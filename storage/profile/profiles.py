@@ -81,8 +81,11 @@ def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
     kernels = queries.profile_kernels(store, comparison.experiment_id)
     devices = queries.environments(store, comparison.experiment_id)
     on_cpu = set(devices.loc[devices["device_type"] == "cpu", "label"])
+    nothing = classified(kernels.iloc[:0])
     return [
-        _profile(one, labels, turns, kernels, works_by_itself=not on_cpu.intersection(labels))
+        _profile(
+            one, labels, turns, kernels, nothing, works_by_itself=not on_cpu.intersection(labels)
+        )
         for one in comparison.results
         for labels in [comparison.spec.repeats_by_label[one.label]]
     ]
@@ -93,20 +96,22 @@ def _profile(
     labels: Sequence[str],
     turns: pd.DataFrame,
     kernels: pd.DataFrame,
+    nothing: pd.DataFrame,
     *,
     works_by_itself: bool,
 ) -> Profile:
     """The repeats of a run count as one: the turn in the middle is that of all of them."""
-    mine = turns[turns["label"].isin(labels)]
-    # Kernels of a turn in which something compiled are no steady step's.
-    is_steady = ~mine["compiled"].fillna(False).astype(bool)
-    sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
+    mine = sound = turns[turns["label"].isin(labels)]
+    if len(mine):
+        # Kernels of a turn in which something compiled are no steady step's.
+        is_steady = ~mine["compiled"].fillna(False).astype(bool)
+        sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
     profile = Profile(
         label=result.label,
         step_seconds=result.measured.step_seconds,
         works_by_itself=works_by_itself,
         turns=sound,
-        kernels=classified(kernels.iloc[:0]),
+        kernels=nothing,
         cost_seconds=float(mine["cost_seconds"].sum()),
         failures=tuple(mine["failure"].dropna().unique()),
     )

@@ -1,7 +1,7 @@
 """How the device and its CPUs fared while blocks ran."""
 
+import numpy as np
 import pandas as pd
-from pandas.api.types import is_list_like
 
 from storage.index.store import Store
 from storage.queries.kept import kept
@@ -44,6 +44,7 @@ def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> 
     frame = rows(store, experiment_id, table, COLUMNS, "seq", *parameters)
     frame["time"] = timestamp(frame["time"])
     for column in ("throttled_by", "processes"):
-        lists = [list(value) if is_list_like(value) else None for value in frame[column]]
+        values = frame[column].to_numpy(dtype=object)
+        lists = [list(value) if isinstance(value, np.ndarray) else None for value in values]
         frame[column] = pd.Series(lists, index=frame.index, dtype=object)
     return frame

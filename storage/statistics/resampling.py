@@ -1,17 +1,21 @@
 """How far a median may stray by chance: a bootstrap for rounds of which neighbours are alike."""
 
 import math
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.signedinteger]
 
 MIN_PAIRS = 6
 """With fewer pairs no two-sided sign test can reach p < 0.05 (5 pairs: 2 / 2^5 = 0.0625)."""
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
+MAX_KEPT_COUNT = 2_000
+"""Values up to which the places of resamples are kept: 8 MB at most for each number of values."""
 MAX_CORRELATION = 0.9
 """A higher one would ask for blocks as long as the series."""
 
@@ -28,20 +32,41 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float | None, float | 
     if count < MIN_PAIRS:
         return None, None
     length = block_length(values)
-    random = np.random.default_rng(0)
-    chunk = max(1, min(NUM_RESAMPLES, 1_000_000 // count))
     # Small whole numbers in the place of the values: the same resamples, several times as fast.
     ordered = np.sort(values)
-    ranks = np.searchsorted(ordered, values).astype(np.int16 if count < 2**15 else np.int32)
-    blocks = sliding_window_view(np.concatenate([ranks, ranks[: length - 1]]), length)
+    ranks = np.searchsorted(ordered, values).astype(_small(count))
+    ranks = np.concatenate([ranks, ranks[: length - 1]])
+    keeps = count <= MAX_KEPT_COUNT
+    starts_of_all: Iterable[Places] = (_kept_starts if keeps else _starts)(count, length)
     medians: list[Floats] = []
-    for _ in range(math.ceil(NUM_RESAMPLES / chunk)):
-        starts = random.integers(count, size=(chunk, math.ceil(count / length)))
-        picked = blocks[starts].reshape(chunk, -1)[:, :count]
-        medians.append(ordered[_middle(picked)].mean(axis=0))
+    for starts in starts_of_all:
+        picked = np.empty((len(starts), starts.shape[1] * length), ranks.dtype)
+        for place in range(length):
+            picked[:, place::length] = ranks[place : place + count].take(starts)
+        medians.append(ordered[_middle(picked[:, :count])].mean(axis=0))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(medians)[:NUM_RESAMPLES], [tail, 1 - tail])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _kept_starts(count: int, length: int) -> list[Places]:
+    """The same, kept: runs of one experiment have about as many pairs, and drawing takes longer
+    than what is done with it."""
+    return [starts.astype(_small(count)) for starts in _starts(count, length)]
+
+
+def _starts(count: int, length: int) -> Iterator[Places]:
+    """Where the blocks of all resamples begin, some resamples at a time."""
+    random = np.random.default_rng(0)
+    chunk = max(1, min(NUM_RESAMPLES, 1_000_000 // count))
+    size = (chunk, math.ceil(count / length))
+    for _ in range(math.ceil(NUM_RESAMPLES / chunk)):
+        yield random.integers(count, size=size)
+
+
+def _small(count: int) -> type[np.signedinteger]:
+    return np.int16 if count < 2**15 else np.int32
 
 
 def _middle(samples: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
