@@ -1,10 +1,14 @@
 """What a run recorded of its steps and blocks."""
 
+from itertools import pairwise
+
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from storage.index.store import Store
 from storage.queries.kept import kept
-from storage.queries.rows import MINE, rows, with_runs
+from storage.queries.rows import MINE, rows
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
@@ -16,8 +20,10 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
 
     With None for `max_points` every step is there, as a download needs it.
     """
+    if max_points is not None:
+        return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
     table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
-    return _points(store, experiment_id, table, "loss", max_points)
+    return rows(store, experiment_id, table, "step, loss", "step")
 
 
 @kept
@@ -29,35 +35,38 @@ def cumulative_times(
     The running sum of step times, compilation included, waiting for turns and evaluation not.
     Thinned like `losses`.
     """
+    if max_points is not None:
+        every = cumulative_times(store, experiment_id, max_points=None)
+        return _thinned(every, "seconds", max_points)
     table = f"""(SELECT run_id, step,
             sum(seconds) OVER (PARTITION BY run_id ORDER BY step) AS seconds
         FROM steps WHERE {MINE} AND seconds IS NOT NULL)"""
-    return _points(store, experiment_id, table, "seconds", max_points)
+    return rows(store, experiment_id, table, "step, seconds", "step")
 
 
-def _points(
-    store: Store, experiment_id: str, table: str, column: str, max_points: int | None
-) -> pd.DataFrame:
-    """Keeps, of runs longer than `max_points`, the lowest and highest point per bucket of steps."""
-    if max_points is None:
-        return rows(store, experiment_id, table, f"step, {column}", "step")
-    found = store.query(
-        f"""
-        WITH points AS (
-            SELECT p.*, r.position AS place,
-                row_number() OVER (PARTITION BY p.run_id ORDER BY step) - 1 AS number,
-                count(*) OVER (PARTITION BY p.run_id) AS total
-            FROM {table} p JOIN runs r USING (run_id)),
-        bucketed AS (
-            SELECT *, number * greatest($2 // 2, 1) // total AS bucket FROM points)
-        SELECT place, step, {column} FROM bucketed
-        QUALIFY total <= $2
-            OR step = arg_min(step, {column}) OVER (PARTITION BY run_id, bucket)
-            OR step = arg_max(step, {column}) OVER (PARTITION BY run_id, bucket)
-        ORDER BY place, step""",
-        [store.number_of(experiment_id), max_points],
-    )
-    return with_runs(store, experiment_id, found)
+def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
+    """Of runs longer than `max_points`, whose rows lie together, the lowest and highest point of
+    each bucket of steps; of equals the first. NaN is above all numbers."""
+    ids, values = frame["run_id"].to_numpy(dtype=object), frame[column].to_numpy(dtype=float)
+    ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1), len(ids)] if len(ids) else []
+    parts = [
+        begin + (np.arange(end - begin) if end - begin <= max_points
+                 else _extremes(values[begin:end], max(max_points // 2, 1)))
+        for begin, end in pairwise([0, *ends])
+    ]  # fmt: skip
+    return frame.iloc[np.concatenate(parts) if parts else []].reset_index(drop=True)
+
+
+def _extremes(values: NDArray[np.float64], num_buckets: int) -> NDArray[np.intp]:
+    """Where the lowest and the highest value of each bucket stand."""
+    buckets = np.arange(len(values)) * num_buckets // len(values)
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    found = []
+    for extreme in (np.fmin.reduceat(values, starts), np.maximum.reduceat(values, starts)):
+        of_bucket = extreme[buckets]
+        at = np.flatnonzero((values == of_bucket) | (np.isnan(values) & np.isnan(of_bucket)))
+        found.append(at[np.diff(buckets[at], prepend=-1) != 0])
+    return np.union1d(*found)
 
 
 @kept
