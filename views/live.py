@@ -41,9 +41,11 @@ from views.wall import page as wall
 
 RUNS_SECONDS = 0.35
 """How often the runs are looked at while something is active."""
-REST_SECONDS = 2.0
-"""The same for what takes longer to draw, the race above all; it changes as often as `keep_up`
-allows."""
+STATE_SECONDS = 2.0
+"""The same for how the experiment stands as a whole."""
+REST_SECONDS = 4.0
+"""The same for what takes longer to draw, the race above all, for each reader anew; it changes as
+often as `keeping_up` allows."""
 MAX_RACES = 4
 """Charts that are kept for whoever looks at them next."""
 
@@ -65,7 +67,7 @@ def main() -> None:
     if active.empty:
         show_nothing()
     experiment_id, polling = str(experiment["experiment_id"]), bool(len(active))
-    for show, seconds in ((show_state, REST_SECONDS), (show_progress, RUNS_SECONDS),
+    for show, seconds in ((show_state, STATE_SECONDS), (show_progress, RUNS_SECONDS),
                           (show_rest, REST_SECONDS)):  # fmt: skip
         st.fragment(show, run_every=seconds if polling else None)(store, experiment_id, polling)
 

@@ -41,6 +41,8 @@ def test_what_did_not_change_is_not_asked_again(data_dir: DataDir, asked: list[s
         pd.testing.assert_frame_equal(queries.losses(store, EXPERIMENT_ID), first)
         assert asked == []
         assert len(queries.losses(store, EXPERIMENT_ID, max_points=10)) < len(first)
+        assert asked == []  # Thinned from the same.
+        queries.blocks(store, EXPERIMENT_ID)
         assert asked
 
 

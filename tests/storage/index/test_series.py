@@ -135,3 +135,17 @@ def test_sources_and_early_ends_come_back(data_dir: DataDir) -> None:
     assert stops[["label", "step", "reason"]].values.tolist() == [
         ["baseline", 10, "the loss is nan"]
     ]
+
+
+def test_of_a_stretch_the_first_lowest_and_highest_point_are_drawn_whatever_number_they_are(
+    data_dir: DataDir,
+) -> None:
+    run = Recording(data_dir.runs, "baseline")
+    losses = [1.0, 1.0, 1.0, 2.0, 5.0, 5.0, math.inf, math.nan, 0.0, *[math.nan] * 3]
+    for step, loss in enumerate(losses):
+        run.log.append("step", step=step, loss=loss)
+    run.log.flush()
+    with Store.in_memory(data_dir) as store:
+        frame = queries.losses(store, EXPERIMENT_ID, max_points=8)
+    assert frame["step"].tolist() == [0, 3, 4, 7, 8, 9]
+    assert frame["label"].tolist() == ["baseline"] * 6
