@@ -44,6 +44,8 @@ class _Told:
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None and trainer.accumulate_grad_batches > 1:
+            loss = loss.clone()  # from a CUDA graph, the next micro-batch would overwrite it
         self._size.add(loss, batch)
         if trainer.global_step > self._steps_done:
             self._steps_done = trainer.global_step
