@@ -130,7 +130,7 @@ def _steps(pays: BreakEven) -> str:
 
 
 def _break_even_in_full(result: Result, pays: BreakEven) -> str:
-    """Steps with their interval, time and epochs."""
+    """Steps with their interval, time, and epochs where it is known what one is."""
     written = _break_even(result)
     if written == "unsure" and pays.never:
         written = "unsure, nothing was saved, which may be chance"
@@ -141,5 +141,7 @@ def _break_even_in_full(result: Result, pays: BreakEven) -> str:
         written += f" ({low} to {high})" if low != high else ""
     if pays.never:
         return written
-    time = METRICS["break_even_seconds"].format(pays.seconds)
-    return f"{written}, {time} or {METRICS['break_even_epochs'].format(pays.epochs)} epochs"
+    written += f", {METRICS['break_even_seconds'].format(pays.seconds)}"
+    if pays.epochs is None:
+        return written
+    return f"{written} or {METRICS['break_even_epochs'].format(pays.epochs)} epochs"
