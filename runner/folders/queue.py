@@ -209,6 +209,8 @@ def _why_none_can_resume(experiment: Experiment) -> str:
         return "all of them have finished"
     if not any(state.ended_early for state in states):
         return "none of them has ended early; those that have not ended go on by themselves"
+    if experiment.spec.is_script:
+        return "a script that ended early begins anew: start the experiment again"
     due = experiment.spec.first_checkpoint_step
     if due is None:
         return (

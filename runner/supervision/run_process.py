@@ -19,6 +19,7 @@ from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.exits import explain
+from runner.supervision.output import cut_output
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 8.0
@@ -94,6 +95,7 @@ class RunProcess:
 
     def look_after(self) -> None:
         """Stops a run that was cancelled or worked too long; kills one that will not stop."""
+        cut_output(self.run.output_file)
         if self._stop is not None:
             if time.monotonic() > self._kill_at:
                 signal_group(self._process.pid, signal.SIGKILL)

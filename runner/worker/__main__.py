@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from runner.worker.device.visible import show_only
 from runner.worker.event_log import EventLog
 from runner.worker.failures import is_disk_full, is_out_of_memory
 from runner.worker.turn_source import open_turns
+
+LEAVING_SECONDS = 20.0
+"""How long a process may take to end once all is written down."""
 
 
 def main() -> int:
@@ -66,8 +70,16 @@ def _work(run: RunDir) -> WorkerExit:
     try:
         log.close()
     except OSError as error:  # The exit status is all that can still be said.
-        return WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
+        status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
+    _leave_in_time(status)
     return status
+
+
+def _leave_in_time(status: WorkerExit) -> None:
+    """A person's code may have left threads, or work for the very end, that never come to one."""
+    leaving = threading.Timer(LEAVING_SECONDS, os._exit, [status])
+    leaving.daemon = True
+    leaving.start()
 
 
 def _prepare_process(spec: RunSpec, run: RunDir) -> None:

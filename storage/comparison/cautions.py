@@ -20,6 +20,7 @@ OWN_FOLDER_SUFFIX = "_DIR"
 WORKLOAD_FIELDS = {
     "weights_sha256": "initial weights",
     "data_sha256": "samples or their order",
+    "code_sha256": "the script and its files",
     "num_parameters": "number of parameters",
     "samples_per_step": "samples per step",
 }
@@ -106,7 +107,8 @@ def _done(run: Evidence) -> dict[str, int]:
 def _about_lengths(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Runs that stopped by rules of their own after different numbers of steps."""
     lengths = {} if spec.kind.ends_by_width else _lengths(runs)
-    if len(set(lengths.values())) > 1 and any(run.stop for run in runs):
+    chose = any(run.stop for run in runs) or spec.is_script
+    if len(set(lengths.values())) > 1 and chose:
         yield from _stops(runs)
         done = {label: {"num_steps": length} for label, length in lengths.items()}
         yield Caution(kind="different lengths", runs=done)

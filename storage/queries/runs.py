@@ -36,7 +36,7 @@ def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
         "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
         "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
         "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
-        "data_sha256, precision, notes"
+        "data_sha256, precision, code_sha256, notes"
     )
     frame = rows(store, experiment_id, _latest("workloads"), columns, "seq")
     return parsed(frame, "labels", "notes")

@@ -111,7 +111,8 @@ def perturb(model: nn.Module, relative: float, seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(seed + 1)
     for parameter in filter(torch.is_floating_point, model.parameters()):
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+        shape = parameter.shape
+        noise = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
         parameter.mul_((1 + relative * noise).to(parameter))
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 import runpy
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,12 @@ from runner.worker.script.workplace import make_workplace, tidy
 from runner.worker.turn_source import AnnouncedTurns, TurnSource
 from runner.worker.user_code import copy_sources
 
+NO_INPUT = "A run has no standard input: give the script its answers as arguments"
+NOT_INSTALLED = (
+    f"Runs use the Python of Breakeven, {sys.executable}: install what the script needs there, or "
+    "install Breakeven's requirements where the script runs, and start it from there"
+)
+
 
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
     """From the specification to the last event; False if it was stopped."""
@@ -44,11 +51,15 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     keep_outputs(experiment, run, log)
     session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log))
     script, folder = _places(experiment)
+    shutil.rmtree(run.workplace, ignore_errors=True)  # of an attempt that was cut short
     linked = make_workplace(folder, run.workplace)
     if linked:
         session.notes.append(f"Linked into each run's folder, not copied: {_listed(linked)}.")
     with Watchdog(session, experiment.script.patience_seconds, log):
+        process = os.getpid()
         _execute(_inside(script, folder, run.workplace), run, spec, session)
+        if os.getpid() != process:  # forked by the script, which let it run to the end
+            os._exit(0)
     finished = session.finish()
     tidy(folder, run.workplace)
     return finished
@@ -69,6 +80,10 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise WorkloadError(f"{script.name} ended with sys.exit({leaving.code!r})") from leaving
+    except EOFError as error:
+        raise WorkloadError(f"{script.name}: {error}. {NO_INPUT}") from error
+    except ModuleNotFoundError as error:
+        raise WorkloadError(f"{script.name}: {error}. {NOT_INSTALLED}") from error
     finally:
         breakeven._attach(None)
 

@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,6 +83,16 @@ def _leaves(value: object, depth: int) -> Iterator[Tensor | bool | int | float |
             yield from _leaves(entry, depth - 1)
     elif depth and hasattr(value, "data") and isinstance(value.data, Mapping):
         yield from _leaves(value.data, depth - 1)  # transformers' BatchEncoding
+
+
+def code_sha256(folder: Path) -> str:
+    """Hash of the Python files of a folder that are loaded by now, the script among them."""
+    loaded = {str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
+    digest = hashlib.sha256()
+    for name in sorted(loaded):
+        if name.endswith(".py") and Path(name).is_relative_to(folder):
+            digest.update(Path(name).read_bytes())
+    return digest.hexdigest()
 
 
 def random_states(device: Device) -> dict[str, str]:

@@ -6,6 +6,7 @@ that call. What is done there in which order stands in `_blocks`, which waits at
 the script to make its next step.
 """
 
+import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.specs.script import SCRIPT_TASK
+from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import Turn
 from runner.worker.callbacks import OwnValue
 from runner.worker.compiler.compiling import CompileObserver
@@ -25,7 +27,7 @@ from runner.worker.event_log import EventLog
 from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.script.compiling import ScriptCompiler
-from runner.worker.script.sameness import inputs_of, models_of, random_states
+from runner.worker.script.sameness import code_sha256, inputs_of, models_of, random_states
 from runner.worker.training.plan import Block
 from runner.worker.training.recording import BlockRecorder, Steps
 from runner.worker.training.timing import BlockTimer, NoMoreSteps
@@ -35,6 +37,8 @@ BLOCKS_BEFORE_PROFILE = 2
 """Of a script whose end nobody knows: one that compiles and one that is timed."""
 BLOCKS_BESIDE_PROFILE = 4
 """Without a profile of a script that is so short that hardly anything else would be measured."""
+MAX_RAISED = 1000
+"""Steps of a script that goes on although it was ended: it catches everything."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -64,6 +68,8 @@ class ScriptSession:
     ) -> None:
         self._experiment = experiment = spec.experiment
         self._variant = spec.variant
+        self._workplace = run.workplace
+        self._num_threads = torch.get_num_threads()
         self._device = device
         self._log = log
         self._turns = turns
@@ -88,13 +94,16 @@ class ScriptSession:
         self.num_expected = experiment.num_steps
         """Steps that the script will make; 0 where nobody knows."""
         self.notes: list[str] = []
+        self._num_raised = 0
         self._trainer: str | None = None
         self._is_waiting = False
 
     @property
     def is_excused(self) -> bool:
-        """Whether the script makes no step because it waits for its turn, or compiles."""
-        return self._is_waiting or self.observer.is_compiling
+        """Whether the script makes no step because it waits for its turn, compiles, evaluates, or
+        has made its last one."""
+        is_at_work = self._is_evaluating or self.observer.is_compiling
+        return self._is_waiting or is_at_work or self._is_over
 
     # What the script says.
 
@@ -107,6 +116,11 @@ class ScriptSession:
         self, loss: Tensor | float | None, samples: int | None = None, tokens: int | None = None
     ) -> None:
         if self.step_is_last(loss, samples, tokens):
+            self._num_raised += 1
+            if self._num_raised > MAX_RAISED:
+                self.finish()
+                self._log.flush(durable=True)
+                os._exit(WorkerExit.CANCELLED if self._turns.stop_requested else 0)
             raise EndOfScript
 
     def step_is_last(
@@ -233,6 +247,7 @@ class ScriptSession:
         models = list(dict.fromkeys([*self._modules, *found]))
         self._check(models)
         parameters = {p for model in models for p in model.parameters()}
+        self._note_threads()
         hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
         self._workload = {
             "task": SCRIPT_TASK,
@@ -240,6 +255,7 @@ class ScriptSession:
             "block_steps": self._experiment.block_steps,
             "weights_sha256": "-".join(hashes) or None,
             "data_sha256": inputs and inputs.whole_sha256,
+            "code_sha256": code_sha256(self._workplace),
         }
         if self._variant.perturbation:
             self._perturb(models)
@@ -285,6 +301,14 @@ class ScriptSession:
             self._write_workload()
 
         handle = layers[0].register_forward_pre_hook(look)
+
+    def _note_threads(self) -> None:
+        threads = torch.get_num_threads()
+        if threads != self._num_threads:
+            self.notes.append(
+                f"The script had torch compute with {threads} threads instead of "
+                f"{self._num_threads}."
+            )
 
     def _perturb(self, models: list[nn.Module]) -> None:
         if not models:

@@ -118,5 +118,7 @@ class BlockRecorder:
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
     """Their values, waited for once."""
     known = [tensor for tensor in tensors if tensor is not None]
+    if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
+        known = [one.to(known[0].device, torch.float32) for one in known]
     values = iter(torch.stack(known).tolist() if known else [])
     return [None if tensor is None else next(values) for tensor in tensors]

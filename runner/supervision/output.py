@@ -1,0 +1,25 @@
+"""What a run prints, kept within bounds: a disk that a script fills with words is full for all."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+MAX_BYTES = 64_000_000
+KEPT_BYTES = 4_000_000
+"""Of the end, once there is more than the most."""
+
+
+def cut_output(file: Path) -> None:
+    """Cuts off all but the end of a file to which processes append, if it is too long.
+
+    What is written while it is cut may be lost.
+    """
+    with suppress(OSError):
+        if file.stat().st_size <= MAX_BYTES:
+            return
+        with file.open("r+b") as output:
+            output.seek(-KEPT_BYTES, os.SEEK_END)
+            kept = output.read()
+            output.seek(0)
+            output.write(b"[cut off: more than 64 MB were printed]\n" + kept)
+            output.truncate()
