@@ -21,6 +21,7 @@ Kind = Literal[
     "no control",
     "noisy",
     "few rounds",
+    "nothing compiled",
     "measuring ended",
     "wide intervals",
     "single repeats",

@@ -42,6 +42,7 @@ def cautions(
         *_about_runs(processes),
         *_about_unfinished(processes),
         *_about_lengths(spec, runs),
+        *(_about_compiling(runs) if spec.is_script else ()),
         *_about_resumed(processes),
         *_about_workload(processes),
         *_about_schedule(spec),
@@ -124,6 +125,14 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
         if run.stop is not None:
             stop = {"step": run.stop.step, "num_steps": run.num_steps, "reason": run.stop.reason}
             yield Caution(kind="stopped", runs={run.label: stop})
+
+
+def _about_compiling(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """A script says itself what is compiled, and may say it of what is never called."""
+    idle = {run.label: {} for run in runs
+            if run.role == "backend" and len(run.steps) and not run.has_compiled}  # fmt: skip
+    if idle:
+        yield Caution(kind="nothing compiled", runs=idle)
 
 
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:

@@ -1,6 +1,5 @@
 """The parity of an experiment's runs: what each recorded, by `storage.statistics.parity`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,4 +152,4 @@ def no_band() -> pd.DataFrame:
 
 def _last_num_samples(run: Evidence) -> int | None:
     samples = run.last_evaluation("num_samples")
-    return None if samples is None or math.isnan(samples) else int(samples)
+    return None if samples is None or pd.isna(samples) else int(samples)

@@ -169,6 +169,14 @@ def _noisy(caution: Caution) -> Sentence:
                 "that are not called faster or slower.", floor=floor)  # fmt: skip
 
 
+def _nothing_compiled(caution: Caution) -> Sentence:
+    return said(
+        "Nothing was compiled in {runs}: what the script handed over was never called, or the "
+        "compiler left it alone, so these runs are baselines by another name.",
+        runs=", ".join(caution.runs),
+    )  # fmt: skip
+
+
 def _few_rounds(caution: Caution) -> Sentence:
     counts = (said("{run} ({count})", run=label, count=figure("round", facts["num_rounds"]))
               for label, facts in caution.runs.items())  # fmt: skip
@@ -247,6 +255,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "no control": _no_control,
     "noisy": _noisy,
     "few rounds": _few_rounds,
+    "nothing compiled": _nothing_compiled,
     "measuring ended": _measuring_ended,
     "wide intervals": _wide_intervals,
     "single repeats": _single_repeats,

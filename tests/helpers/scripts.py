@@ -1,0 +1,121 @@
+"""Training scripts of one's own, run in this process as a run would run them."""
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch._dynamo.callback import callback_handler
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
+from runner.worker.event_log import EventLog
+from runner.worker.script.running import run_script
+from tests.helpers.loop import TurnsOnPaper, of_kind
+
+NET = """
+import torch
+from torch import nn
+import breakeven
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, points):
+        return self.layer(points)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def made(points):
+    loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+"""
+"""The beginning of a script: a model, and a function that makes a step."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a script left behind."""
+
+    events: list[dict[str, Any]]
+    folder: RunDir
+    turns: TurnsOnPaper
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return of_kind(self.events, kind)
+
+    @property
+    def losses(self) -> list[float]:
+        return [event["loss"] for event in self.of("step")]
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """What was said last."""
+        return self.of("workload")[-1]
+
+
+def experiment(file: Path, **changes: Any) -> ExperimentSpec:
+    """Turns of 4 steps, no profile; `changes` may name `backends`, `profile_steps` and `script`."""
+    usual: dict[str, Any] = {"backends": ("eager",), "block_steps": 4, "profile_steps": 0}
+    return ExperimentSpec(
+        name="mine", task="script", model=ModelSpec(source=f"script:{file}"),
+        data=DataSpec(source="script"), **{**usual, **changes},
+    )  # fmt: skip
+
+
+def run(
+    folder: Path,
+    code: str,
+    label: str = "baseline",
+    turns: TurnsOnPaper | None = None,
+    **changes: Any,
+) -> Ran:
+    """Runs a script of this code, in a folder `project`; raises what the run would fail by."""
+    project = folder / "project"
+    project.mkdir(exist_ok=True)
+    script = project / "train.py"
+    script.write_text(code)
+    spec = experiment(script, **changes)
+    (variant,) = (variant for variant in spec.variants if variant.label == label)
+    run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
+    place = RunDir(folder / run_spec.run_id)
+    assert not place.path.exists(), "a run of this label has its journal there already"
+    place.write_spec(run_spec)
+    log, turns = EventLog(place.events_file), turns or TurnsOnPaper()
+    with _as_it_was(project):
+        try:
+            run_script(place, run_spec, log, turns)
+        finally:
+            callback_handler.clear()
+            gc.unfreeze()
+            log.close()
+    return Ran(read_events(place.events_file)[0], place, turns)
+
+
+@contextmanager
+def _as_it_was(project: Path) -> Iterator[None]:
+    """A run has its process to itself; here what it changes of the process is put back."""
+    before = os.getcwd(), sys.argv, list(sys.path), os.environ.get(CODE_VARIABLE)
+    os.environ[CODE_VARIABLE] = str(project)
+    try:
+        yield
+    finally:
+        os.chdir(before[0])
+        sys.argv, sys.path[:] = before[1], before[2]
+        if before[3] is None:
+            del os.environ[CODE_VARIABLE]
+        else:
+            os.environ[CODE_VARIABLE] = before[3]

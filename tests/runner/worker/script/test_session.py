@@ -1,0 +1,267 @@
+"""A training script of one's own, measured step by step: what the journal says of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runner.errors import WorkloadError
+from runner.specs.experiment import ScriptSpec
+from tests.helpers.loop import TurnsOnPaper
+from tests.helpers.scripts import NET, Ran, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+TEN_STEPS = (
+    NET
+    + """
+model = breakeven.compile(model)
+for number in range(10):
+    breakeven.step(made(torch.randn(8, 4)), samples=8, tokens=16)
+"""
+)
+
+
+def by_hand(code: str, seed: int = 0) -> list[float]:
+    """The losses of the script without anybody who measures it."""
+    torch.manual_seed(seed)
+    told: list[float] = []
+    code = code.replace("breakeven.step(", "told(").replace("= breakeven.compile", "=")
+    names = {"told": lambda loss, **_: told.append(float(loss))}
+    exec(compile(code, "by hand", "exec"), names)
+    return told
+
+
+def places(ran: Ran) -> list[tuple[int, int, bool]]:
+    return [(one["first_step"], one["num_steps"], one["warm_up"]) for one in ran.of("block")]
+
+
+def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(tmp_path: Path) -> None:
+    ran = run(tmp_path, TEN_STEPS)
+    assert ran.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
+    assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, False)]
+    assert [event["step"] for event in ran.of("step")] == list(range(10))
+    assert all(event["seconds"] > 0 for event in ran.of("step"))
+    assert ran.turns.said == ["ready", "done", "done", "finished"]
+    assert ran.workload["num_steps"] == 10 and ran.workload["num_parameters"] == 4 * 2 + 2
+    assert (ran.workload["samples_per_step"], ran.workload["tokens_per_step"]) == (8, 16)
+
+
+def test_a_backend_compiles_what_the_script_names_and_learns_the_same(tmp_path: Path) -> None:
+    baseline, eager = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "eager")
+    assert not baseline.of("compile_started") and eager.of("compile_started")
+    assert eager.losses == pytest.approx(baseline.losses, abs=1e-6)
+    compiled = [event["step"] for event in eager.of("step") if event["compiled"]]
+    assert compiled == [0]
+    assert eager.workload["weights_sha256"] == baseline.workload["weights_sha256"]
+
+
+def test_the_control_begins_with_minutely_other_weights(tmp_path: Path) -> None:
+    baseline, control = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "control")
+    assert control.losses != baseline.losses
+    assert control.losses == pytest.approx(baseline.losses, abs=1e-3)
+    # The hash is that of the weights before they were changed: the script made the same.
+    assert control.workload["weights_sha256"] == baseline.workload["weights_sha256"]
+
+
+def test_a_call_of_torch_compile_does_what_the_run_says_and_the_notes_say_so(
+    tmp_path: Path,
+) -> None:
+    code = TEN_STEPS.replace(
+        "breakeven.compile(model)", "torch.compile(model, mode='max-autotune')"
+    )
+    baseline, eager = run(tmp_path, code), run(tmp_path, code, "eager")
+    assert not baseline.of("compile_started") and eager.of("compile_started")
+    (note,) = eager.workload["notes"]
+    assert note.startswith("train.py:25 calls torch.compile with mode='max-autotune'")
+
+
+def test_a_function_is_compiled_and_the_control_finds_the_model_in_it(tmp_path: Path) -> None:
+    code = (
+        NET
+        + """
+made = breakeven.compile(made)
+for number in range(8):
+    breakeven.step(made(torch.randn(8, 4)))
+"""
+    )
+    baseline, control = run(tmp_path, code), run(tmp_path, code, "control")
+    assert control.losses != baseline.losses
+    assert baseline.workload["num_parameters"] == 10
+    assert run(tmp_path, code, "eager").of("compile_started")
+
+
+def test_a_module_of_torchs_own_is_compiled_too(tmp_path: Path) -> None:
+    """Dynamo does not begin in a forward that lies in torch itself."""
+    code = TEN_STEPS.replace("model = Net()", "model = nn.Sequential(nn.Linear(4, 2))")
+    assert run(tmp_path, code, "eager").of("compile_started")
+
+
+def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed(
+    tmp_path: Path,
+) -> None:
+    one, other = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "eager")
+    hashes = {event["step"]: event["sha256"] for event in one.of("inputs")}
+    assert list(hashes) == [0, 1, 2, 3, 4, 8] and len(set(hashes.values())) == 6
+    assert hashes == {event["step"]: event["sha256"] for event in other.of("inputs")}
+    changed = TEN_STEPS.replace("torch.randn(8, 4))", "torch.randn(8, 4) + (number == 2))")
+    another = run(tmp_path, changed, "control")
+    others = {event["step"]: event["sha256"] for event in another.of("inputs")}
+    assert [step for step in hashes if hashes[step] != others[step]] == [2]
+
+
+def test_an_evaluation_is_recorded_and_part_of_no_step(tmp_path: Path) -> None:
+    code = (
+        NET
+        + """
+import time
+model = breakeven.compile(model)
+for number in range(8):
+    breakeven.step(made(torch.randn(8, 4)))
+    if number == 5:
+        model.eval()
+        with torch.no_grad():
+            model(torch.randn(8, 4))
+        time.sleep(0.3)
+        breakeven.evaluated("val", samples=8, loss=0.5, accuracy=torch.tensor(0.75))
+        model.train()
+"""
+    )
+    ran = run(tmp_path, code, "eager")
+    (found,) = ran.of("evaluation")
+    assert (found["split"], found["step"], found["loss"]) == ("validation", 6, 0.5)
+    assert found["metrics"] == {"accuracy": 0.75} and found["num_samples"] == 8
+    assert max(event["seconds"] for event in ran.of("step")[1:]) < 0.3
+    # What the evaluation compiled is none of the training's latency.
+    phases = [event["phase"] for event in ran.of("compile_started")]
+    assert phases == ["training", "evaluating"]
+    assert [event["step"] for event in ran.of("step") if event["compiled"]] == [0]
+
+
+def test_a_teacher_that_never_trains_is_part_of_the_step(tmp_path: Path) -> None:
+    code = (
+        NET
+        + """
+import time
+teacher = breakeven.compile(Net().eval())
+model = breakeven.compile(model)
+for number in range(8):
+    points = torch.randn(8, 4)
+    teacher(points)
+    time.sleep(0.02)
+    breakeven.step(made(points))
+"""
+    )
+    assert min(event["seconds"] for event in run(tmp_path, code).of("step")[1:]) > 0.02
+
+
+def test_a_script_ends_after_the_steps_asked_for(tmp_path: Path) -> None:
+    ran = run(tmp_path, TEN_STEPS, script=ScriptSpec(steps=6))
+    assert len(ran.losses) == 6 and ran.turns.said[-1] == "finished"
+    assert places(ran) == [(0, 4, False), (4, 2, False)] and not ran.of("stopped")
+
+
+def test_a_script_that_ends_before_the_steps_asked_for_has_stopped(tmp_path: Path) -> None:
+    ran = run(tmp_path, TEN_STEPS, script=ScriptSpec(steps=60))
+    (stopped,) = ran.of("stopped")
+    assert stopped["step"] == 10 and stopped["reason"] == "the script came to its end"
+
+
+def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path: Path) -> None:
+    code = TEN_STEPS.replace("range(10)", "range(30)")
+    ran = run(tmp_path, code, profile_steps=2, script=ScriptSpec(steps=30))
+    # On the CPU one turn of one step that warms up, and two that are profiled.
+    assert places(ran)[-1] == (27, 3, True) and not any(one[2] for one in places(ran)[:-1])
+    (found,) = ran.of("profile")
+    assert found["steps"] == 2 and "failure" not in found and ran.of("profile_kernel")
+    assert len(ran.losses) == 30
+
+
+def test_of_a_script_without_a_known_end_early_steps_are_profiled(tmp_path: Path) -> None:
+    code = TEN_STEPS.replace("range(10)", "range(20)")
+    ran = run(tmp_path, code, profile_steps=2)
+    assert places(ran)[:4] == [(0, 4, False), (4, 4, False), (8, 3, True), (11, 4, False)]
+    assert ran.losses == by_hand(code.replace("model = breakeven.compile(model)\n", ""))
+
+
+def test_a_script_that_ends_while_it_is_profiled_has_no_profile(tmp_path: Path) -> None:
+    ran = run(tmp_path, TEN_STEPS, profile_steps=50)
+    assert len(ran.losses) == 10 and not ran.of("profile")
+    assert places(ran) == [(0, 4, False), (4, 4, False), (8, 2, True)]
+
+
+def test_whoever_asks_to_stop_is_obeyed_at_the_next_step(tmp_path: Path) -> None:
+    turns = TurnsOnPaper(num_turns=2)
+    turns.stop_requested = False
+    ran = run(tmp_path, TEN_STEPS.replace("range(10)", "range(1000)"), turns=turns)
+    assert len(ran.losses) == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (NET + "made(torch.randn(8, 4))", "ended without a step"),
+        (NET + "breakeven.step(made(torch.randn(8, 4)))", "nothing that was compiled"),
+        (TEN_STEPS.replace(", samples=8", ")\nbreakeven.step(torch.ones(3)"), r"shape \(3,\)"),
+        (TEN_STEPS + "raise SystemExit(3)", r"sys.exit\(3\)"),
+        (NET + "import no_such_package", "no_such_package.*install"),
+        (NET + "raise EOFError('when reading')", "no standard input"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_with_what_to_do(
+    tmp_path: Path, code: str, said: str
+) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        run(tmp_path, code)
+
+
+def test_a_script_that_leaves_in_the_middle_keeps_what_it_did(tmp_path: Path) -> None:
+    code = TEN_STEPS + "    if number == 5:\n        raise SystemExit(0)\n"
+    assert len(run(tmp_path, code).losses) == 6
+
+
+def test_a_script_cannot_catch_its_own_end_by_chance(tmp_path: Path) -> None:
+    code = (
+        NET
+        + """
+model = breakeven.compile(model)
+for number in range(40):
+    try:
+        breakeven.step(made(torch.randn(8, 4)))
+    except Exception:
+        pass
+"""
+    )
+    assert len(run(tmp_path, code, script=ScriptSpec(steps=6)).losses) == 6
+
+
+def test_each_run_works_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "weights.pt").write_text("mine")
+    (project / "words.txt").write_text("data")
+    code = (
+        TEN_STEPS
+        + """
+from pathlib import Path
+assert Path("words.txt").read_text() == "data" and Path(__file__).parent == Path.cwd()
+torch.save(model.state_dict(), "weights.pt")
+Path("log").mkdir()
+Path("log/new.txt").write_text("new")
+"""
+    )
+    ran = run(tmp_path, code)
+    assert (project / "weights.pt").read_text() == "mine"
+    left = {str(file.relative_to(ran.folder.workplace))
+            for file in ran.folder.workplace.rglob("*") if file.is_file()}  # fmt: skip
+    assert left == {"weights.pt", "log/new.txt"}  # what it only read is gone
+
+
+def test_the_precision_is_that_in_which_the_first_layer_computes(tmp_path: Path) -> None:
+    code = TEN_STEPS.replace("model(points)", "forward(points)").replace(
+        "def made",
+        "@torch.autocast('cpu', dtype=torch.bfloat16)\ndef forward(points):\n"
+        "    return model(points)\n\ndef made",
+    )
+    assert run(tmp_path, TEN_STEPS).workload["precision"] == "float32"
+    assert run(tmp_path, code, "control").workload["precision"] == "bf16"
