@@ -129,7 +129,7 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 def _about_compiling(runs: Sequence[Evidence]) -> Iterator[Caution]:
     """A script says itself what is compiled, and may say it of what is never called."""
-    idle = {run.label: {} for run in runs
+    idle: dict[str, dict[str, Any]] = {run.label: {} for run in runs
             if run.role == "backend" and len(run.steps) and not run.has_compiled}  # fmt: skip
     if idle:
         yield Caution(kind="nothing compiled", runs=idle)

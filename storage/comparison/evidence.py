@@ -1,6 +1,5 @@
 """The raw series of an experiment's runs, as the comparison needs them."""
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -207,4 +206,4 @@ def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def number(value: Any) -> float | None:
     """A float, or None for a missing one."""
-    return None if value is None or math.isnan(value) else float(value)
+    return None if pd.isna(value) else float(value)

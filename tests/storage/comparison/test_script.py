@@ -121,11 +121,9 @@ def test_runs_that_made_other_numbers_of_steps_or_ran_other_code_are_said_to(
     record(data_dir, "baseline", code_sha256="one")
     record(data_dir, "control", offset=1e-5, code_sha256="one")
     record(data_dir, "inductor", steps=60, code_sha256="other", compile_seconds=1.0)
-    first, second, *_ = warnings_of(compared(data_dir))
-    assert first.startswith(
-        "The runs trained for different numbers of steps: 80 (baseline, control), 60"
-    )
-    assert second.startswith("The runs differ in the script and its files: one (baseline, control)")
+    lengths, code, *_ = warnings_of(compared(data_dir))
+    assert "different numbers of steps: 80 (baseline, control), 60 (inductor)" in lengths
+    assert code.startswith("The runs differ in the script and its files: one (baseline, control)")
 
 
 def test_a_backend_that_compiled_nothing_is_named(data_dir: DataDir) -> None:
@@ -140,10 +138,10 @@ def test_a_backend_that_compiled_nothing_is_named(data_dir: DataDir) -> None:
 def test_rounding_is_allowed_for_by_the_precision_that_the_baseline_found(
     data_dir: DataDir, told: str, holds: bool
 ) -> None:
-    """A difference of 0.4 % of the first loss: bf16 rounds so, float32 does not."""
+    """A difference of 0.08 % of the first loss: bf16 rounds so, float32 does not."""
     record(data_dir, "baseline", precision=told)
     record(data_dir, "control", offset=1e-5)
-    record(data_dir, "inductor", offset=0.004, compile_seconds=1.0)
+    record(data_dir, "inductor", offset=0.0015, compile_seconds=1.0)
     assert (parity(data_dir)[0] == "holds") is holds
 
 

@@ -36,6 +36,11 @@ def places(ran: Ran) -> list[tuple[int, int, bool]]:
     return [(one["first_step"], one["num_steps"], one["warm_up"]) for one in ran.of("block")]
 
 
+def hashed(ran: Ran) -> dict[int, str]:
+    """Of the points that each step was given."""
+    return {event["step"]: event["floats"][0]["sha256"] for event in ran.of("inputs")}
+
+
 def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(tmp_path: Path) -> None:
     ran = run(tmp_path, TEN_STEPS)
     assert ran.losses == by_hand(TEN_STEPS.replace("model = breakeven.compile(model)\n", ""))
@@ -100,13 +105,11 @@ def test_a_module_of_torchs_own_is_compiled_too(tmp_path: Path) -> None:
 def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed(
     tmp_path: Path,
 ) -> None:
-    one, other = run(tmp_path, TEN_STEPS), run(tmp_path, TEN_STEPS, "eager")
-    hashes = {event["step"]: event["sha256"] for event in one.of("inputs")}
+    hashes = hashed(run(tmp_path, TEN_STEPS))
     assert list(hashes) == [0, 1, 2, 3, 4, 8] and len(set(hashes.values())) == 6
-    assert hashes == {event["step"]: event["sha256"] for event in other.of("inputs")}
+    assert hashes == hashed(run(tmp_path, TEN_STEPS, "eager"))
     changed = TEN_STEPS.replace("torch.randn(8, 4))", "torch.randn(8, 4) + (number == 2))")
-    another = run(tmp_path, changed, "control")
-    others = {event["step"]: event["sha256"] for event in another.of("inputs")}
+    others = hashed(run(tmp_path, changed, "control"))
     assert [step for step in hashes if hashes[step] != others[step]] == [2]
 
 
