@@ -8,7 +8,7 @@ import torch
 from runner.errors import WorkloadError
 from runner.specs.experiment import ScriptSpec
 from tests.helpers.loop import TurnsOnPaper
-from tests.helpers.scripts import NET, Ran, run
+from tests.runner.worker.script.scripts import NET, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
