@@ -72,7 +72,8 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
         settings = st.pills("Settings of torch", SETTINGS, selection_mode="multi",
                             default=["harness"], key="suite-settings",
                             help="As PyTorch's Dynamo harness measures, or torch's plain "
-                            "defaults; both side by side.")  # fmt: skip
+                            "defaults; both side by side. How the harness's own numbers are "
+                            "reproduced: `docs/suites.md`.")  # fmt: skip
         shrinks = suite.name == "huggingface"
         shrink = int(st.number_input(
             "Times smaller", 1, 9999, CPU_SHRINK if device == "cpu" and shrinks else 1,

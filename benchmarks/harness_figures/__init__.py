@@ -1,0 +1,1 @@
+"""PyTorch's own Dynamo harness and Breakeven beside each other on one GPU, model by model."""

@@ -1,0 +1,230 @@
+"""The two tools at work: both prepare, wait until they may time, and can be made to stand still."""
+
+import csv
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness_figures.cells import SCRIPTS, Cell
+from benchmarks.harness_figures.checkout import Checkout
+from runner.errors import RunnerError
+from runner.folders.events import read_events
+from runner.folders.process import signal_group
+from runner.folders.queue import experiments, submit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.supervision.exit_records import ExitRecords
+from runner.supervision.run_process import RunProcess
+from runner.supervision.scheduler import Scheduler
+from runner.supervision.supervisor import WORKER_COMMAND
+from runner.supervision.turns import Turn
+
+GATED = Path(__file__).with_name("gated_harness.py")
+MEASURING_SECONDS = 90.0
+PROFILES = 2
+"""Turns with steps that are waited for, of each run, that are enough; what comes after is not
+needed."""
+POLL_SECONDS = 0.1
+
+Times = dict[str, list[float]]
+"""Seconds of single steps, by what was timed."""
+
+
+class Lost(Exception):
+    """A tool came to no figures, and why."""
+
+
+class Harness:
+    """One process of PyTorch's harness."""
+
+    def __init__(self, cell: Cell, checkout: Checkout, device: str, folder: Path) -> None:
+        self._csv = folder / "harness.csv"
+        self._log = folder / "harness.log"
+        self._checks = cell.checks
+        its_read, self._tell = os.pipe()
+        self._read, its_write = os.pipe()
+        script = SCRIPTS[cell.suite]
+        command = [sys.executable, str(GATED), str(checkout.path), script, str(its_read),
+                   str(its_write), *cell.harness_arguments(device, str(self._csv))]  # fmt: skip
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(its_read, its_write),
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(checkout.path.parent / "cache")},
+        )
+        os.close(its_read)
+        os.close(its_write)
+        self._unread = b""
+        self._ready = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all is compiled and warm; raises `Lost`."""
+        if self._checks:
+            return self._process.poll() is not None
+        self._ready = self._ready or self._answer(0.0) is not None
+        return self._ready
+
+    def time(self) -> Times:
+        """One whole run of the harness's timing; raises `Lost`."""
+        os.write(self._tell, b"time\n")
+        answer: Times | None = self._answer(MEASURING_SECONDS)
+        if answer is None:
+            raise Lost(f"the harness timed for more than {MEASURING_SECONDS:g} s")
+        return answer
+
+    def status(self) -> str:
+        """How its accuracy check ended; raises `Lost`."""
+        try:
+            with self._csv.open() as file:
+                return str([row["accuracy"] for row in csv.DictReader(file)][-1])
+        except (OSError, KeyError, IndexError):
+            raise Lost(f"the harness: {_last_line(self._log)}") from None
+
+    def groups(self) -> Iterator[int]:
+        if self._process.poll() is None:
+            yield self._process.pid
+
+    def end(self) -> None:
+        signal_group(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._tell)
+        os.close(self._read)
+
+    def _answer(self, seconds: float) -> Any:
+        until = time.monotonic() + seconds
+        while b"\n" not in self._unread:
+            readable, _, _ = select.select([self._read], [], [], max(0.0, until - time.monotonic()))
+            if not readable:
+                return None
+            data = os.read(self._read, 65536)
+            if not data:
+                raise Lost(f"the harness: {_last_line(self._log)}")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+
+class _Gated(Scheduler):
+    """A supervisor that gives the first turn, in which everything compiles, and then waits."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.compiled = threading.Event()
+        self.may_time = threading.Event()
+
+    def _compile_effort(self, run: RunDir) -> int:
+        """What compiles goes first: so what does not takes its share of the device late."""
+        return -super()._compile_effort(run)
+
+    def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
+        if turn.round > 0:
+            self.compiled.set()
+            self.may_time.wait()
+        super()._pass_turn(process, turn)
+
+
+class Ours:
+    """An experiment of Breakeven's with its run processes."""
+
+    def __init__(self, cell: Cell, checkout: Checkout, device: str, folder: Path) -> None:
+        data_dir = DataDir(folder / "ours")
+        self._checks = cell.checks
+        submit(data_dir, cell.experiment(device, checkout))
+        experiment = next(experiments(data_dir))
+        self._runs = {"baseline": experiment.runs[0], "inductor": experiment.runs[1]}
+        self._scheduler = _Gated(data_dir, experiment, WORKER_COMMAND, ExitRecords())
+        self._thread = threading.Thread(target=self._scheduler.run, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether both runs had their first turn; raises `Lost`."""
+        if self._checks:
+            return not self._thread.is_alive()
+        self._check_alive()
+        return self._scheduler.compiled.is_set()
+
+    def time(self) -> dict[str, Times]:
+        """All rounds, and steps that are waited for; by run. Raises `Lost`."""
+        self._scheduler.may_time.set()
+        until = time.monotonic() + MEASURING_SECONDS
+        while self._thread.is_alive() and not self._has_profiles(PROFILES):
+            if time.monotonic() > until:
+                raise Lost(f"Breakeven timed for more than {MEASURING_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+        if not self._has_profiles(1):
+            raise Lost(f"Breakeven: {self._why()}")
+        return {label: _times(run) for label, run in self._runs.items()}
+
+    def status(self) -> str:
+        """How the backend's accuracy check ended; raises `Lost`."""
+        for event in read_events(self._runs["inductor"].events_file)[0]:
+            if event["kind"] == "accuracy_status":
+                return str(event["status"])
+        raise Lost(f"Breakeven: {self._why()}")
+
+    def environment(self) -> dict[str, Any]:
+        """Device, driver and versions, as the run recorded them."""
+        events = read_events(self._runs["baseline"].events_file)[0]
+        found = next((event for event in events if event["kind"] == "environment"), {})
+        names = ("device_name", "driver", "cuda", "python", "versions", "cpu_model", "num_cpus")
+        return {name: found[name] for name in names if name in found}
+
+    def groups(self) -> Iterator[int]:
+        for run in self._runs.values():
+            with suppress(RunnerError):
+                claim = run.read_claim()
+                if claim is not None and not run.exit_file.exists():
+                    yield claim.process.pid
+
+    def end(self) -> None:
+        for group in list(self.groups()):
+            signal_group(group, signal.SIGKILL)
+        self._scheduler.may_time.set()
+        self._thread.join(10.0)
+
+    def _has_profiles(self, number: int) -> bool:
+        return all(len(_profiles(run)) >= number for run in self._runs.values())
+
+    def _check_alive(self) -> None:
+        if not self._thread.is_alive():
+            raise Lost(f"Breakeven: {self._why()}")
+
+    def _why(self) -> str:
+        for run in self._runs.values():
+            for event in read_events(run.events_file)[0]:
+                if event["kind"] == "error":
+                    return f"{event['error']}: {event['message']}"[:300]
+        return _last_line(self._runs["inductor"].output_file)
+
+
+def _profiles(run: RunDir) -> list[dict[str, Any]]:
+    return [one for one in read_events(run.events_file)[0] if one["kind"] == "profile"]
+
+
+def _times(run: RunDir) -> Times:
+    steps = [one["seconds"] for one in read_events(run.events_file)[0]
+             if one["kind"] == "step" and one["round"] > 0]  # fmt: skip
+    profiles = [one for one in _profiles(run) if "failure" not in one]
+    waited = [one for profile in profiles for one in profile["waited_seconds"] or ()]
+    return {"steps": steps, "waited": waited, "busy": [one["busy_seconds"] for one in profiles]}
+
+
+def _last_line(file: Path) -> str:
+    try:
+        lines = file.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return "it left no word"
+    return (lines or ["it left no word"])[-1][:300]

@@ -1,0 +1,209 @@
+"""Works off cells: several are prepared beside each other, and each is timed while all others stand
+still.
+
+Preparing takes minutes, most of it compiling, on a core or two; timing takes seconds and wants the
+machine for itself. So whatever is being prepared is stopped (SIGSTOP) while something is timed.
+"""
+
+import json
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness_figures.cells import Cell
+from benchmarks.harness_figures.checkout import Checkout
+from benchmarks.harness_figures.processes import Harness, Lost, Ours
+from runner.folders.process import signal_group
+
+POLL_SECONDS = 0.2
+PREPARING_SECONDS = 420.0
+SETTLING_SECONDS = 0.3
+"""Until what the device was given by processes that stand still is worked off."""
+DIGITS = 4
+
+Say = Callable[[str], None]
+Record = dict[str, Any]
+
+
+class _Pair:
+    """Both tools at one cell."""
+
+    def __init__(self, cell: Cell, checkout: Checkout, device: str, folder: Path) -> None:
+        self.cell = cell
+        self.since = time.monotonic()
+        self._checkout = checkout
+        self._folder = folder
+        self._harness = Harness(cell, checkout, device, folder)
+        self._ours = Ours(cell, checkout, device, folder)
+
+    @property
+    def is_ready(self) -> bool:
+        """Raises `Lost`."""
+        if time.monotonic() - self.since > PREPARING_SECONDS:
+            raise Lost(f"preparing took more than {PREPARING_SECONDS:g} s")
+        # Both are asked, so that whichever has failed is heard of.
+        ready = [self._harness.is_ready, self._ours.is_ready]
+        return all(ready)
+
+    def measure(self) -> Record:
+        """Both, the harness before and after ours. Raises `Lost`."""
+        if self.cell.checks:
+            found: Record = {"harness": self._harness.status(), "ours": self._ours.status()}
+        else:
+            first = self._harness.time()
+            ours = self._ours.time()
+            self._ours.end()
+            found = {"harness": [first, self._harness.time()], "ours": ours}
+        return {**found, "environment": self._ours.environment()}
+
+    def groups(self) -> Iterator[int]:
+        yield from self._harness.groups()
+        yield from self._ours.groups()
+
+    def end(self) -> None:
+        self._harness.end()
+        self._ours.end()
+        # Compiled code of every cell would fill a disk; logs and journals stay.
+        for run in (self._folder / "ours" / "runs").glob("*"):
+            for name in ("compile-cache", "artifacts"):
+                shutil.rmtree(run / name, ignore_errors=True)
+
+
+class Recording:
+    """Works off cells, one record each. Trainings take much of a device's memory: of them only so
+    many at once. What fails beside others, as where they do not fit together, is tried once more
+    with fewer of them."""
+
+    def __init__(
+        self,
+        cells: Iterable[Cell],
+        begin: Callable[[Cell], _Pair],
+        write: Callable[[Record], None],
+        say: Say,
+        *,
+        at_once: int,
+        training_at_once: int,
+    ) -> None:
+        self._waiting = list(cells)
+        self._again: set[Cell] = set()
+        self._pairs: list[_Pair] = []
+        self._begin = begin
+        self._write = write
+        self._tell = say
+        self._at_once = at_once
+        self._training_at_once = training_at_once
+        self._since = time.monotonic()
+
+    def run(self, seconds: float) -> None:
+        """What is not done when the seconds are over is given up without a record."""
+        try:
+            while (self._waiting or self._pairs) and time.monotonic() - self._since < seconds:
+                for cell in list(self._waiting):
+                    if self._has_room_for(cell):
+                        self._waiting.remove(cell)
+                        self._say(f"{cell.name}: begun")
+                        self._pairs.append(self._begin(cell))
+                for pair in list(self._pairs):
+                    found = _look(pair, [other for other in self._pairs if other is not pair])
+                    if found is not None:
+                        self._end(pair, found)
+                time.sleep(POLL_SECONDS)
+        finally:
+            for pair in self._pairs:
+                self._say(f"{pair.cell.name}: given up")
+                pair.end()
+
+    def _has_room_for(self, cell: Cell) -> bool:
+        trainings = sum(pair.cell.part == "training" for pair in self._pairs)
+        is_full = cell.part == "training" and trainings >= self._training_at_once
+        return len(self._pairs) < self._at_once and not is_full
+
+    def _end(self, pair: _Pair, found: Record) -> None:
+        cell = pair.cell
+        self._pairs.remove(pair)
+        pair.end()
+        self._say(f"{cell.name}: {_told(found)}, {time.monotonic() - pair.since:.0f} s in all")
+        if "lost" in found and self._pairs and cell not in self._again:
+            self._again.add(cell)
+            self._waiting.append(cell)
+            self._at_once = len(self._pairs)
+            self._training_at_once = max(1, self._training_at_once - 1)
+        else:
+            self._write(found)
+
+    def _say(self, text: str) -> None:
+        self._tell(f"{time.monotonic() - self._since:5.0f} s  {text}")
+
+
+def pairs_in(folder: Path, checkout: Checkout, device: str) -> Callable[[Cell], "_Pair"]:
+    """Begins a cell in a folder of its own."""
+
+    def begin(cell: Cell) -> _Pair:
+        place = tempfile.mkdtemp(prefix=f"{cell.model}-{cell.part}-", dir=folder)
+        return _Pair(cell, checkout, device, Path(place))
+
+    return begin
+
+
+def _look(pair: _Pair, others: Iterable[_Pair]) -> Record | None:
+    """What became of a cell, None as long as it is being prepared."""
+    cell = pair.cell
+    about = {"suite": cell.suite, "model": cell.model, "part": cell.part, "checks": cell.checks}
+    try:
+        if not pair.is_ready:
+            return None
+        with _standing_still(others):
+            found = pair.measure()
+    except Lost as reason:
+        found = {"lost": str(reason)}
+    return {**about, "date": date.today().isoformat(), **_rounded(found)}
+
+
+@contextmanager
+def _standing_still(pairs: Iterable[_Pair]) -> Iterator[None]:
+    groups = [group for pair in pairs for group in pair.groups()]
+    for group in groups:
+        signal_group(group, signal.SIGSTOP)
+    time.sleep(SETTLING_SECONDS)
+    try:
+        yield
+    finally:
+        for group in groups:
+            signal_group(group, signal.SIGCONT)
+
+
+def _told(found: Record) -> str:
+    if "lost" in found:
+        return str(found["lost"])
+    return "measured" if not found["checks"] else f"{found['harness']}, ours {found['ours']}"
+
+
+def _rounded(found: Any) -> Any:
+    """Times to four digits: no clock here knows more."""
+    if isinstance(found, dict):
+        return {name: _rounded(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_rounded(value) for value in found]
+    return float(f"{found:.{DIGITS}g}") if isinstance(found, float) else found
+
+
+def append_to(file: Path) -> Callable[[Record], None]:
+    """Writes records as lines of a file, each as soon as it is there."""
+
+    def write(found: Record) -> None:
+        with file.open("a") as records:
+            records.write(json.dumps(found) + "\n")
+
+    return write
+
+
+def read(file: Path) -> list[Record]:
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines()]

@@ -1,0 +1,150 @@
+"""The page of figures: what the harness timed, what Breakeven timed, and whether they agree."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from benchmarks.harness_figures.figures import RUNS, Figure, reason
+
+Record = dict[str, Any]
+PARTS = {"training": "Training", "inference": "Inference"}
+SUITES = {"huggingface": "transformers", "timm": "timm"}
+HEAD = (
+    "| model | harness, twice | by itself | ours | ours / harness | kernels | |\n"
+    "|---|---:|---:|---:|---:|---:|---|"
+)
+INTRO = """# The harness's figures beside ours
+
+Made by `python -m benchmarks.harness_figures write` from what `record` measured; how to repeat it
+is at the end.
+
+{environment}
+
+Each model in both tools on one device within half a minute: the harness, then Breakeven, then the
+harness again, while everything else that was being prepared on the machine stood still. Medians, in
+ms a step, bf16. *Harness, twice*: its own timing before and after ours; what it does with compiled
+steps is its `abs_latency`, and uncompiled ones are that times its speedup. *By itself*: the same
+steps by the harness's own clock, but ten of one kind in a row, before and after. *Ours*: steps with
+the device waited for after each ([waited_seconds](metrics.md#waited_seconds)). *Kernels*: what the
+device works in a step, from the profile of ours. Bold: further than 3 % apart.
+"""
+READING = """
+## Why figures differ
+
+* **Alternating.** The harness makes an uncompiled step before every compiled one, Breakeven five
+  or ten of a kind in a row. A compiled step of a few ms then begins with caches that another has
+  filled. Timed by the harness's own function, but in a row, its compiled steps take less: as a
+  rule what ours take.
+* **The host.** Without a compiler, kernels are shorter than the host takes to start them, so a
+  step takes what the host's Python takes, and on these virtual machines that changes within
+  seconds by up to a factor of two: the harness's own two runs differ by as much. Two figures agree
+  there by chance; the time of the kernels and the spread of steps stand in the table.
+* **What is asked for differs a little.** Models that the harness trains by SGD are trained by SGD
+  here, but it does not compile that optimizer, and Breakeven does. For image models it takes the
+  mean of what they answer for a loss, Breakeven cross-entropy. It copies its inputs in every
+  training step, and clears gradients outside of what is compiled.
+* **Open**: what none of this explains.
+"""
+REPEAT = """## To repeat it
+
+`CHECKOUT` is `benchmarks/dynamo` of pytorch/pytorch, or `userbenchmark/dynamo/dynamobench` of
+pytorch/benchmark with the file `timm_models.yaml` of the former; nothing of it is copied into this
+repository. Beside Breakeven's own packages the harness needs pandas, scipy, psutil, tabulate,
+tqdm, PyYAML, and timm and torchvision for image models. No network is needed: configurations that
+the harness fetches are replaced by the same ones made by hand, and image models have random
+weights.
+
+    python -m benchmarks.harness_figures record CHECKOUT --at-once 4 --training-at-once 2
+    python -m benchmarks.harness_figures record CHECKOUT --accuracy --at-once 4 --training-at-once 2
+    python -m benchmarks.harness_figures write
+
+Nearly all of the two to four minutes that a model takes is compiling, so several are prepared at
+once, as many as the device's memory holds: three trainings at the harness's batch sizes fill 80
+GB. Records are appended one by one, and what is there is not measured again.
+"""
+
+
+def page(records: Sequence[Record]) -> str:
+    """The whole document."""
+    timed = [one for one in records if "lost" not in one and not one["checks"]]
+    checked = [one for one in records if "lost" not in one and one["checks"]]
+    text = [INTRO.format(environment=_environments(timed)), _summary(timed)]
+    for part, title in PARTS.items():
+        for kind in RUNS:
+            text.append(f"\n## {title}, {kind}\n\n{HEAD}")
+            text += [row(one, kind) for one in timed if one["part"] == part]
+    text += [READING, *_statuses(checked), REPEAT]
+    return "\n".join(text)
+
+
+def row(record: Record, kind: str) -> str:
+    """A model's line."""
+    figure = Figure.of(record, kind)
+    mark = "" if figure.agrees else "**"
+    cells = [
+        record["model"],
+        ", ".join(map(_ms, figure.harness)),
+        ", ".join(map(_ms, figure.alone)),
+        _ms(figure.ours),
+        f"{mark}{figure.ratio:.3f}{mark}",
+        _ms(figure.kernels),
+        "" if figure.agrees else reason(figure, kind),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _summary(records: Sequence[Record]) -> str:
+    lines = [f"Models so far: {', '.join(_counted(records))}.\n"]
+    for kind in RUNS:
+        figures = [Figure.of(record, kind) for record in records]
+        agreeing = sum(one.agrees for one in figures)
+        apart = [reason(one, kind) for one in figures if not one.agrees]
+        unknown = sum(text.startswith("open") for text in apart)
+        quiet = [one for one in figures if not one.is_restless]
+        alone = [one for one in figures if one.alone]
+        lines.append(
+            f"* **{kind.capitalize()}**: {agreeing} of {len(figures)} within 3 %, "
+            f"{len(apart) - unknown} further apart with a reason, {unknown} without. Where the "
+            f"harness's own two runs agree within 3 %: {sum(one.agrees for one in quiet)} of "
+            f"{len(quiet)}. Of steps by themselves {sum(one.agrees_alone for one in alone)} of "
+            f"{len(alone)} agree, or lie between the harness's two."
+        )
+    return "\n".join(lines)
+
+
+def _counted(records: Iterable[Record]) -> Iterator[str]:
+    for suite, name in SUITES.items():
+        for part in PARTS:
+            models = {one["model"] for one in records
+                      if one["suite"] == suite and one["part"] == part}  # fmt: skip
+            yield f"{len(models)} of {name} in {part}"
+
+
+def _statuses(records: Sequence[Record]) -> Iterator[str]:
+    yield "## Accuracy statuses\n"
+    if not records:
+        yield "Not compared on a GPU yet.\n"
+        return
+    same = sum(one["harness"] == one["ours"] for one in records)
+    yield f"{same} of {len(records)} agree.\n"
+    yield "| model | | harness | ours |\n|---|---|---|---|"
+    for one in records:
+        yield f"| {one['model']} | {one['part']} | {one['harness']} | {one['ours']} |"
+    yield ""
+
+
+def _environments(records: Iterable[Record]) -> str:
+    found: dict[str, None] = {}
+    for one in records:
+        about = one["environment"]
+        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items()
+                             if name in ("torch", "transformers", "triton", "timm"))  # fmt: skip
+        text = (
+            f"{about['device_name']}, driver {about['driver']}, {about['num_cpus']} CPUs "
+            f"({about['cpu_model']}), Python {about['python']}, {versions}, {one['date']}."
+        )
+        found[text] = None
+    return "\n".join(found)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g}"
