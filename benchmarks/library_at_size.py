@@ -17,11 +17,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.at_size.live import live
 from benchmarks.at_size.peers import NUM_READ, NUM_TIMES, PEERS
@@ -29,6 +30,9 @@ from benchmarks.big_store import NUM_RUNS, added, make_store
 from runner.folders.run_dir import DataDir
 from runner.machine.cpus import cpu_allowance
 from tests.helpers.serving import ROOT, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SIZES = ((12, 10_000), (102, 10_000), (1002, 10_000), (9996, 100))
 """Runs, and steps of each."""
@@ -46,6 +50,11 @@ PEER_RUNS, PEER_STEPS = 24, 10_000
 PEER_SECONDS = 400
 INTERACTIVE = "text=Time spent"
 """Of the page Compare: a choice of a chart, which a reader may click."""
+CHOSEN = """one => new URLSearchParams(location.search).get("experiment") === one &&
+  [...document.querySelectorAll("[data-testid=stElementContainer]:not([data-stale=true])")].some(
+    (part) => part.innerText.includes("Time spent"))"""
+"""The same of an experiment, in the place of what another one left on the page."""
+OVER = "[data-testid=stApp][data-test-script-state=notRunning]"
 DOCUMENT = ROOT / "docs" / "performance.md"
 
 
@@ -160,24 +169,47 @@ def memory() -> float:
 
 
 def in_browser(data_dir: DataDir) -> dict[str, float]:
-    """Seconds in Chromium until Compare can be used: the first page of a fresh server, and other
-    experiments after it."""
-    from playwright.sync_api import sync_playwright
-
+    """Seconds in Chromium until Compare can be used: the first page of a fresh server, others that
+    are opened by their address, and others that are chosen on the page."""
+    opened, chosen = [], []
     ids = list(added(data_dir))[:6]
-    with served(data_dir, supervised=False) as (address, _), sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        tab = chromium.new_page(viewport={"width": 1440, "height": 900})
-        taken = []
+    with browsing(data_dir) as (address, tab):
         for one in ids:
             begun = time.perf_counter()
             tab.goto(f"{address}/?experiment={one}")
             tab.wait_for_selector(INTERACTIVE)
-            taken.append(time.perf_counter() - begun)
+            opened.append(time.perf_counter() - begun)
+    with browsing(data_dir) as (address, tab):
+        tab.goto(f"{address}/?experiment={ids[0]}")
+        for one in ids[1:]:
+            tab.wait_for_selector(INTERACTIVE)
+            tab.locator(OVER).wait_for()
+            choice = tab.get_by_role("combobox", name="Experiment")
+            choice.click()
+            choice.fill(f"{int(one[6:8])} Jan 2026, {one[9:11]}:{one[11:13]}")
+            tab.locator("[role=option]").first.wait_for()
+            begun = time.perf_counter()
+            choice.press("Enter")
+            tab.wait_for_function(CHOSEN, arg=one, polling=20)
+            chosen.append(time.perf_counter() - begun)
+    return {
+        "first": opened[0],
+        "other": statistics.median(opened[1:] or [0]),
+        "chosen": statistics.median(chosen or [0]),
+    }
+
+
+@contextmanager
+def browsing(data_dir: DataDir) -> Iterator[tuple[str, "Page"]]:
+    """The address of a fresh server, and a tab."""
+    from playwright.sync_api import sync_playwright
+
+    with served(data_dir, supervised=False) as (address, _), sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        yield address, chromium.new_page(viewport={"width": 1440, "height": 900})
         chromium.close()
-    return {"first": taken[0], "other": statistics.median(taken[1:] or [0])}
 
 
 def of_peers(parent: Path, python: Path) -> dict[str, tuple[float, float, float] | str]:

@@ -53,7 +53,8 @@ def written(
         "percentile; both with the test client of Streamlit, in one process.\n",
         _table(["", *(f"{runs:,}" for runs, _ in found)], _server_rows(found)),
         "## In Chromium\n\nSeconds until the page Compare can be used: of a fresh server, and of "
-        "another experiment in the same tab (median).\n",
+        "other experiments in the same tab (medians): by the address, which loads the page anew, "
+        "or chosen on the page.\n",
         _table(["", *(f"{runs:,}" for runs, _ in browsed)], _browser_rows(browsed)),
         LIVE,
         _table(
@@ -82,7 +83,11 @@ def _server_rows(found: Mapping[Size, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _browser_rows(browsed: Mapping[Size, Mapping[str, float]]) -> list[list[str]]:
-    titles = {"first": "first page of a fresh server", "other": "another experiment"}
+    titles = {
+        "first": "first page of a fresh server",
+        "other": "another experiment, by its address",
+        "chosen": "another experiment, chosen on the page",
+    }
     return [[title, *(f"{one[name]:.2f}" for one in browsed.values())]
             for name, title in titles.items()]  # fmt: skip
 

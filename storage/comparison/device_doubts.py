@@ -85,7 +85,7 @@ def _shared_device(run: Evidence, _: Evidence | None) -> Seen:
 
 def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
     """Elsewhere the CPU only starts kernels, and a server's other CPUs are busy all the time."""
-    steady = run.steady_device.dropna(subset=["busy_cpu_seconds"])
+    steady = _told(run.steady_device, "busy_cpu_seconds")
     if not run.computes_on_cpu or steady.empty:
         return None
     # Summed up first: the system counts in hundredths of a second, which a block may be short of.
@@ -97,7 +97,7 @@ def _shared_cpu(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _stolen_cpu(run: Evidence, _: Evidence | None) -> Seen:
-    steady = run.steady_device.dropna(subset=["stolen_cpu_seconds"])
+    steady = _told(run.steady_device, "stolen_cpu_seconds")
     if steady.empty:
         return None
     share = steady["stolen_cpu_seconds"].sum() / _capacity(steady)
@@ -105,11 +105,17 @@ def _stolen_cpu(run: Evidence, _: Evidence | None) -> Seen:
 
 
 def _quota(run: Evidence, _: Evidence | None) -> Seen:
-    steady = run.steady_device.dropna(subset=["throttled_periods"])
+    steady = _told(run.steady_device, "throttled_periods")
     held_back = int((steady["throttled_periods"] > 0).sum())
     if not _many(held_back, len(steady)):
         return None
     return {"num_seen": held_back, "num_looked": len(steady)}
+
+
+def _told(samples: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Those that say this; nothing is copied where all do or none."""
+    known = samples[column].notna().to_numpy()
+    return samples if known.all() else samples[known] if known.any() else samples.iloc[:0]
 
 
 def _clock(run: Evidence, baseline: Evidence | None) -> Seen:
