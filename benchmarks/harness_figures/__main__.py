@@ -37,6 +37,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("checkout", type=Path)
+    recording.add_argument("--called", default="", help="what CHECKOUT is: repository and commit")
     recording.add_argument("--folder", type=Path, help="where both tools work (default: a new one)")
     recording.add_argument("--device", default="cuda:0")
     recording.add_argument("--suites", type=split_at_commas, default=list(USUAL))
@@ -76,7 +77,7 @@ def _record(options: argparse.Namespace) -> None:
     # Whoever ends this ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = options.folder or Path(tempfile.mkdtemp(prefix="harness-figures-"))
-    checkout = Checkout(options.checkout, folder / "checkout")
+    checkout = Checkout(options.checkout, folder / "checkout", options.called)
     Recording(
         [cell for cell in cells if cell.key not in done],
         pairs_in(folder, checkout, options.device),

@@ -23,8 +23,10 @@ class Checkout:
     """A copy of `userbenchmark/dynamo/dynamobench` of pytorch/benchmark, or of `benchmarks/dynamo`
     of pytorch/pytorch."""
 
-    def __init__(self, source: Path, copy: Path) -> None:
-        """Raises `FileNotFoundError` if a file is missing."""
+    def __init__(self, source: Path, copy: Path, version: str = "") -> None:
+        """`version` is for people: where it is from, and of when. Raises `FileNotFoundError` if a
+        file is missing."""
+        self.version = version or source.name
         for name in NEEDED:
             if not (source / name).is_file():
                 raise FileNotFoundError(

@@ -62,11 +62,16 @@ class Figure:
         return self.own_ratio > 1 + NEAR
 
     @property
+    def ratio_alone(self) -> float:
+        """Ours to the harness's steps of one kind in a row."""
+        return self.ours / statistics.geometric_mean(self.alone)
+
+    @property
     def agrees_alone(self) -> bool:
         """Whether ours agrees with the harness's steps of one kind in a row."""
         if not self.alone:
             return False
-        near = abs(self.ours / statistics.geometric_mean(self.alone) - 1) <= NEAR
+        near = abs(self.ratio_alone - 1) <= NEAR
         return near or min(self.alone) <= self.ours <= max(self.alone)
 
     @property

@@ -11,8 +11,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,11 @@ class _Pair:
             ours = self._ours.time()
             self._ours.end()
             found = {"harness": [first, self._harness.time()], "ours": ours}
-        return {**found, "environment": self._ours.environment()}
+        environment = self._ours.environment()
+        also = {"harness": self._checkout.version}
+        with suppress(PackageNotFoundError):
+            also["timm"] = version("timm")
+        return {**found, "environment": {**environment, "versions": environment["versions"] | also}}
 
     def groups(self) -> Iterator[int]:
         yield from self._harness.groups()

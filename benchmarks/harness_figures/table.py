@@ -1,5 +1,6 @@
 """The page of figures: what the harness timed, what Breakeven timed, and whether they agree."""
 
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from benchmarks.harness_figures.figures import RUNS, Figure, reason
 Record = dict[str, Any]
 PARTS = {"training": "Training", "inference": "Inference"}
 SUITES = {"huggingface": "transformers", "timm": "timm"}
+VERSIONS = ("torch", "transformers", "triton", "timm", "harness")
 HEAD = (
     "| model | harness, twice | by itself | ours | ours / harness | kernels | |\n"
     "|---|---:|---:|---:|---:|---:|---|"
@@ -32,16 +34,18 @@ READING = """
 
 * **Alternating.** The harness makes an uncompiled step before every compiled one, Breakeven five
   or ten of a kind in a row. A compiled step of a few ms then begins with caches that another has
-  filled. Timed by the harness's own function, but in a row, its compiled steps take less: as a
-  rule what ours take.
+  filled. Timed by the harness's own function, but in a row, its compiled steps take less, and are
+  nearer to ours.
 * **The host.** Without a compiler, kernels are shorter than the host takes to start them, so a
   step takes what the host's Python takes, and on these virtual machines that changes within
   seconds by up to a factor of two: the harness's own two runs differ by as much. Two figures agree
-  there by chance; the time of the kernels and the spread of steps stand in the table.
+  there by chance; the time of the kernels and the spread of steps stand in the table. Whether what
+  all together differ by is more than that, so few models cannot tell.
 * **What is asked for differs a little.** Models that the harness trains by SGD are trained by SGD
   here, but it does not compile that optimizer, and Breakeven does. For image models it takes the
-  mean of what they answer for a loss, Breakeven cross-entropy. It copies its inputs in every
-  training step, and clears gradients outside of what is compiled.
+  mean of what they answer for a loss, Breakeven cross-entropy. In every training step it copies
+  its inputs, and clears gradients outside of what is compiled. What each of these costs was not
+  measured by itself.
 * **Open**: what none of this explains.
 """
 REPEAT = """## To repeat it
@@ -58,8 +62,9 @@ weights.
     python -m benchmarks.harness_figures write
 
 Nearly all of the two to four minutes that a model takes is compiling, so several are prepared at
-once, as many as the device's memory holds: three trainings at the harness's batch sizes fill 80
-GB. Records are appended one by one, and what is there is not measured again.
+once, as many as the device's memory holds: five trainings and three forward passes at the
+harness's batch sizes did not fit 80 GB. What fails beside others is tried again beside fewer.
+Records are appended one by one, and what is there is not measured again.
 """
 
 
@@ -101,14 +106,22 @@ def _summary(records: Sequence[Record]) -> str:
         unknown = sum(text.startswith("open") for text in apart)
         quiet = [one for one in figures if not one.is_restless]
         alone = [one for one in figures if one.alone]
+        agreeing_alone = sum(one.agrees_alone for one in alone)
         lines.append(
             f"* **{kind.capitalize()}**: {agreeing} of {len(figures)} within 3 %, "
             f"{len(apart) - unknown} further apart with a reason, {unknown} without. Where the "
             f"harness's own two runs agree within 3 %: {sum(one.agrees for one in quiet)} of "
-            f"{len(quiet)}. Of steps by themselves {sum(one.agrees_alone for one in alone)} of "
-            f"{len(alone)} agree, or lie between the harness's two."
+            f"{len(quiet)}. Against its steps by themselves {agreeing_alone} of {len(alone)} agree, "
+            "or lie between its two. Of all together, ours take "
+            f"{_mean(one.ratio for one in figures)} of the harness's time, and "
+            f"{_mean(one.ratio_alone for one in alone)} of that of its steps by themselves."
         )
     return "\n".join(lines)
+
+
+def _mean(ratios: Iterable[float]) -> str:
+    found = list(ratios)
+    return f"{statistics.geometric_mean(found):.3f}" if found else "no known part"
 
 
 def _counted(records: Iterable[Record]) -> Iterator[str]:
@@ -137,7 +150,7 @@ def _environments(records: Iterable[Record]) -> str:
     for one in records:
         about = one["environment"]
         versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items()
-                             if name in ("torch", "transformers", "triton", "timm"))  # fmt: skip
+                             if name in VERSIONS)  # fmt: skip
         text = (
             f"{about['device_name']}, driver {about['driver']}, {about['num_cpus']} CPUs "
             f"({about['cpu_model']}), Python {about['python']}, {versions}, {one['date']}."
