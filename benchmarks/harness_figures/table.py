@@ -111,8 +111,8 @@ def _summary(records: Sequence[Record]) -> str:
             f"* **{kind.capitalize()}**: {agreeing} of {len(figures)} within 3 %, "
             f"{len(apart) - unknown} further apart with a reason, {unknown} without. Where the "
             f"harness's own two runs agree within 3 %: {sum(one.agrees for one in quiet)} of "
-            f"{len(quiet)}. Against its steps by themselves {agreeing_alone} of {len(alone)} agree, "
-            "or lie between its two. Of all together, ours take "
+            f"{len(quiet)}. Against its steps by themselves {agreeing_alone} of {len(alone)} "
+            "agree, or lie between its two. Of all together, ours take "
             f"{_mean(one.ratio for one in figures)} of the harness's time, and "
             f"{_mean(one.ratio_alone for one in alone)} of that of its steps by themselves."
         )
