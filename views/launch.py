@@ -128,7 +128,8 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
         most = "At most about" if spec.kind.ends_by_width else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
         time = f"{about}, going by “{inert(earlier[0].name)}” with the same model on this machine."
-    steps = linked("num_steps", f"**{words.plural(spec.num_steps, 'step')}**")
+    count = words.plural(spec.num_steps, "step") if spec.num_steps else "as many steps as it makes"
+    steps = linked("num_steps", f"**{count}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
         f"{inert(spec.device)} ({inert(device)}), {order}, {at_most}{steps} each: "
@@ -146,6 +147,8 @@ def show_busy(store: Store) -> None:
 def _length(spec: ExperimentSpec) -> Markdown:
     """`4 epochs of 45 batches of 32`, or what accumulation and a number of steps make of it."""
     training = spec.training
+    if spec.is_script:
+        return code(spec.subject)
     if spec.kind.cycles_batches:
         return _length_of_speed(spec)
     what = f"batches of {training.batch_size:,}"

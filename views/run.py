@@ -99,7 +99,8 @@ def show_summary(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 def went(store: Store, run: pd.Series, record: RunRecord) -> Sequence[Markdown]:
     """How far the run came, when, how long it took, and where it went on."""
-    parts = [linked("num_steps", f"{run['steps_done']:,} of {run['num_steps']:,} steps"),
+    of_all = f" of {run['num_steps']:,}" if run["num_steps"] else ""
+    parts = [linked("num_steps", f"{run['steps_done']:,}{of_all} steps"),
              f"started {words.moment(run['started'])}"]  # fmt: skip
     if pd.notna(run["ended"]) and pd.notna(run["started"]):
         took = words.duration((run["ended"] - run["started"]).total_seconds())

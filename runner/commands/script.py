@@ -16,6 +16,7 @@ ASKED = (
     "script.folder", "script.steps", "script.patience_seconds",
 )  # fmt: skip
 """Fields that a script leaves open: it settles the others itself."""
+FLAGS = {"script.steps": "--steps"}
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         "whole."
     )
     others = {option.path for option in spec_options()} - set(ASKED)
-    add_field_options(parser, without=others, flags={"script.steps": "--steps"})
+    add_field_options(parser, without=others, flags=FLAGS)
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -58,6 +59,19 @@ def read_script(given: argparse.Namespace, machine: Capabilities) -> ExperimentS
     }
     read_fields(given, values)
     return ExperimentSpec.from_dict(values)
+
+
+def write_script(spec: ExperimentSpec) -> list[str]:
+    """The arguments of the command that makes the same experiment; defaults are left out."""
+    assert spec.model.script is not None
+    options = [option for option in spec_options() if option.path in ASKED]
+    written = [
+        argument.replace(option.flag, FLAGS.get(option.path, option.flag), 1)
+        for option in options
+        if (value := option.value_in(spec)) != option.default or option.path == "devices"
+        for argument in option.written(value)
+    ]
+    return [spec.model.script, *written, "--", *spec.script.arguments]
 
 
 def _whole(argument: str, folder: Path) -> str:

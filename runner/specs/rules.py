@@ -56,8 +56,10 @@ def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:
     require(is_suite_model == is_suite_task, "model.source", model.source, rule)
     is_script_task = task == SCRIPT_TASK
     rule = f"must be {SCRIPT_PREFIX}path.py with the task {SCRIPT_TASK!r}, and only then"
-    is_script = bool(model.script) and Path(model.script or "").is_absolute()
-    require(is_script == is_script_task, "model.source", model.source, rule)
+    require((model.script is not None) == is_script_task, "model.source", model.source, rule)
+    rule = "must name the script by its full path, which begins with a stroke"
+    is_full = model.script is None or Path(model.script).is_absolute()
+    require(is_full, "model.source", model.source, rule)
     rule = f"must be {SCRIPT_DATA!r} with the task {SCRIPT_TASK!r}, and only then"
     is_of_script = data.source == SCRIPT_DATA
     require(is_of_script == is_script_task, "data.source", data.source, rule)

@@ -78,9 +78,10 @@ class _Work:
         self._effort = costs.efforts[run.label]
 
     def left(self, compiling_for: float) -> float | None:
-        """Seconds; None while nothing tells how long a step takes, or the compiling ahead."""
+        """Seconds; None while nothing tells how long a step takes, or the compiling ahead, and of
+        a script that makes as many steps as it likes."""
         step = self._step_seconds()
-        if step is None or self._compiling_is_unknown:
+        if step is None or self._compiling_is_unknown or not self._spec.num_steps:
             return None
         steps = max(0, self._spec.num_steps - self._run.steps) * step
         compiling = [part for part in self._compiling() if part > 0]

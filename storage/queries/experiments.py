@@ -162,6 +162,9 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                 count(loss) AS num_losses,
                 median(seconds) FILTER (steady) AS steady_step_seconds
             FROM judged_steps($1) GROUP BY run_id),
+        planned AS (
+            SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
+            WHERE {MINE} GROUP BY run_id),
         said AS (
             SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
             FROM errors WHERE {MINE} GROUP BY run_id)
@@ -170,12 +173,14 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                 ELSE reason END AS reason,
             CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
             CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
-            coalesce(steps_done, 0) AS steps_done, num_steps, last_loss, num_losses,
+            coalesce(steps_done, 0) AS steps_done,
+            -- A script says by itself how many steps it makes, some only when it has.
+            coalesce(nullif(num_steps, 0), planned.steps, 0) AS num_steps, last_loss, num_losses,
             steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder, journal_offset, journal_inode
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
             LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
-            LEFT JOIN said USING (run_id)
+            LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
     )

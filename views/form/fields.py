@@ -1,5 +1,6 @@
 """The widgets of the launch form: one for each field of a specification, by the type it has."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -116,6 +117,19 @@ class Fields:
             label, options, options.index(start), help=help, key=key, bind="query-params"
         )
         self.put(path, (chosen,), label)
+
+    def ask_line(self, path: str, label: Markdown, help: Markdown, empty: str) -> None:
+        """A list of words, typed as on a command line."""
+        start = shlex.join(self.start_of(path))
+        key = f"{self._preset}.{self._options[path].flag.removeprefix('--').replace('-', '_')}"
+        text = st.text_input(
+            label, value=start, help=help, key=key, placeholder=empty, bind="query-params"
+        )
+        try:
+            self.put(path, tuple(shlex.split(text)), label)
+        except ValueError as error:
+            self.put(path, (), label)
+            self._unreadable.append(InvalidSpec(path, text, f"cannot be read: {error}"))
 
     def fill(self, name: str, value: Any) -> None:
         """Has a widget, known by its name in the address, hold a value from the next time it is

@@ -13,6 +13,7 @@ from runner.specs.variants import parse_backend
 from views.form import data_preview
 from views.form import evaluation as evaluation_form
 from views.form import scenario as scenario_form
+from views.form import script as script_form
 from views.form import training as training_form
 from views.form import workload as workload_form
 from views.form.fields import Fields, Offer
@@ -58,6 +59,8 @@ def spec_form(
     """
     fields = Fields(preset, start)
     above = st.container()
+    if start.is_script:
+        script_form.ask_script(fields)
     _ask_backends(fields, start, machine)
     own = None
     if start.data.is_file:  # what this preset is about, so in plain view
@@ -65,8 +68,11 @@ def spec_form(
             own = _ask_workload(fields, start, machine)
         data_preview.show(own.data)
     with st.container(gap="xsmall"):
-        _ask_folded(fields, start, machine, own)
-    if not fields.given("data.source"):
+        if start.is_script:
+            _ask_folded_of_script(fields, machine)
+        else:
+            _ask_folded(fields, start, machine, own)
+    if not fields.given("model.source" if start.is_script else "data.source"):
         return None
     try:
         spec = fields.spec()
@@ -114,6 +120,14 @@ def _ask_folded(
         scenario_form.ask_scenario(fields)
     with fields.subject("Own code", "code"):
         _ask_callbacks(fields)
+    with fields.subject("Name, device and turns", "memory"):
+        _ask_experiment(fields, machine)
+
+
+def _ask_folded_of_script(fields: Fields, machine: Capabilities) -> None:
+    """A script settles the rest by itself."""
+    with fields.subject("How the script is run", "terminal"):
+        script_form.ask_how(fields)
     with fields.subject("Name, device and turns", "memory"):
         _ask_experiment(fields, machine)
 

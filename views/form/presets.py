@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.variants import parse_backend
 
+SCRIPT_TO_BE_NAMED = "/my-script.py"
 TO_BE_NAMED = "my-data.csv"
 """Stands for the data that a person still has to name; the form shows an empty field."""
 
@@ -95,6 +97,18 @@ PRESETS = {
             model=ModelSpec(source="builtin:bert-tiny"),
             data=DataSpec(source=TO_BE_NAMED, num_train_samples=960, num_eval_samples=200),
             training=TrainingSpec(learning_rate=5e-4, batch_size=8),
+            backends=("aot_eager", "inductor"),
+        ),
+    ),
+    "script": Preset(
+        title="Your own script",
+        text="A training script as it is, run once for each backend. Three lines tell where its "
+        "steps end; with transformers.Trainer, accelerate or lightning not even these.",
+        spec=ExperimentSpec(
+            name="My script",
+            task=SCRIPT_TASK,
+            model=ModelSpec(source=f"{SCRIPT_PREFIX}{SCRIPT_TO_BE_NAMED}"),
+            data=DataSpec(source=SCRIPT_DATA),
             backends=("aot_eager", "inductor"),
         ),
     ),

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from runner.machine.capabilities import Capabilities
 from runner.specs.experiment import DataSpec, ExperimentSpec
+from runner.specs.script import SCRIPT_TASK
 from runner.specs.tasks import Task
 from runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
 from views.form import data_preview
@@ -32,9 +33,10 @@ class ChosenTask(NamedTuple):
 
 
 def ask_task(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> ChosenTask:
-    lines = [f"* {code(name)}: {inert(task.learns)}" for name, task in machine.tasks.items()]
+    offered = [name for name in machine.tasks if name != SCRIPT_TASK]  # a preset of its own
+    lines = [f"* {code(name)}: {inert(machine.tasks[name].learns)}" for name in offered]
     text = "\n".join(["What the model learns:\n", *lines])
-    name: str = fields.ask("task", "Task", text, offer=Offer(tuple(machine.tasks)))
+    name: str = fields.ask("task", "Task", text, offer=Offer(offered))
     task = ChosenTask(name, machine.tasks[name], is_presets=name == start.task)
     if task.fits.samples == "functions":
         show_permission()

@@ -44,9 +44,11 @@ def _doing(run: Any, usual_compile_seconds: float | None, now: pd.Timestamp) -> 
 
 def _progress(run: Any) -> Html:
     """A run that ended by rules of its own is through, however many steps it did."""
-    through = run.state == RunState.FINISHED or not run.num_steps
-    share = 1.0 if through else min(1.0, run.steps_done / run.num_steps)
-    done = anchor_html("num_steps", f"{run.steps_done:,} / {run.num_steps:,} steps")
+    through = run.state == RunState.FINISHED
+    known = max(run.num_steps, 1)  # 0 of a script that has not said how many
+    share = 1.0 if through else min(1.0, run.steps_done / known) if run.num_steps else 0.0
+    of_all = f" / {run.num_steps:,}" if run.num_steps else ""
+    done = anchor_html("num_steps", f"{run.steps_done:,}{of_all} steps")
     percent = f"{100 * share:.1f}"
     return (
         f'<div>{done}<div class="bar" role="progressbar" aria-label="Steps done" '
