@@ -5,6 +5,7 @@ the three tables below.
 """
 
 import argparse
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
@@ -105,6 +106,8 @@ class Option:
         """The value as an option takes it."""
         if self.kind is bool:
             return "yes" if value else "no"
+        if self.path == "script.arguments":
+            return shlex.join(value)
         if get_origin(self.kind) is dict:
             return write_options(value)
         return ",".join(value) if get_origin(self.kind) is tuple else str(value)

@@ -13,6 +13,7 @@ from runner.commands.options import NUMBERS, Option, spec_options
 from runner.errors import InvalidSpec, shown
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import parse_options, write_options
+from runner.specs.script import SCRIPT_PREFIX
 from runner.specs.validation import Options
 from views.shared.inert import Markdown, code, inert
 
@@ -168,9 +169,8 @@ class Fields:
             option = self._options[path]
             value = option.value_in(spec)
             if value != option.value_in(self._start):
-                told.append(
-                    f"{inert(label)} {inert('none' if value is None else option.text_of(value))}"
-                )
+                text = "none" if value is None else option.text_of(value)
+                told.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
         return told
 
     def unfold(self, path: str) -> None:
