@@ -9,6 +9,7 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1.element_tree import Selectbox
 
+from runner.checks.user_code import CODE_VARIABLE
 from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.machine import capabilities
@@ -310,13 +311,31 @@ def test_what_costs_time_is_said_in_words_where_it_is_chosen(folder: DataDir):
 
 def test_every_preset_can_be_launched_as_it_is(folder: DataDir, tmp_path: Path):
     for key, preset in PRESETS.items():
-        if preset.spec.data.is_file:
+        if preset.spec.data.is_file or preset.spec.is_script:
             continue  # it needs a file first
         app = opened("launch", preset=preset.title)
         assert not app.error, key
         app.button(key="launch").click().run()
         newest = list(experiments(folder))[-1]
         assert newest.spec == adjusted(preset.spec, MACHINE)
+
+
+def test_a_script_of_ones_own_is_launched_with_its_arguments(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "train.py"
+    script.write_text("import breakeven\n")
+    app = opened("launch", preset=PRESETS["script"].title)
+    assert not app.error  # nothing was asked for yet
+    app.text_input(key="script.script").set_value(str(script)).run()
+    assert f"{script} may not run here" in text(app) + app.error[0].value
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    app.text_input(key="script.script_argument").set_value("--name 'my run").run()
+    assert "cannot be read" in app.error[0].value
+    app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
+    assert "as many steps as it makes" in text(app) and "train.py --name my run" in text(app)
+    spec = launched(app, folder)
+    assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
 
 
 def test_backends_can_be_typed_with_settings(folder: DataDir):

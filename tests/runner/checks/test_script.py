@@ -53,6 +53,14 @@ def test_a_script_that_nowhere_ends_a_step_is_told_how(project: Path) -> None:
         check_script(spec(file))
 
 
+def test_a_module_that_would_be_taken_for_ours_is_named(project: Path) -> None:
+    file = project / "train.py"
+    file.write_text("import breakeven\n")
+    (project / "runner").mkdir()
+    with pytest.raises(InvalidSpec, match="called 'runner'"):
+        check_script(spec(file))
+
+
 def test_a_script_and_its_folder_must_be_there_and_allowed(project: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="there is no file"):
         check_script(spec(project / "missing.py"))
