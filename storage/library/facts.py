@@ -1,7 +1,7 @@
 """What each experiment is: from its specification, its machine, how its runs stand, its labels."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -15,6 +15,7 @@ from runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.workload import BUILTIN
 from storage.index.store import Store
 from storage.library.kept import Revision
+from storage.queries.rows import in_parts
 
 STAMP_CHARACTERS = 22
 """How long the time is that experiment ids begin with."""
@@ -98,6 +99,10 @@ def _labels(content: str) -> Labels:
 
 def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:
     """The facts of these experiments."""
+    return {name: told for some in in_parts(experiment_ids) for name, told in _facts(store, some)}
+
+
+def _facts(store: Store, experiment_ids: list[str]) -> Iterator[tuple[str, Facts]]:
     frame = store.query(
         """
         WITH mine AS (FROM runs WHERE experiment_id IN (SELECT unnest(?))),
@@ -119,18 +124,16 @@ def facts(store: Store, experiment_ids: Iterable[str]) -> dict[str, Facts]:
             (spec->>'$.training.batch_size')::BIGINT AS batch,
             spec->>'backends' AS backends, spec->>'suite_run' AS suite_run
         FROM summed""",
-        [list(experiment_ids)],
+        [experiment_ids],
     )
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    found = {}
     for row in rows:
         experiment_id = str(row.pop("experiment_id"))
         backends = tuple(json.loads(row.pop("backends")))
         if row["task"] == SCRIPT_TASK:
             row |= {"precision": None, "batch": None}
         row |= {name: short_source(row[name]) for name in ("model", "data")}
-        found[experiment_id] = Facts(backends=backends, **row)
-    return found
+        yield experiment_id, Facts(backends=backends, **row)
 
 
 def short_source(source: str) -> str:

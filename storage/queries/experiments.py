@@ -11,7 +11,7 @@ import pandas as pd
 from runner.folders.states import ExperimentState, RunState
 from storage.index.store import Store
 from storage.queries.kept import kept
-from storage.queries.rows import MINE, timestamp
+from storage.queries.rows import MINE, in_parts, timestamp
 
 
 def list_experiments(store: Store) -> pd.DataFrame:
@@ -76,8 +76,9 @@ def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]])
     known = dict(zip(frame["experiment_id"], versions, strict=True))
     for gone in facts.keys() - known.keys():
         del facts[gone]
-    _add_facts(store, facts, {one: version for one, version in known.items()
-                              if facts.get(one, ())[:2] != version})  # fmt: skip
+    unknown = [one for one, version in known.items() if facts.get(one, ())[:2] != version]
+    for some in in_parts(unknown):
+        _add_facts(store, facts, {one: known[one] for one in some})
     found = zip(*(facts[one][2] for one in known), strict=True) if known else [()] * len(FACTS)
     for name, values in zip(FACTS, found, strict=True):
         frame[name] = pd.Series(values, index=frame.index, dtype="str")
@@ -98,8 +99,6 @@ def _add_facts(
     versions: Mapping[str, tuple[int, int]],
 ) -> None:
     """Looks up what is not known of these experiments, or may have changed."""
-    if not versions:
-        return
     rows = store.rows(
         f"""
         WITH mine AS (FROM runs WHERE experiment_id IN (SELECT unnest(?))),

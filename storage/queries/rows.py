@@ -1,6 +1,7 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -8,9 +9,18 @@ import pandas as pd
 from storage.index.store import Store
 from storage.queries.kept import kept
 
+AT_ONCE = 200
+"""Experiments whose specifications are looked at together."""
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
 table of events, or else the database reads more than it must."""
+
+
+def in_parts(experiment_ids: Iterable[str]) -> Iterator[list[str]]:
+    """So many experiments at a time as have room for their specifications in the memory that the
+    database is allowed."""
+    ids = list(experiment_ids)
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
 
 
 def rows(

@@ -19,6 +19,7 @@ from storage.library import kept
 from storage.library import sizes as disk
 from storage.library.catalog import catalog, compute
 from storage.library.code_version import hash_of
+from storage.library.facts import facts
 from storage.library.summary import BackendSummary, Summary, summarize
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -221,3 +222,17 @@ def test_a_run_that_failed_shows_in_the_state_and_undefined_numbers_are_missing(
         shown = row(store)
     assert (shown["state"], shown["speedup"], shown["problem"]) == ("failed", None, None)
     assert not pd.isna(shown["duration"])
+
+
+def test_thousands_of_experiments_have_room_in_the_databases_memory(data_dir: DataDir) -> None:
+    Recording(data_dir.runs, "baseline").log.close()
+    with Store.open(data_dir) as store:
+        store.ingest()
+        store.write("""
+            INSERT INTO runs BY NAME SELECT * EXCLUDE (i) REPLACE (
+                'x' || i || '.baseline' AS run_id, 'x' || i AS experiment_id,
+                left(spec, -1) || ', "more": "' || repeat(sha256('' || i), 500) || '"}' AS spec)
+            FROM runs, range(6000) t(i)""")
+        ids = [f"x{number}" for number in range(6000)]
+        found = facts(store, ids)
+    assert found.keys() == set(ids)
