@@ -8,12 +8,13 @@ from typing import get_args
 import pandas as pd
 
 from runner.specs.experiment import ExperimentSpec
+from runner.specs.script import SCRIPT_TASK
 from runner.specs.training import Precision
 from storage.comparison.evidence import Evidence
 from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
 from storage.statistics import parity as rules
 from storage.statistics.inference import break_parity
-from storage.statistics.inputs import first_difference
+from storage.statistics.inputs import draws_numbers, first_difference
 from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
 from storage.statistics.loss_band import LEAD_STEPS, loss_band
 from storage.statistics.outcomes import Reading, Trainings, readings
@@ -89,9 +90,20 @@ class Equals:
             run.num_planned_steps,
             self.band,
         )
+        if self.spec.task == SCRIPT_TASK:
+            return self._judge_script(parity, run)
         parity = rules.judge_outcomes(parity, self._readings(parity, run))
         parity = rules.judge_learning(parity, self.has_learned)
         return rules.doubt_dropout(parity) if self.spec.has_dropout else parity
+
+    def _judge_script(self, parity: Parity, run: Evidence) -> Parity:
+        """Whether a script draws random numbers in its steps, its generators tell."""
+        draws = draws_numbers(self.baseline.inputs)
+        doubted = rules.doubt_first_loss(parity) if draws else parity
+        found = self._readings(doubted, run, by_band=doubted is parity)
+        if doubted is not parity:
+            found = without_interval(found)
+        return rules.judge_learning(rules.judge_outcomes(doubted, found), self.has_learned)
 
     def _judge_own_numbers(self, run: Evidence) -> Parity:
         parity = judge_own_numbers(self.baseline.losses, run, self.precision)

@@ -1,5 +1,6 @@
 """Whether the runs of a script computed with the same samples, and what made them part."""
 
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -42,6 +43,29 @@ def first_difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any] |
             }
         ),
     }
+
+
+def draws_numbers(inputs: pd.DataFrame) -> bool:
+    """Whether a script's steps draw random numbers where it computes, as dropout does.
+
+    Told by the generator that stands elsewhere after most steps; an order of samples is drawn once
+    an epoch. False where no two steps in a row were looked at.
+    """
+    known = inputs.sort_values("step")
+    states = [(int(row.step), _where_computed(row.random)) for row in known.itertuples()]
+    moves = [
+        state != before
+        for (step, before), (after, state) in pairwise(states)
+        if after == step + 1 and before is not None
+    ]
+    return sum(moves) > len(moves) / 2
+
+
+def _where_computed(random: Any) -> str | None:
+    """Where the generator of the device stands."""
+    if not isinstance(random, dict):
+        return None
+    return next((random[name] for name in (*DEVICE_GENERATORS, "torch") if name in random), None)
 
 
 def _first_apart(both: pd.DataFrame) -> int | None:

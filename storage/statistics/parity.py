@@ -36,6 +36,7 @@ FindingKind = Literal[
     "too far apart",
     "nothing learned",
     "dropout",
+    "other numbers",
     "own numbers",
     "rehearsal",
     "no rehearsal",
@@ -196,6 +197,16 @@ def doubt_dropout(parity: Parity) -> Parity:
     if not parity.found_in_band or math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
     return _also(parity, "dropout", parity.verdict)
+
+
+def doubt_first_loss(parity: Parity) -> Parity:
+    """Leaves open what is wrong with a script that draws random numbers in its steps, if its very
+    first loss is another one: so it is where compiled code draws other numbers, and nobody can
+    take a script's dropout out to tell. Where the first loss agrees, it is not they."""
+    if parity.first_step_outside != 0 or math.isinf(parity.max_ratio_to_band or 0.0):
+        return parity
+    left_open = replace(parity, first_step_outside=None, last_step_in_band=None)
+    return _also(left_open, "other numbers", "unknown")
 
 
 def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:

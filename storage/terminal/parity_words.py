@@ -29,6 +29,7 @@ BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside late
 LINKS: dict[FindingKind, str] = {
     "outside later": ", but later ",
     "dropout": "; ",
+    "other numbers": ", ",
     "rehearsal": "; ",
     "no rehearsal": "; ",
 }
@@ -158,7 +159,8 @@ def _too_far_apart(figures: Mapping[str, Any]) -> Sentence:
     if math.isinf(reading.interval):
         return said(
             "{found}: too much to be called the same, while nobody knows how far other random "
-            "numbers alone drive equal trainings apart; repeat it with model.dropout = off",
+            "numbers alone drive equal trainings apart; repeat it without dropout "
+            "(model.dropout = off)",
             found=_reading(reading),
         )
     return said(
@@ -257,6 +259,10 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
     "dropout": _plain(
         "the compiler may only have drawn other random numbers for dropout: repeat it with "
         "model.dropout = off to tell that from a fault"
+    ),
+    "other numbers": _plain(
+        "as it does where compiled code draws other random numbers than the script does without a "
+        "compiler, for dropout say: start the script without dropout to tell that from a fault"
     ),
     "own numbers": _plain("it draws other random numbers than are drawn without a compiler"),
     "rehearsal": _rehearsal,

@@ -115,7 +115,7 @@ def test_a_loss_that_is_off_by_a_third_of_what_was_learned_is_not_called_the_sam
 ) -> None:
     parity = parity_of(data_dir, offset=0.33)
     assert parity.verdict == "unknown"
-    assert str(parity_words(parity)).endswith("repeat it with model.dropout = off")
+    assert str(parity_words(parity)).endswith("repeat it without dropout (model.dropout = off)")
 
 
 def test_losses_that_agree_at_first_are_judged_by_the_band(data_dir: DataDir) -> None:

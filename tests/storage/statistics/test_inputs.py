@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from storage.statistics.inputs import first_difference
+from storage.statistics.inputs import draws_numbers, first_difference
 
 STOOD = {"python": "a", "torch": "b"}
 
@@ -53,3 +53,23 @@ def test_journals_that_tell_of_no_floats_are_compared_by_their_hash() -> None:
     assert first_difference(rows, rows) is None
     found = first_difference(rows, rows.assign(sha256="b"))
     assert found == {"first_step": 0, "last_alike": None, "generators": []}
+
+
+def states(*torch: str, generator: str = "torch") -> pd.DataFrame:
+    rows = [{"step": step, "random": {"python": "a", "torch": "t", generator: state}}
+            for step, state in enumerate(torch)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_a_generator_that_moves_in_most_steps_says_that_steps_draw_numbers() -> None:
+    assert draws_numbers(states("a", "b", "c", "d"))
+    assert draws_numbers(states("a", "b", "c", "d", generator="cuda"))
+
+
+def test_an_order_drawn_once_an_epoch_is_no_number_of_a_step() -> None:
+    assert not draws_numbers(states("a", "a", "a", "b", "b"))
+
+
+def test_looks_that_lie_apart_and_no_looks_say_nothing_of_steps() -> None:
+    assert not draws_numbers(states("a", "b", "c").assign(step=[0, 10, 20]))
+    assert not draws_numbers(pd.DataFrame({"step": [], "random": []}))
