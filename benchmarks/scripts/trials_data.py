@@ -1,6 +1,6 @@
 """Data and a model for trials of training scripts that others wrote, made without a network.
 
-Run from the project's root: `.venv/bin/python -m benchmarks.script_trials FOLDER [HIDDEN LAYERS]`
+Run from the root: `.venv/bin/python -m benchmarks.scripts.trials_data FOLDER [HIDDEN LAYERS]`
 
 Scripts ask the hub for a model and for data by name, and take a folder of that name where they are
 started instead. Writes into FOLDER what two of them ask for (docs/own-script.md says how they are

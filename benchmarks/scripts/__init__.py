@@ -1,0 +1,1 @@
+"""Training scripts: data for those that others wrote, and agreement with specifications."""
