@@ -114,7 +114,8 @@ def empty_trash(data_dir: DataDir) -> int:
 
 
 def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> int:
-    """Removes the checkpoints of an experiment, or all artifacts; returns how many bytes they had.
+    """Removes the checkpoints of an experiment, or all artifacts and what scripts left in their
+    working folders; returns how many bytes they had.
 
     Its results stay; a run that ended early can no longer go on. Raises what `delete` does.
     """
@@ -123,11 +124,11 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
         runs = _ended_folders(data_dir, experiment_id)
         freed = 0
         for run in runs:
-            folder = run.artifacts if artifacts else run.checkpoints
-            if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
-                freed += size_of(folder)
-                with writing(run.path):
-                    shutil.rmtree(folder)
+            for folder in (run.artifacts, run.workplace) if artifacts else (run.checkpoints,):
+                if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
+                    freed += size_of(folder)
+                    with writing(run.path):
+                        shutil.rmtree(folder)
         with writing(data_dir.path):
             os.utime(data_dir.runs)
     return freed

@@ -103,7 +103,7 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
     for parent, folders, files in os.walk(run.path):
         here = Path(parent)
         folders[:] = sorted(one for one in folders if here / one not in
-                            (run.checkpoints, run.compile_cache))  # fmt: skip
+                            (run.checkpoints, run.compile_cache, run.workplace))  # fmt: skip
         for name in sorted(files):
             path = here / name
             if path.is_symlink() or not path.is_file() or name.startswith("."):
@@ -132,7 +132,8 @@ def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
         target = staging / "runs" / run_id
         if target.exists():
             raise ImportUnusable(f"run {run_id} is in it twice")
-        shutil.rmtree(folder.compile_cache, ignore_errors=True)
+        for left_out in (folder.compile_cache, folder.workplace):
+            shutil.rmtree(left_out, ignore_errors=True)
         os.rename(folder.path, target)
         runs.append(RunDir(target))
     return runs

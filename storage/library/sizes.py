@@ -65,6 +65,8 @@ def _measured(folders: Iterable[str]) -> Sizes:
     for folder in folders:
         run = RunDir(Path(folder))
         total += size_of(run.path)
+        if not run.workplace.is_symlink():
+            artifacts += size_of(run.workplace)
         if not run.artifacts.is_symlink():
             saved = 0 if run.checkpoints.is_symlink() else size_of(run.checkpoints)
             checkpoints += saved

@@ -29,6 +29,8 @@ def recorded(tmp_path: Path) -> DataDir:
     (backend.artifacts / "predictions.parquet").write_bytes(b"PAR1")
     backend.checkpoints.mkdir()
     (backend.checkpoints / "step-80.pt").write_bytes(b"weights")
+    backend.workplace.mkdir()
+    (backend.workplace / "private.csv").write_text("of a script's folder")
     backend.compile_cache.mkdir()
     (backend.compile_cache / "kernel.so").write_bytes(b"code")
     backend.write_labels(Labels(name="Mine", tags=("one",)))
@@ -73,8 +75,9 @@ def test_what_was_packed_is_taken_in_equal_and_packs_equal_again(
     assert (taken.experiments, sorted(taken.new_runs)) == ((EXPERIMENT_ID,), RUNS)
     assert pack(data_dir.runs.iterdir()) == archive.read_bytes()
     before, after = files(recorded.runs), files(data_dir.runs)
-    left_behind = {name for name in before if "/checkpoints/" in name or "/compile-cache/" in name}
-    assert len(left_behind) == 2
+    left_behind = {name for name in before if "/checkpoints/" in name
+                   or "/compile-cache/" in name or "/work/" in name}  # fmt: skip
+    assert len(left_behind) == 3
     assert after == {name: data for name, data in before.items() if name not in left_behind}
 
 

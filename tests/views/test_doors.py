@@ -312,6 +312,11 @@ def test_others_use_only_files_in_folders_that_were_named(
         with pytest.raises(InvalidSpec, match="must lie in a folder"):
             permissions.check_files(experiment_spec(model=ModelSpec(source=model)))
     permissions.check_files(experiment_spec(model=ModelSpec(source="bert-base-uncased")))
+    # Which scripts may run is said elsewhere, for everybody alike.
+    script = ModelSpec(source=f"script:{secret}/train.py")
+    permissions.check_files(
+        experiment_spec(task="script", model=script, data=DataSpec(source="script"))
+    )
 
 
 def test_on_this_machine_alone_any_path_may_be_used(tmp_path: Path) -> None:

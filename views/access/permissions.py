@@ -14,6 +14,7 @@ import streamlit as st
 from runner.errors import InvalidSpec, RunnerError
 from runner.folders.queue import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from runner.specs.script import SCRIPT_DATA
 from runner.specs.workload import BUILTIN
 from views.access import doors
 from views.shared.inert import Markdown, code
@@ -94,8 +95,10 @@ def check_path(asked: ModelSpec | DataSpec, field: str) -> None:
     if not files_are_limited():
         return
     source = asked.source
-    from_suite = isinstance(asked, ModelSpec) and asked.from_suite
-    if source.startswith(BUILTIN) or asked.is_user_code or from_suite:
+    is_code = asked.is_user_code or source == SCRIPT_DATA
+    if isinstance(asked, ModelSpec):
+        is_code = is_code or asked.from_suite is not None or asked.script is not None
+    if source.startswith(BUILTIN) or is_code:
         return
     is_file = isinstance(asked, DataSpec) and asked.is_file
     if not is_file and HUB_NAME.fullmatch(source) and not _is_there(source):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import breakeven
-from runner.checks.user_code import locate
+from runner.checks.user_code import allowed, locate
 from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
@@ -100,10 +100,11 @@ def seed(number: int) -> None:
 
 
 def _places(experiment: ExperimentSpec) -> tuple[Path, Path]:
-    """The script, and the folder that it expects to be started in."""
+    """The script, and the folder that it expects to be started in; raises `CodeNotAllowed`."""
     assert experiment.model.script is not None
     script, _ = locate(experiment.model.script)
-    return script, Path(experiment.script.folder or script.parent).resolve()
+    folder = experiment.script.folder
+    return script, allowed(folder, Path(folder)) if folder else script.parent
 
 
 def _inside(script: Path, folder: Path, workplace: Path) -> Path:

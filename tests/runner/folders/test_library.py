@@ -184,12 +184,19 @@ def test_freeing_space_takes_checkpoints_and_no_results_and_follows_no_link(
     first.checkpoints.mkdir(parents=True)
     (first.checkpoints / "step-10.pt").write_bytes(b"x" * 1000)
     (first.artifacts / "predictions.npz").write_bytes(b"x" * 100)
+    first.workplace.mkdir()
+    (first.workplace / "words.bin").symlink_to(outside / "kept.pt")
+    (first.workplace / "mine.pt").write_bytes(b"x" * 7)
     second.artifacts.mkdir(parents=True, exist_ok=True)
     second.checkpoints.symlink_to(outside)
     assert library.free(recorded, EXPERIMENT_ID) == 1000
     assert (first.artifacts / "predictions.npz").exists()
     assert first.events_file.exists() and (outside / "kept.pt").exists()
-    assert library.free(recorded, EXPERIMENT_ID, artifacts=True) == 100
+    # What a script left in its working folder goes, too, and what a link leads to stays.
+    assert library.free(recorded, EXPERIMENT_ID, artifacts=True) == 107 + len(
+        str(outside / "kept.pt")
+    )
+    assert (outside / "kept.pt").exists() and not first.workplace.exists()
 
 
 def test_every_experiment_that_is_named_is_acted_on_and_a_refusal_shows_in_the_status(

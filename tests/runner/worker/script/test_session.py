@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.errors import WorkloadError
+from runner.errors import CodeNotAllowed, WorkloadError
 from runner.specs.experiment import ScriptSpec
 from tests.helpers.loop import TurnsOnPaper
 from tests.runner.worker.script.scripts import NET, Ran, run
@@ -268,3 +268,11 @@ def test_the_precision_is_that_in_which_the_first_layer_computes(tmp_path: Path)
     )
     assert run(tmp_path, TEN_STEPS).workload["precision"] == "float32"
     assert run(tmp_path, code, "control").workload["precision"] == "bf16"
+
+
+def test_a_folder_that_nobody_allowed_is_not_copied(tmp_path: Path) -> None:
+    """A specification may come from anybody, also by hand into the queue."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    with pytest.raises(CodeNotAllowed):
+        run(tmp_path, TEN_STEPS, script=ScriptSpec(folder=str(secrets)))
