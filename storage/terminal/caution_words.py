@@ -73,7 +73,8 @@ def _of_run(tell: Callable[[str, Facts], Sentence]) -> Callable[[Caution], Sente
 
 
 def _steps_done(facts: Facts) -> Figure:
-    return Figure("num_steps", f"{facts['steps_done']} of {facts['num_steps']} steps")
+    of_all = f" of {facts['num_steps']}" if facts["num_steps"] else ""  # a script may not know
+    return Figure("num_steps", f"{facts['steps_done']}{of_all} steps")
 
 
 def _ended_early(label: str, facts: Facts) -> Sentence:
