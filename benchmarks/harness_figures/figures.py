@@ -25,6 +25,8 @@ class Figure:
     """Median of the steps that were waited for."""
     kernels: float
     """What the device works in a step of ours."""
+    harness_kernels: tuple[float, ...]
+    """The same of the harness's two runs; empty in records that have none."""
     spreads: tuple[float, float]
     """Width of the middle half of single steps, relative to the median: the harness's, ours."""
 
@@ -33,12 +35,13 @@ class Figure:
         """`kind` is one of `RUNS`."""
         runs = record["harness"]
         ours = record["ours"][RUNS[kind]]
-        alone = f"{kind}_alone"
+        alone, busy = f"{kind}_alone", f"{kind}_busy"
         return cls(
             harness=tuple(statistics.median(run[kind]) for run in runs),
             alone=tuple(statistics.median(run[alone]) for run in runs if alone in run),
             ours=statistics.median(ours["waited"]),
             kernels=statistics.median(ours["busy"]),
+            harness_kernels=tuple(statistics.median(run[busy]) for run in runs if busy in run),
             spreads=(max(_spread(run[kind]) for run in runs), _spread(ours["waited"])),
         )
 

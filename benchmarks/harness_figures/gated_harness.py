@@ -67,7 +67,8 @@ def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[flo
     }
     for name, once in kinds.items():
         found[f"{name}_alone"] = [once() for _ in range(NUM_ALONE)]
-        found[f"{name}_busy"] = [_busy(once) for _ in range(NUM_PROFILED)]
+        if torch.cuda.is_available():
+            found[f"{name}_busy"] = [_busy(once) for _ in range(NUM_PROFILED)]
     return found
 
 

@@ -27,7 +27,8 @@ ms a step, bf16. *Harness, twice*: its own timing before and after ours; what it
 steps is its `abs_latency`, and uncompiled ones are that times its speedup. *By itself*: the same
 steps by the harness's own clock, but ten of one kind in a row, before and after. *Ours*: steps with
 the device waited for after each ([waited_seconds](metrics.md#waited_seconds)). *Kernels*: what the
-device works in a step, from the profile of ours. Bold: further than 3 % apart.
+device works in a step, from the profile of ours, and behind it, where it was recorded, of the
+harness's. Bold: further than 3 % apart.
 """
 READING = """
 ## Why figures differ
@@ -91,7 +92,7 @@ def row(record: Record, kind: str) -> str:
         ", ".join(map(_ms, figure.alone)),
         _ms(figure.ours),
         f"{mark}{figure.ratio:.3f}{mark}",
-        _ms(figure.kernels),
+        "; ".join([_ms(figure.kernels), *map(_ms, figure.harness_kernels[:1])]),
         "" if figure.agrees else reason(figure, kind),
     ]
     return "| " + " | ".join(cells) + " |"
