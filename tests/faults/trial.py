@@ -25,9 +25,11 @@ from runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
+from runner.specs.script import SCRIPT_TASK
 from runner.specs.training import Precision
 from runner.specs.variants import Variant
 from runner.worker.event_log import EventLog
+from runner.worker.script.running import run_script
 from runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.dropout_faults import OWN_NUMBERS
@@ -38,6 +40,8 @@ TRIAL = "trial"
 FOLDER = Path(__file__).resolve().parent
 TORCHS_OWN = "relu_accuracy_error_TESTING_ONLY"
 """Adds 1 where relu is meant; shows only in a model with relu."""
+SCALED = "scaled_gradients"
+"""Shows only where the optimizer does not divide by the size of gradients, as Adam does."""
 FIRST_EFFECTS = {
     "zeroed_gradients": 1,
     "dead_layer": 1,
@@ -194,13 +198,14 @@ def train(data_dir: DataDir, spec: RunSpec) -> None:
     run = data_dir.run_dir(spec.run_id)
     run.write_spec(spec)
     log = EventLog(run.events_file)
-    run_session(run, spec, log, TurnsOnPaper())
+    work = run_script if spec.experiment.task == SCRIPT_TASK else run_session
+    work(run, spec, log, TurnsOnPaper())
     log.close()
 
 
 def _register_faults() -> None:
     known = list_backends(exclude_tags=None)
-    for name in FIRST_EFFECTS.keys() - {TORCHS_OWN, *known}:
+    for name in {*FIRST_EFFECTS, SCALED} - {TORCHS_OWN, *known}:
         register_backend(getattr(planted_faults, name), name=name)
     for name in set(LATE_FAULTS).difference(known):
         register_backend(getattr(late_faults, name), name=name)
