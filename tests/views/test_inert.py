@@ -1,8 +1,10 @@
 """Foreign text is shown as it is: the function that sees to it, and that nothing gets round it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Browser, Page, Request
@@ -11,6 +13,7 @@ from runner.folders.run_dir import DataDir
 from tests.helpers.hostile_texts.sources import Sources
 from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS
 from tests.helpers.serving import served
+from views.parts.cards import Card
 from views.shared.inert import JOINER, code, inert, inert_figure
 
 VIEWS = Path(__file__).parents[2] / "views"
@@ -96,6 +99,19 @@ def test_a_figure_keeps_our_own_html_and_no_other() -> None:
     assert found.layout.xaxis.title.text == '<a target="_blank" href="definitions#step">'
     plain = go.Figure().add_bar(x=["a"], y=[1.0])
     assert inert_figure(plain) is plain
+
+
+def test_a_chart_that_moves_is_written_once_and_without_foreign_html() -> None:
+    figure = go.Figure().add_bar(x=["<img src=x>"], y=[1.0])
+    drawn: list[go.Figure] = []
+    card = Card("Loss", lambda: drawn.append(figure) or figure, pd.DataFrame(), "loss", [])
+    written = card.written("", "group loss")
+    assert "&lt;img" in written
+    assert "<img" not in written
+    assert json.loads(written)["layout"]["uirevision"] == "group loss"
+    assert card.written("", "group loss") is written
+    assert json.loads(card.written("", "other loss"))["layout"]["uirevision"] == "other loss"
+    assert len(drawn) == 1
 
 
 def test_nothing_foreign_reaches_a_page_but_by_the_one_function() -> None:

@@ -14,8 +14,6 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.components.v1 import declare_component
 
-from views.shared.inert import inert_figure
-
 SCRIPTS = ("ranges.js", "moving.js")
 PLOTLY = "plotly.min.js"
 _chart = st.components.v2.component(
@@ -39,13 +37,13 @@ def shares_x(figure: go.Figure) -> bool:
     return bool(figure.layout.meta)
 
 
-def moving_chart(figure: go.Figure, key: str, config: dict[str, Any], alt: str, group: str) -> None:
-    """The figure, in the place of the one that had the same key. Charts of a group that stand over
-    the same x show the same part of it."""
+def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group: str) -> None:
+    """The figure, as `Card.written` has it, in the place of the one that had the same key. Charts
+    of a group that stand over the same x show the same part of it."""
     _chart(
         key=key,
         data={
-            "figure": inert_figure(figure).to_json(),
+            "figure": figure,
             "config": config,
             "alt": alt,
             "group": group,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.shared.inert import Markdown
+from views.shared.inert import Markdown, inert_figure
 from views.shared.links import explained
 
 Draw = Callable[[], go.Figure]
@@ -48,8 +48,21 @@ class Card:
             self._drawn[name] = self.figures[name]()
         return self._drawn[name]
 
+    def written(self, name: str, revision: str) -> str:
+        """The figure of that name for `moving_chart`, written once: with no HTML in it but our own,
+        and keeping zoom and hidden lines as long as `revision` is the same."""
+        key = (name, revision)
+        if key not in self._written:
+            figure = self.figure(name).update_layout(uirevision=revision)
+            self._written[key] = inert_figure(figure).to_json()
+        return self._written[key]
+
     @cached_property
     def _drawn(self) -> dict[str, go.Figure]:
+        return {}
+
+    @cached_property
+    def _written(self) -> dict[tuple[str, str], str]:
         return {}
 
     @property

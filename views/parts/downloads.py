@@ -70,8 +70,8 @@ def show_card(card: Card, *, moves: bool = False) -> None:
         if moves or shares_x(figure):
             # As long as it shows the same, new data leave zoom and hidden lines as they are.
             group = origin().name
-            figure.update_layout(uirevision=f"{group} {name} {chosen}")
-            moving_chart(figure, f"chart-{name}", config, unescape(card.title), group)
+            written = card.written(chosen, f"{group} {name} {chosen}")
+            moving_chart(written, f"chart-{name}", config, unescape(card.title), group)
         else:
             st.plotly_chart(
                 inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(card.title)
