@@ -53,6 +53,7 @@ FLAGS = {
     "accuracy.iterations": "--accuracy-iterations",
     "accuracy.tolerance": "--accuracy-tolerance",
     "accuracy.parts": "--accuracy-parts",
+    "accuracy.layers": "--accuracy-layers",
     "script.arguments": "--script-argument",
     "script.folder": "--script-folder",
     "script.steps": "--script-steps",

@@ -7,6 +7,9 @@ from runner.specs.bounds import Bounds
 from runner.specs.validation import Spec, require
 
 Part = Literal["training", "inference"]
+Layers = Literal["failed", "always", "never"]
+ACTIVATION = "activation"
+"""What a layer puts out, as journals call it; no verdict hangs on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,11 @@ class AccuracySpec(Spec, path="accuracy."):
     parts: tuple[Part, ...] = ("training", "inference")
     """What is checked: training, in which gradients and weights are compared as well, and
     inference."""
+
+    layers: Layers = "failed"
+    """When the outputs of single layers are compared as well, which compiles the model once more:
+    where the check failed, to tell in which layer it begins, always, or never. No verdict hangs on
+    them."""
 
     def check_rules(self) -> None:
         parts = self.parts

@@ -10,7 +10,7 @@ from typing import Literal
 import pandas as pd
 
 from runner.folders.states import RunState
-from runner.specs.accuracy import Part
+from runner.specs.accuracy import ACTIVATION, Part
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
 from storage.index.store import Store
@@ -60,7 +60,7 @@ def checks(store: Store, experiment_id: str, spec: ExperimentSpec) -> list[Check
     runs = queries.list_runs(store, experiment_id)
     loaded = set(queries.workloads(store, experiment_id)["run_id"])
     statuses = queries.accuracy_statuses(store, experiment_id)
-    tensors = queries.accuracy_tensors(store, experiment_id)
+    tensors = judged(queries.accuracy_tensors(store, experiment_id))
     return [
         _check(
             run, part, run["run_id"] in loaded, _of(statuses, run, part), _of(tensors, run, part)
@@ -68,6 +68,11 @@ def checks(store: Store, experiment_id: str, spec: ExperimentSpec) -> list[Check
         for run in runs.to_dict("records")
         for part in spec.accuracy.parts
     ]
+
+
+def judged(tensors: pd.DataFrame) -> pd.DataFrame:
+    """Those of `queries.accuracy_tensors` on which the verdict hangs: not the outputs of layers."""
+    return tensors[tensors["quantity"] != ACTIVATION]
 
 
 def table(found: list[Check]) -> pd.DataFrame:

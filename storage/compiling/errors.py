@@ -8,10 +8,12 @@ from typing import Literal
 
 import pandas as pd
 
+from runner.specs.accuracy import ACTIVATION
+
 Pass = Literal["forward", "backward", "weights"]
 PASSES: dict[str, Pass] = {
-    "output": "forward", "loss": "forward", "gradient": "backward", "parameter": "weights",
-    "buffer": "weights",
+    ACTIVATION: "forward", "output": "forward", "loss": "forward", "gradient": "backward",
+    "parameter": "weights", "buffer": "weights",
 }  # fmt: skip
 """What is compared, and the pass through the model that computes it. Weights are those after the
 optimizer's steps."""
@@ -41,6 +43,8 @@ def placed(tensors: pd.DataFrame) -> pd.DataFrame:
     mine = tensors[(tensors["role"] == "backend") & tensors["quantity"].isin(list(PASSES))]
     mine = mine.assign(**{"pass": mine["quantity"].map(PASSES)})
     names = mine[["part", "pass", "quantity", "tensor"]].drop_duplicates()
+    # Layers are looked at when the check is over, and come before what comes of them.
+    names = names.sort_values("quantity", key=lambda one: one != ACTIVATION, kind="stable")
     names["place"] = names.groupby(["part", "pass"], sort=False).cumcount()
     return mine.merge(names, on=["part", "pass", "quantity", "tensor"], how="left")
 

@@ -151,6 +151,7 @@ _RECORDED = (
     _recorded("multiplier", "Multiplier", "How many times the baseline's error is allowed.",
               defined_in="accuracy_rule"),
     _recorded("accuracy_rule", "Rule", "When a tensor passes.", format_text),
+    _recorded("activations", "Outputs of layers", "Compared in runs of their own.", format_text),
     _recorded("scale", "Scale", "The size that counts as 1."),
     _recorded("tolerance", "Tolerance", "The difference that is allowed, relative and absolute."),
     _recorded("error_ratio", "Error over the limit", "The error over what the rule allows."),

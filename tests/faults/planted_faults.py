@@ -127,3 +127,15 @@ def _places(graph: GraphModule, name: str) -> set[int]:
     """Which of a graph's arguments have `name` in their own."""
     placeholders = graph.graph.find_nodes(op="placeholder")
     return {index for index, node in enumerate(placeholders) if name in node.name}
+
+
+def wrong_in_one_layer(graph: GraphModule, inputs: list[Any]) -> Run:
+    """Makes what GELU gives in the second of the repeated blocks 5 % too large."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.gelu):
+        if ".1." not in str(node.meta["nn_module_stack"]):
+            continue
+        with graph.graph.inserting_after(node):
+            wrong = graph.graph.call_function(torch.mul, (node, 1.05))
+        node.replace_all_uses_with(wrong, delete_user_cb=lambda user, new=wrong: user is not new)
+    graph.recompile()
+    return graph.forward

@@ -76,6 +76,7 @@ CHANGED: dict[str, Any] = {
     "speed.repeats": 3,
     "accuracy.iterations": 4,
     "accuracy.tolerance": 0.005,
+    "accuracy.layers": "always",
     "accuracy.parts": ("inference",),
     "cache.part": "inference",
     "cache.repeats": 3,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.folders.run_dir import DataDir
 from runner.locks import is_locked
+from tests.helpers.machine import MACHINE, keep
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +26,11 @@ def served(
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A dashboard of its own, its address and process; all that it started is gone at the end.
 
-    `supervised`: whether it may have started a supervisor, whose end is waited for.
+    What the machine offers is known to it, so that it need not ask torch. `supervised`: whether it
+    may have started a supervisor, whose end is waited for.
     """
+    if not folder.capabilities_file.exists():
+        keep(folder, MACHINE)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

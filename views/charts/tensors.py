@@ -13,7 +13,7 @@ from views.charts.palette import BAD, run_looks
 from views.shared.links import axis
 
 TITLES: dict[Pass, str] = {
-    "forward": "Outputs and loss, in the order of the model",
+    "forward": "Outputs of layers, of the model, and the loss, in the order of computing",
     "backward": "Gradients by layer, from the first to the last; computed from right to left",
     "weights": "Weights by layer after the optimizer's steps, from the first to the last",
 }
@@ -22,6 +22,8 @@ FLOOR = 1e-4
 CEILING = 1e4
 """What is beyond, and what cannot be compared at all, stands here."""
 MAX_TICKS = 14
+FEW = 2
+"""Points that no line joins: outputs and loss."""
 LIMIT = "what is allowed"
 
 
@@ -32,12 +34,13 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     figure = go.Figure()
     looks = run_looks(data["label"])
     for label, run in mine.groupby("label", sort=False):
+        run = run.sort_values("place")
         ratios = run["error_ratio"].astype(float)
         drawn = ratios.fillna(math.inf).clip(FLOOR, CEILING)
         look = looks[str(label)]
         figure.add_scatter(
             x=run["place"], y=drawn, name=str(label),
-            mode="markers" if which == "forward" else "lines+markers",
+            mode="lines+markers" if len(run) > FEW else "markers",
             line={"color": look.color, "dash": look.dash, "width": 1},
             marker={"color": look.color, "symbol": look.symbol, "size": 7},
             text=[_said(row) for row in run.to_dict("records")],

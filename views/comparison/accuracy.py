@@ -7,10 +7,11 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from runner.specs.accuracy import ACTIVATION
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.variants import RESERVED_LABELS
 from storage import queries
-from storage.comparison.correctness import Check, Outcome, checks, table
+from storage.comparison.correctness import Check, Outcome, checks, judged, table
 from storage.compiling.errors import Growth, Pass, growths, placed
 from storage.index.store import Store
 from storage.numbers.recorded import NUMBERS
@@ -27,11 +28,16 @@ HELP = (
     "harness; gradients are compared in units of their own size."
 )
 
-PASS_TITLES: dict[Pass, str] = {"backward": "Gradients", "weights": "Weights",
-                                "forward": "Outputs"}  # fmt: skip
+PASS_TITLES: dict[Pass, str] = {"forward": "Outputs", "backward": "Gradients",
+                                "weights": "Weights"}  # fmt: skip
 READING = (
     "A point is a tensor: how far it is off, as a multiple of what the rule allows. Above the red "
     "line it fails; at the very bottom it is exactly right, or nearly so."
+)
+
+LAYERS = (
+    f"{linked('activations', 'Outputs of single layers')} come from runs of their own, whose "
+    "compiled code is another: they tell where errors begin, and no verdict hangs on them."
 )
 
 
@@ -42,7 +48,8 @@ def show(store: Store, experiment_id: str, spec: ExperimentSpec) -> None:
     show_table("Checks", table(found), "checks", "No check was made yet.")
     tensors = queries.accuracy_tensors(store, experiment_id)
     show_errors(tensors)
-    failed = tensors[~tensors["passed"]].drop(columns=["run_id", "role", "passed"])
+    failed = judged(tensors)
+    failed = failed[~failed["passed"]].drop(columns=["run_id", "role", "passed"])
     failed = failed.rename(columns={"label": "run"}).sort_values("error_ratio", ascending=False)
     show_table("Tensors that failed, the worst first", failed, "tensors",
                "Every tensor that was compared passed.")  # fmt: skip
@@ -54,8 +61,10 @@ def show_errors(tensors: pd.DataFrame) -> None:
     """A picture for each part, and in a sentence where the errors of each backend begin."""
     for card in cards(tensors):
         show_card(card)
-        told = [where(one) for one in growths(card.table())]
-        st.caption("  \n".join([READING, *told]))
+        data = card.table()
+        told = [where(one) for one in growths(data)]
+        reading = f"{READING} {LAYERS}" if (data["quantity"] == ACTIVATION).any() else READING
+        st.caption("  \n".join([reading, *told]))
 
 
 def cards(tensors: pd.DataFrame) -> list[Card]:
@@ -64,9 +73,12 @@ def cards(tensors: pd.DataFrame) -> list[Card]:
     found = []
     for part in dict.fromkeys(data["part"]):
         mine = data[data["part"] == part]
+        # Two points, of outputs and loss, are no picture to begin with.
+        has_layers = (mine["quantity"] == ACTIVATION).any()
+        passes = sorted(PASS_TITLES, key=lambda one: one == "forward" and not has_layers)
         draw = {
             PASS_TITLES[which]: partial(tensor_charts.errors, data, part, which)
-            for which in PASS_TITLES if (mine["pass"] == which).any()
+            for which in passes if (mine["pass"] == which).any()
         }  # fmt: skip
         title = f"Errors by layer, {inert(part)}"
         found.append(Card(title, draw, mine, f"errors-{part}", ["error_ratio"], READING))

@@ -50,9 +50,11 @@ def _ask_speed(fields: Fields) -> None:
 
 
 def _ask_accuracy(fields: Fields) -> None:
-    parts, tolerance, iterations = st.columns(3)
+    parts, layers, tolerance, iterations = st.columns(4)
     with parts:
         fields.ask("accuracy.parts", "Parts")
+    with layers:
+        fields.ask("accuracy.layers", "Outputs of layers")
     with tolerance:
         fields.ask("accuracy.tolerance", "Tolerance",
                    empty="as the Dynamo harness has it")  # fmt: skip

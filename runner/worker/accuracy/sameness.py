@@ -22,7 +22,7 @@ SMALL_TENSOR = 1000
 COARSE_TOLERANCE = 2e-2
 """From here on a tolerance says that the workload is known for its rounding."""
 SMALLEST_SCALE = 1e-3
-"""Least scale of a gradient, as a share of the largest tensor's: what is smaller is rounding."""
+"""Least scale of a gradient, as a share of the largest one's: what is smaller is rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +95,14 @@ def default_tolerance(experiment: ExperimentSpec, part: Part, device: Device) ->
     return device.training_tolerance if training else 1e-4
 
 
-def gradient_scales(gradients: Mapping[str, Tensor]) -> dict[str, float]:
-    """Root mean square of each gradient by name, and a small share of the largest at least; 1 of
-    one that is not finite.
+def own_scales(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """Root mean square of each gradient, or layer's output, by name, and a small share of the
+    largest at least; 1 of one that is not finite.
 
     An absolute tolerance of 0.01 would let pass any gradient smaller than that, a missing one too.
     """
-    sizes = {name: gradient.double().square().mean().sqrt().item()
-             for name, gradient in gradients.items()}  # fmt: skip
+    sizes = {name: tensor.double().square().mean().sqrt().item()
+             for name, tensor in tensors.items()}  # fmt: skip
     least = SMALLEST_SCALE * max(filter(math.isfinite, sizes.values()), default=0.0)
     return {name: max(size, least) if math.isfinite(size) else 1.0 for name, size in sizes.items()}
 

@@ -17,8 +17,10 @@ import torch
 
 from runner.specs.accuracy import Part
 from runner.specs.experiment import RunSpec
-from runner.worker.accuracy.sameness import default_tolerance, gradient_scales, judge
-from runner.worker.accuracy.trial import BASELINE, Name, Outcome, Trial
+from runner.worker.accuracy.layers import LayerOutputs
+from runner.worker.accuracy.names import Name, Outcome
+from runner.worker.accuracy.sameness import Judgement, default_tolerance, judge, own_scales
+from runner.worker.accuracy.trial import BASELINE, Trial
 from runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
@@ -36,6 +38,10 @@ PHASES: dict[Part, Literal["training", "evaluating"]] = {
     "inference": "evaluating",
 }
 MAX_NAMED = 3
+VANISHED = (
+    "With the outputs of its layers kept, the backend computes what the model says: that makes it "
+    "compile other code, in which the fault does not come"
+)
 
 
 class _Ended(Exception):
@@ -57,6 +63,8 @@ class AccuracyCheck:
         self._log = log
         self._trial = Trial(spec.experiment, workload, device)
         self._observer = CompileObserver(log)
+        self._ended: dict[Part, tuple[Status, list[str]]] = {}
+        """How each part came out, with its notes."""
 
     def check(self, turns: TurnSource) -> bool:
         """Checks every part that was asked for; False if somebody asked to stop before that."""
@@ -70,6 +78,9 @@ class AccuracyCheck:
                 self._log.append("phase", phase=PHASES[part])
                 self._log.flush(durable=True)
                 self._check(part)
+            for part in self._experiment.accuracy.parts:
+                if not turns.stop_requested and self._is_asked_for_layers(part):
+                    self._look_at_layers(part)
         turns.done(finished=True)
         return True
 
@@ -81,6 +92,10 @@ class AccuracyCheck:
         except _Ended as end:
             status, message = end.status, str(end)[:MAX_REASON_CHARACTERS]
         self._observer.report()
+        self._record(part, status, message, notes)
+
+    def _record(self, part: Part, status: Status, message: str | None, notes: list[str]) -> None:
+        """Writes how a part came out; of two such lines the later one counts."""
         self._log.append(
             "accuracy_status",
             part=part,
@@ -91,6 +106,49 @@ class AccuracyCheck:
             notes=notes,
         )
         self._log.flush(durable=True)
+        self._ended[part] = (status, notes)
+
+    def _is_asked_for_layers(self, part: Part) -> bool:
+        status, _ = self._ended[part]
+        asked = self._experiment.accuracy.layers
+        was_compared = status in ("pass", "fail_accuracy")
+        fits = asked == "always" or (asked == "failed" and status == "fail_accuracy")
+        return self._variant.backend is not None and was_compared and fits
+
+    def _look_at_layers(self, part: Part) -> None:
+        """Records what the rule finds of every layer's output, in runs of their own.
+
+        The verdict stands already, and what the compiler does here is nobody's compile latency: a
+        reset also dismisses the observer, and has hooks traced where other code was compiled."""
+        torch._dynamo.reset()
+        layers, notes = LayerOutputs(), list[str]()
+        try:
+            reference = self._reference(part, notes, layers)
+            baseline = self._trial.run(part, BASELINE, layers)
+            outcome = self._trial.run(part, self._variant, layers)
+        except Exception as error:
+            sys.stderr.write(traceback.format_exc())
+            notes = [f"The outputs of single layers could not be compared: {_said(error)}"]
+        else:
+            found = {name: tensor for name, tensor in outcome.items()
+                     if name.quantity == "activation" and name in baseline}  # fmt: skip
+            agree = self._judge(part, found, baseline, reference)
+            rest = {name: tensor for name, tensor in outcome.items() if name not in found}
+            notes = [] if self._shows(part, agree, rest, baseline, reference) else [VANISHED]
+        finally:
+            torch._dynamo.reset()
+        if notes:
+            status, before = self._ended[part]
+            self._record(part, status, None, [*before, *notes])
+
+    def _shows(
+        self, part: Part, agree: bool, rest: Outcome, baseline: Outcome, reference: Outcome
+    ) -> bool:
+        """Whether what the check found is there with the outputs of layers kept, too."""
+        if not agree or self._ended[part][0] == "pass":
+            return True
+        return not all(judgement.passed for _, judgement, _ in
+                       self._judged(part, rest, baseline, reference))  # fmt: skip
 
     def _compare(self, part: Part, notes: list[str]) -> bool:
         """Whether every tensor of the run's backend passes; without one, of the baseline's
@@ -105,10 +163,12 @@ class AccuracyCheck:
         outcome = _attempt("backend", lambda: self._trial.run(part, self._variant))
         return self._judge(part, outcome, baseline, reference)
 
-    def _reference(self, part: Part, notes: list[str]) -> Outcome:
+    def _reference(
+        self, part: Part, notes: list[str], layers: LayerOutputs | None = None
+    ) -> Outcome:
         """Empty if the model cannot be run in double precision."""
         try:
-            return self._trial.reference(part)
+            return self._trial.reference(part, layers)
         except Exception as error:
             notes.append(
                 "The model does not run in double precision, so tensors are compared with the "
@@ -118,30 +178,16 @@ class AccuracyCheck:
 
     def _judge(self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome) -> bool:
         """Records what the rule finds of every tensor; True if all pass."""
-        tolerance = self._tolerance(part)
-        sized = reference or baseline
-        scales = gradient_scales(
-            {n.tensor: t for n, t in sized.items() if n.quantity == "gradient"}
-        )
         passed = True
-        for name, tensor in outcome.items():
-            scale = scales[name.tensor] if name.quantity == "gradient" else 1.0
-            judgement = judge(
-                tensor,
-                baseline[name],
-                reference.get(name),
-                tolerance,
-                scale=scale,
-                equal_nan=self._experiment.training.precision in ("bf16", "fp16"),
-            )
+        for name, judgement, scale in self._judged(part, outcome, baseline, reference):
             passed = passed and judgement.passed
             self._log.append(
                 "accuracy",
                 part=part,
                 **name._asdict(),
-                num_elements=tensor.numel(),
+                num_elements=outcome[name].numel(),
                 scale=scale,
-                tolerance=tolerance,
+                tolerance=self._tolerance(part),
                 max_difference=judgement.max_difference,
                 rmse=judgement.rmse,
                 baseline_rmse=judgement.baseline_rmse,
@@ -149,6 +195,30 @@ class AccuracyCheck:
                 passed=judgement.passed,
             )
         return passed
+
+    def _judged(
+        self, part: Part, outcome: Outcome, baseline: Outcome, reference: Outcome
+    ) -> Iterator[tuple[Name, Judgement, float]]:
+        """What the rule finds of each tensor, and its scale."""
+        sized = reference or baseline
+        scales = {
+            quantity: own_scales({n.tensor: t for n, t in sized.items() if n.quantity == quantity})
+            for quantity in ("gradient", "activation")
+        }
+        for name, tensor in outcome.items():
+            scale = scales.get(name.quantity, {}).get(name.tensor, 1.0)
+            yield (
+                name,
+                judge(
+                    tensor,
+                    baseline[name],
+                    reference.get(name),
+                    self._tolerance(part),
+                    scale=scale,
+                    equal_nan=self._experiment.training.precision in ("bf16", "fp16"),
+                ),
+                scale,
+            )
 
     def _tolerance(self, part: Part) -> float:
         asked = self._experiment.accuracy.tolerance

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from runner.specs.accuracy import Part
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.training import MODEL_LOSS
 from runner.specs.variants import Variant
+from runner.worker.accuracy.layers import LayerOutputs
+from runner.worker.accuracy.names import Name, Outcome
 from runner.worker.callbacks import Callback, Hooks, TrainingState
 from runner.worker.compiler.compiling import compile_blocks, make_compiler
 from runner.worker.data.batches import MicroBatch
@@ -26,17 +28,6 @@ from runner.worker.step.stepping import MixedPrecision, StepMaker
 BASELINE = Variant(label="baseline", role="baseline")
 
 
-class Name(NamedTuple):
-    """Which tensor of an outcome it is."""
-
-    quantity: Literal["output", "loss", "gradient", "parameter", "buffer"]
-    tensor: str
-
-
-Outcome = dict[Name, Tensor]
-"""What a trial leaves behind, on the device."""
-
-
 class Trial:
     """Trains or asks copies of the workload's model, each on the first batch of the samples."""
 
@@ -48,15 +39,16 @@ class Trial:
         samples = _first(workload.data.train.for_epoch(0), experiment.training.batch_size)
         self._samples = samples.to(device.torch_device)
 
-    def run(self, part: Part, variant: Variant) -> Outcome:
-        """The outcome under a variant, in the experiment's precision."""
+    def run(self, part: Part, variant: Variant, layers: LayerOutputs | None = None) -> Outcome:
+        """The outcome under a variant, in the experiment's precision. With `layers` also what they
+        put out, all of the first iteration: later ones start from other weights."""
         model = copy.deepcopy(self._workload.model)
         if variant.scope == "blocks" and variant.backend is not None:
             compile_blocks(model, variant)
-        return self._run(part, variant, model, self._samples, self._experiment)
+        return self._run(part, variant, model, self._samples, self._experiment, layers)
 
-    def reference(self, part: Part) -> Outcome:
-        """The baseline's outcome in double precision."""
+    def reference(self, part: Part, layers: LayerOutputs | None = None) -> Outcome:
+        """The baseline's outcome in double precision; `layers` as in `run`."""
         training = replace(self._experiment.training, precision="float32", scaler_options={})
         return self._run(
             part,
@@ -64,6 +56,7 @@ class Trial:
             copy.deepcopy(self._workload.model).double(),
             _double(self._samples),
             replace(self._experiment, training=training),
+            layers,
         )
 
     def _run(
@@ -73,10 +66,17 @@ class Trial:
         model: nn.Module,
         samples: Split,
         experiment: ExperimentSpec,
+        layers: LayerOutputs | None,
     ) -> Outcome:
         torch.manual_seed(experiment.training.seed)
         work = self._train if part == "training" else _answer
-        return work(model, replace(self._workload, model=model), samples, experiment, variant)
+        workload = replace(self._workload, model=model)
+        if layers is None:
+            return work(model, workload, samples, experiment, variant)
+        once = replace(experiment, accuracy=replace(experiment.accuracy, iterations=1))
+        with layers.of(model):
+            outcome = work(model, workload, samples, once, variant)
+        return {**layers.take(), **outcome}
 
 
 class _ObservedObjective(Objective):

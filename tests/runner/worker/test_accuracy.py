@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.backends import registry
 from torch._dynamo.utils import same
 
@@ -16,11 +17,17 @@ from runner.specs.experiment import (
     ModelSpec,
     TrainingSpec,
 )
-from runner.worker.accuracy.sameness import default_tolerance, gradient_scales, judge
+from runner.worker.accuracy.layers import watched
+from runner.worker.accuracy.sameness import default_tolerance, judge, own_scales
 from runner.worker.device.base import Device
 from runner.worker.device.cpu import CpuDevice
 from runner.worker.device.cuda import CudaDevice
-from tests.faults.planted_faults import negated_inference, scaled_gradients, zeroed_gradients
+from tests.faults.planted_faults import (
+    negated_inference,
+    scaled_gradients,
+    wrong_in_one_layer,
+    zeroed_gradients,
+)
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 CPU, CUDA = CpuDevice(torch.device("cpu")), CudaDevice(torch.device("cuda"))
@@ -29,17 +36,20 @@ pytestmark = pytest.mark.usefixtures("fresh_torch")
 Events = list[dict[str, Any]]
 
 
+NO_LAYERS = AccuracySpec(layers="never")
+
+
 def here(folder: Path, label: str = "baseline", **changes: Any) -> Events:
     """The journal of a run in this process."""
-    spec = experiment(**{"scenario": "accuracy"} | changes)
+    spec = experiment(**{"scenario": "accuracy", "accuracy": NO_LAYERS} | changes)
     return run(spec, folder / "events.jsonl", label)
 
 
-def with_backend(folder: Path, backend: Any) -> Events:
+def with_backend(folder: Path, backend: Any, **changes: Any) -> Events:
     """The journal of a run in this process, under a backend that torch is told of."""
     torch._dynamo.register_backend(backend, name="own_backend")
     try:
-        return here(folder, "own_backend", backends=("own_backend",))
+        return here(folder, "own_backend", backends=("own_backend",), **changes)
     finally:
         registry._BACKENDS.pop("own_backend")
         registry._COMPILER_FNS.pop("own_backend")
@@ -300,15 +310,13 @@ def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() ->
         "small": torch.full((7,), -0.01),
         "rounding": torch.full((7,), 1e-9),
     }
-    assert gradient_scales(gradients) == pytest.approx(
-        {"large": 2.5, "small": 0.01, "rounding": 0.0025}
-    )
-    assert gradient_scales({}) == {}
+    assert own_scales(gradients) == pytest.approx({"large": 2.5, "small": 0.01, "rounding": 0.0025})
+    assert own_scales({}) == {}
 
 
 def test_a_gradient_that_is_not_a_number_fails_and_spoils_no_other() -> None:
     broken = torch.tensor([float("nan"), 1.0])
-    scales = gradient_scales({"broken": broken, "fine": torch.tensor([3.0, -3.0])})
+    scales = own_scales({"broken": broken, "fine": torch.tensor([3.0, -3.0])})
     assert scales == {"broken": 1.0, "fine": 3.0}
     assert not judge(broken, broken, None, 1e-2, scale=scales["broken"]).passed
 
@@ -337,3 +345,97 @@ def test_tolerances_are_those_of_the_harness(
         training=TrainingSpec(precision=precision),
     )
     assert default_tolerance(experiment, part, device) == tolerance
+
+
+def activations(events: Events, part: str = "inference") -> Events:
+    return [event for event in of_kind(events, "accuracy")
+            if (event["quantity"], event["part"]) == ("activation", part)]  # fmt: skip
+
+
+VIT = {
+    "task": "image_classification",
+    "model": ModelSpec(source="builtin:vit-small"),
+    "data": DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=10),
+}
+"""A model of four layers."""
+
+
+def test_a_fault_in_one_layer_is_named_as_that_layer(tmp_path: Path) -> None:
+    asked = AccuracySpec(parts=("inference",))
+    events = with_backend(tmp_path, wrong_in_one_layer, accuracy=asked, **VIT)
+    assert statuses(events) == {"inference": "fail_accuracy"}
+    layers = activations(events)
+    names = [event["tensor"] for event in layers]
+    # What it computes first and last; each of the four layers, after those that it is made of.
+    blocks = [f"vit.layers.{number}" for number in range(4)]
+    assert [name for name in names if name in blocks] == blocks
+    assert names.index("vit.layers.1.attention") < names.index("vit.layers.1")
+    wrong = [event["tensor"] for event in layers if not event["passed"]]
+    assert wrong[0].startswith("vit.layers.1.") and "attention" not in wrong[0]
+    assert len(of_kind(events, "accuracy_status")) == 1, "nothing to note"
+    # Two iterations of one graph, and no more: what compiles for layers is nobody's latency.
+    assert len({event["compile_id"] for event in of_kind(events, "compile_ended")}) == 1
+
+
+def test_a_fault_of_the_backward_leaves_every_layers_output_right(tmp_path: Path) -> None:
+    asked = AccuracySpec(parts=("training",), layers="failed")
+    events = with_backend(tmp_path, zeroed_gradients, accuracy=asked)
+    assert statuses(events) == {"training": "fail_accuracy"}
+    layers = activations(events, "training")
+    assert len(layers) > 15 and all(event["passed"] for event in layers)
+    (status,) = of_kind(events, "accuracy_status")
+    assert status["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "negates", "looked_at"),
+    [("failed", False, False), ("always", False, True), ("never", True, False)],
+)
+def test_layers_are_looked_at_when_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any, negates: bool, looked_at: bool
+) -> None:
+    asked = AccuracySpec(parts=("inference",), layers=layers)
+    spec = replace(own(tmp_path, "", monkeypatch), accuracy=asked)
+    changes = {"task": "custom", "model": spec.model, "data": spec.data,
+               "training": spec.training, "accuracy": asked}  # fmt: skip
+    backend = negated_inference if negates else (lambda graph, inputs: graph.forward)
+    events = with_backend(tmp_path, backend, **changes)
+    assert statuses(events) == {"inference": "fail_accuracy" if negates else "pass"}
+    assert [event["tensor"] for event in activations(events)] == ["linear"] * looked_at
+
+
+def test_what_comes_without_the_outputs_of_layers_alone_is_noted_and_stays_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fused(graph: Any, inputs: Any) -> Any:
+        """Wrong where there is one output, as code is that was fused wrongly."""
+        few = len(graph.graph.output_node().args[0]) == 1
+        return negated_inference(graph, inputs) if few else graph.forward
+
+    def fails(graph: Any, inputs: Any) -> Any:
+        if len(graph.graph.output_node().args[0]) > 1:
+            raise RuntimeError("too many outputs")
+        return negated_inference(graph, inputs)
+
+    spec = own(tmp_path, "", monkeypatch)
+    changes = {"task": "custom", "model": spec.model, "data": spec.data,
+               "training": spec.training,
+               "accuracy": AccuracySpec(parts=("inference",))}  # fmt: skip
+    for backend, said in ((fused, "the fault does not come"), (fails, "too many outputs")):
+        (tmp_path / "events.jsonl").unlink(missing_ok=True)
+        torch._dynamo.reset()
+        events = with_backend(tmp_path, backend, **changes)
+        assert statuses(events) == {"inference": "fail_accuracy"}
+        (note,) = of_kind(events, "accuracy_status")[-1]["notes"]
+        assert said in note
+
+
+def test_layers_are_whole_levels_of_a_model_as_long_as_there_are_not_too_many() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+
+    model = nn.Sequential(nn.ModuleList([block(), *(nn.Linear(2, 2) for _ in range(97))]), block())
+    # The last block; 98 members of the list and what the block is made of; with another one 101.
+    names = list(watched(model))
+    assert len(names) == 100 and names[0] == "1" and "0" not in names and "0.0.0" not in names
+    assert list(watched(block())) == ["0"], "dropout hands on"

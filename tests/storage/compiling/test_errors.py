@@ -4,9 +4,10 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from storage import queries
+from storage.comparison.correctness import checks
 from storage.compiling.errors import Growth, growths, placed
 from storage.index.store import Store
-from tests.helpers.correctness_journals import record, tensor
+from tests.helpers.correctness_journals import SPEC, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID
 from views.charts.tensors import CEILING, FLOOR, errors
 
@@ -71,3 +72,27 @@ def test_nothing_that_was_compared_makes_an_empty_picture_and_no_sentence(data_d
     with Store.in_memory(data_dir) as store:
         data = placed(queries.accuracy_tensors(store, EXPERIMENT_ID))
     assert data.empty and not list(growths(data))
+
+
+def test_the_layer_whose_output_is_wrong_first_is_named_though_layers_were_looked_at_last(
+    data_dir: DataDir,
+):
+    """Outputs and loss fail as well, and come later; 0.02 / 0.005 = 4."""
+
+    def layer(name: str, rmse: float):
+        return tensor(name, quantity="activation", rmse=rmse, passed=rmse <= 0.005)
+
+    (told,) = outcome({"head_weight": 0.05}, logits=0.1).values()
+    layers = [layer("blocks.0", 0.001), layer("blocks.1.act", 0.02), layer("blocks.1", 0.04)]
+    record(data_dir, "inductor", {"training": ("fail_accuracy", [*told[1], *layers])})
+    with Store.in_memory(data_dir) as store:
+        tensors = queries.accuracy_tensors(store, EXPERIMENT_ID)
+        (check,) = (one for one in checks(store, EXPERIMENT_ID, SPEC)
+                    if one.label == "inductor" and one.part == "training")  # fmt: skip
+    data = placed(tensors)
+    (one,) = growths(data)
+    assert (one.quantity, one.tensor, one.is_beyond) == ("activation", "blocks.1.act", True)
+    assert one.ratio == pytest.approx(4)
+    assert (check.num_tensors, check.num_failed) == (5, 1), "no count hangs on layers"
+    (trace,) = errors(data, "training", "forward").data
+    assert list(trace.y) == pytest.approx([0.2, 4, 8, 20]) and trace.mode == "lines+markers"
