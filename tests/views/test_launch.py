@@ -108,7 +108,9 @@ def test_every_field_of_the_form_reaches_the_experiment(
     keep(folder, replace(WITH_GPU, devices=(*WITH_GPU.devices, second)))
     own = {"model.source": f"{tmp_path}/mine.py:model", "data.source": f"{tmp_path}/mine.py:data",
            "callbacks": (f"{tmp_path}/mine.py:Hook",)}  # fmt: skip
-    unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache")}
+    unasked = {
+        *OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache"), *fields_of("script"),
+    }  # fmt: skip
     values = {path: value for path, value in CHANGED.items() if path not in unasked} | own
     values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
     usual, debug = values.pop("backends")[1:], ["eager"]
