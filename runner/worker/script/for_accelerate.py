@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -17,10 +18,16 @@ NAME = "accelerate"
 def attach(module: ModuleType, session: ScriptSession) -> None:
     """Has every accelerator tell the session, unless the script does so itself, or a library that
     uses accelerate in its turn."""
+    from accelerate import data_loader  # only scripts that use it have it
+
     size = StepSize()
     accelerator, optimizer = module.Accelerator, module.AcceleratedOptimizer
     prepare, backward, step = accelerator.prepare, accelerator.backward, optimizer.step
     stepping: list[Any] = []
+    batches: list[Any] = []
+    """The last one that a loader gave, until something of it goes backwards."""
+    for loader in (data_loader.DataLoaderShard, data_loader.DataLoaderDispatcher):
+        _listen(loader, batches)
 
     @functools.wraps(prepare)
     def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,7 +40,8 @@ def attach(module: ModuleType, session: ScriptSession) -> None:
 
     @functools.wraps(backward)
     def measured(self: Any, loss: Any, **kwargs: Any) -> None:
-        size.add(loss.detach() / self.gradient_accumulation_steps)
+        batch = batches.pop() if batches else None
+        size.add(loss.detach() / self.gradient_accumulation_steps, batch)
         backward(self, loss, **kwargs)
 
     @functools.wraps(step)
@@ -50,6 +58,19 @@ def attach(module: ModuleType, session: ScriptSession) -> None:
 
     accelerator.prepare, accelerator.backward = prepared, measured
     optimizer.step = stepped
+
+
+def _listen(loader: Any, batches: list[Any]) -> None:
+    """Has loaders of a class leave each batch that they give, in place of the one before."""
+    iterate = loader.__iter__
+
+    @functools.wraps(iterate)
+    def listened(self: Any) -> Iterator[Any]:
+        for batch in iterate(self):
+            batches[:] = [batch]
+            yield batch
+
+    loader.__iter__ = listened
 
 
 def _all(result: Any) -> tuple[Any, ...]:
