@@ -22,8 +22,9 @@ from runner.supervision.exits import explain
 from runner.supervision.output import cut_output
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
-GRACE_SECONDS = 8.0
-"""How long a run may take to stop after SIGTERM before its group gets SIGKILL."""
+GRACE_SECONDS = 4.5
+"""How long a run may take to stop after SIGTERM before its group gets SIGKILL: a little longer than
+it takes to leave by itself in the middle of a compilation (`runner.worker.turn_source`)."""
 
 
 class RunProcess:

@@ -9,11 +9,14 @@ from types import FrameType
 from typing import Protocol
 
 from runner.folders.process import signal_group
+from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import Turn, TurnTaker
 from runner.worker.event_log import EventLog
 
-LAST_WORDS_SECONDS = 2.0
-"""How long an abandoned run may take to write down what it has, before its group is killed."""
+LAST_WORDS_SECONDS = 1.0
+"""How long a run that must end at once may take to write down what it has."""
+STOPPING_SECONDS = 3.0
+"""How long a run that was asked to stop may take to come to the end of a step."""
 
 
 class TurnSource(Protocol):
@@ -36,9 +39,11 @@ class TurnSource(Protocol):
 class SupervisedTurns:
     """Turns from a supervisor. SIGTERM asks to stop; the supervisor's death ends the run."""
 
-    def __init__(self, taker: TurnTaker) -> None:
+    def __init__(self, taker: TurnTaker, save: Callable[[], None]) -> None:
+        """`save` writes down what is buffered."""
         self.stop_requested = False
         self._taker = taker
+        self._save = save
         signal.signal(signal.SIGTERM, self._on_terminate)
 
     def ready(self) -> None:
@@ -51,8 +56,16 @@ class SupervisedTurns:
         self._taker.done(finished=finished)
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
-        self.stop_requested = True
-        self._taker.interrupt()
+        if not self.stop_requested:
+            self.stop_requested = True
+            self._taker.interrupt()
+            threading.Thread(target=self._leave_in_time, daemon=True).start()
+
+    def _leave_in_time(self) -> None:
+        """A compilation, or a step of minutes, does not look whether it shall stop."""
+        time.sleep(STOPPING_SECONDS)
+        _save_in_time(self._save)
+        os._exit(WorkerExit.CANCELLED)
 
 
 class OwnTurns:
@@ -116,13 +129,18 @@ def open_turns(save: Callable[[], None]) -> TurnSource:
     `save` writes down what is buffered; it is called before an abandoned run kills itself.
     """
     taker = TurnTaker.from_environment(lambda: end_abandoned(save))
-    return OwnTurns() if taker is None else SupervisedTurns(taker)
+    return OwnTurns() if taker is None else SupervisedTurns(taker, save)
 
 
 def end_abandoned(save: Callable[[], None]) -> None:
     """Ends this process and all it started, after a short time for last words."""
+    _save_in_time(save)
+    signal_group(os.getpgrp(), signal.SIGKILL)
+    time.sleep(LAST_WORDS_SECONDS)
+
+
+def _save_in_time(save: Callable[[], None]) -> None:
+    """Whoever holds the journal, or a disk that does not answer, keeps nobody here."""
     saving = threading.Thread(target=save, daemon=True)
     saving.start()
     saving.join(LAST_WORDS_SECONDS)
-    signal_group(os.getpgrp(), signal.SIGKILL)
-    time.sleep(LAST_WORDS_SECONDS)

@@ -1,10 +1,17 @@
 """The journal says whose turn it is, before the block and after it."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from runner.folders.events import read_events
+from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
-from runner.supervision.turns import Turn
+from runner.supervision.exits import WorkerExit
+from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from runner.worker.event_log import EventLog
 from runner.worker.turn_source import AnnouncedTurns
 from storage import queries
@@ -65,3 +72,36 @@ def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> No
     with Store.in_memory(data_dir) as store:
         found = queries.list_runs(store, EXPERIMENT_ID).assign(state="running")
     assert [words.has_turn(run) for run in found.itertuples()] == [False, True]
+
+
+DEAF = """
+import os, sys, time
+from pathlib import Path
+from runner.supervision.turns import TurnTaker
+from runner.worker.turn_source import open_turns
+
+turns = open_turns(lambda: Path(sys.argv[1]).write_text("saved"))
+print("listening", flush=True)
+while True:  # as a compilation that looks at nothing
+    time.sleep(0.05)
+"""
+
+
+def test_a_run_that_does_not_look_up_leaves_by_itself_and_saves_what_it_has(
+    tmp_path: Path,
+) -> None:
+    post = TurnPost()
+    fds = post.run_fds
+    environment = {**os.environ, TURN_PIPES_VARIABLE: f"{fds[0]},{fds[1]}"}
+    saved = tmp_path / "saved"
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF, str(saved)], env=environment, pass_fds=fds,
+        cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    post.close_run_ends()
+    assert process.stdout is not None and process.stdout.readline() == "listening\n"
+    process.terminate()
+    assert process.wait(timeout=60) == WorkerExit.CANCELLED
+    assert saved.read_text() == "saved"
+    process.stdout.close()
+    post.close()
