@@ -13,7 +13,7 @@ WORKER_MODULE = b"runner.worker"
 MODULES = ((b"-m", b"runner"), (b"-m", b"storage"))
 DASHBOARD = b"dashboard.py"
 STATE, PARENT, FLAGS = 0, 1, 6
-CPU_TIMES = slice(11, 15)
+CPU_TIMES = slice(11, 13)
 """Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 KERNEL_THREAD = 0x0020_0000
@@ -64,8 +64,8 @@ def tools() -> list[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
-    """CPU time of processes so far, with that of their children that have ended; of those that are
-    gone nothing."""
+    """CPU time of processes so far; of those that are gone nothing. Without that of their children
+    that have ended: of a supervisor these are whole runs, whose time passed long before."""
     found = {pid: _stat(pid)[CPU_TIMES] for pid in pids}
     return {pid: sum(map(int, ticks)) / TICKS_PER_SECOND for pid, ticks in found.items() if ticks}
 

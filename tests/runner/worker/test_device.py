@@ -439,6 +439,34 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
         page.wait()
 
 
+REAPS = """
+import os, time
+if not (child := os.fork()):
+    while time.process_time() < 0.3:
+        pass
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print("ended", flush=True)
+input()
+os.wait()
+print("seen", flush=True)
+input()
+"""
+
+
+@needs_proc
+def test_a_run_that_ends_adds_nothing_to_the_time_of_the_supervisor_that_sees_it_end() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", REAPS], text=True, **pipes) as supervisor:  # type: ignore[call-overload]
+        assert supervisor.stdout.readline() == "ended\n"
+        before = cpu_seconds([supervisor.pid])[supervisor.pid]
+        supervisor.stdin.write("\n")
+        supervisor.stdin.flush()
+        assert supervisor.stdout.readline() == "seen\n"
+        assert cpu_seconds([supervisor.pid])[supervisor.pid] - before < 0.2
+        supervisor.stdin.write("\n")
+
+
 def _running() -> set[int]:
     return set(processes._running())
 
