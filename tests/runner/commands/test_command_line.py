@@ -128,8 +128,8 @@ def test_compile_caches_are_gone_when_a_run_has_ended(outcome: Outcome) -> None:
     assert not list(outcome.data_dir.runs.glob("*/compile-cache"))
 
 
-def test_an_unknown_backend_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    outcome = command_line(tmp_path, "submit", "--backends=indcutor")
+def test_an_unknown_backend_is_refused_before_anything_starts(fresh: Path) -> None:
+    outcome = command_line(fresh, "submit", "--backends=indcutor")
     assert outcome.status == 2
     assert "backends = 'indcutor'" in outcome.output and "inductor" in outcome.output
     assert not list(outcome.data_dir.runs.glob("*"))
