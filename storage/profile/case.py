@@ -80,6 +80,8 @@ class Case:
     ) -> Finding:
         share = None if seconds is None else self.share(seconds)
         label = self.profile.label
+        if self.spec.is_script and remedy is not None and remedy.backend is None:
+            remedy = None  # what a script computes, and how, only its author can change
         return Finding(
             kind=kind, label=label, seconds=seconds, share=share, facts=facts, remedy=remedy
         )

@@ -86,7 +86,8 @@ def underfilled(case: Case) -> Iterator[Finding]:
     if case.profile.works_by_itself and case.share(seconds) >= MUCH:
         size = case.spec.training.batch_size
         change = (("training.batch_size", 2 * size),)
-        yield case.found("underfilled", seconds, Remedy(fields=change), batch_size=size)
+        known = None if case.spec.is_script else size
+        yield case.found("underfilled", seconds, Remedy(fields=change), batch_size=known)
 
 
 def graph_breaks(case: Case) -> Iterator[Finding]:

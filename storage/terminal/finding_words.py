@@ -183,8 +183,10 @@ def _device_idle(facts: Facts) -> Sentence:
 
 
 def _underfilled(facts: Facts) -> Sentence:
-    return said("kernels with fewer blocks than the device has processors: at a batch size of "
-                "{size} they leave it partly empty.", size=str(facts["batch_size"]))  # fmt: skip
+    size = facts["batch_size"]  # that of a script nobody but itself knows
+    at = "at this batch size" if size is None else f"at a batch size of {size}"
+    return said("kernels with fewer blocks than the device has processors: {at} they leave it "
+                "partly empty.", at=at)  # fmt: skip
 
 
 def _graph_breaks(facts: Facts) -> Sentence:

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from storage.profile.case import Case, Finding
 from storage.profile.findings import findings
 from storage.terminal.finding_words import finding_words, remedy_words
@@ -80,6 +81,19 @@ def test_kernels_that_leave_the_device_empty_are_found() -> None:
     found = kinds(case_of(empty, batch_size=4))["underfilled"]
     assert found.remedy is not None and found.remedy.fields == (("training.batch_size", 8),)
     assert "underfilled" not in kinds(case_of(make_profile(frame(GEMM), 0.010)))
+
+
+def test_of_a_script_only_backends_can_be_changed_from_here() -> None:
+    """Its batches, its precision and its optimizer are its author's: these remedies stay words."""
+    spec = ExperimentSpec(name="mine", task="script", model=ModelSpec(source="script:/train.py"),
+                          data=DataSpec(source="script"), devices=("cuda:0",))  # fmt: skip
+    empty = make_profile(frame(GEMM), 0.010, underfilled_seconds=0.005)
+    found = kinds(replace(case_of(empty), spec=spec))["underfilled"]
+    assert found.remedy is None and "at this batch size" in str(finding_words(found))
+    assert "Make batches larger" in remedy_words(found)
+    waits = case_of(recorded("MobileBertForMaskedLM.inductor"), recorded(BERT))
+    remedy = kinds(replace(waits, spec=spec))["device_idle"].remedy
+    assert remedy is not None and remedy.backend == "inductor:mode=reduce-overhead"
 
 
 def test_graph_breaks_are_found_with_their_lines() -> None:
