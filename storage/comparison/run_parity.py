@@ -14,7 +14,7 @@ from storage.comparison.evidence import Evidence
 from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
 from storage.statistics import parity as rules
 from storage.statistics.inference import break_parity
-from storage.statistics.inputs import draws_numbers, first_difference
+from storage.statistics.inputs import draws_alike, draws_numbers, first_difference
 from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
 from storage.statistics.loss_band import LEAD_STEPS, loss_band
 from storage.statistics.outcomes import Reading, Trainings, readings
@@ -98,7 +98,8 @@ class Equals:
 
     def _judge_script(self, parity: Parity, run: Evidence) -> Parity:
         """Whether a script draws random numbers in its steps, its generators tell."""
-        draws = draws_numbers(self.baseline.inputs)
+        mine, theirs = run.inputs, self.baseline.inputs
+        draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
         doubted = rules.doubt_first_loss(parity) if draws else parity
         found = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:

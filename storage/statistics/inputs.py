@@ -61,6 +61,20 @@ def draws_numbers(inputs: pd.DataFrame) -> bool:
     return sum(moves) > len(moves) / 2
 
 
+def draws_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether two runs drew the same random numbers, as far as the generator tells by which it
+    computes: it stands alike wherever both were looked at.
+
+    Only the CPU's tells that: it gives one number after the other. A device's counts how many were
+    drawn, and on an H100 it stood alike where Inductor had drawn others (docs/own-script.md).
+    """
+    both = one.merge(other, on="step", suffixes=("_one", "_other"))
+    states = [[row.random_one, row.random_other] for row in both.itertuples() if row.step > 0]
+    if any(set(DEVICE_GENERATORS) & {*(state or ())} for pair in states for state in pair):
+        return False
+    return bool(states) and all(_where_computed(a) == _where_computed(b) for a, b in states)
+
+
 def _where_computed(random: Any) -> str | None:
     """Where the generator of the device stands."""
     if not isinstance(random, dict):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from storage.statistics.inputs import draws_numbers, first_difference
+from storage.statistics.inputs import draws_alike, draws_numbers, first_difference
 
 STOOD = {"python": "a", "torch": "b"}
 
@@ -73,3 +73,12 @@ def test_an_order_drawn_once_an_epoch_is_no_number_of_a_step() -> None:
 def test_looks_that_lie_apart_and_no_looks_say_nothing_of_steps() -> None:
     assert not draws_numbers(states("a", "b", "c").assign(step=[0, 10, 20]))
     assert not draws_numbers(pd.DataFrame({"step": [], "random": []}))
+
+
+def test_who_drew_the_same_numbers_stands_alike_and_of_a_device_nobody_knows() -> None:
+    mine = states("a", "b", "c")
+    assert draws_alike(mine, states("a", "b", "c"))
+    assert not draws_alike(mine, states("a", "b", "other"))
+    assert not draws_alike(mine, states("a"))  # before the first step all stand alike
+    device = states("a", "b", "c", generator="cuda")
+    assert not draws_alike(device, device)
