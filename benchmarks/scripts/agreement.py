@@ -54,7 +54,7 @@ CALLS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One experiment: its comparison, and the losses of each run by its label."""
+    """One experiment: its comparison, and the losses of each run by its role."""
 
     comparison: Comparison
     losses: dict[str, list[float]]
@@ -74,7 +74,7 @@ def main() -> None:
             file.write_text(spec.to_json())
             one = _outcome(Path(name) / "specification", "compare", f"--spec={file}")
             other = _outcome(
-                Path(name) / "script", "script", str(SCRIPT), f"--backends={BACKEND}",
+                Path(name) / "script", "script", str(SCRIPT), "--backends=inductor",
                 "--cpu-threads=1", "--profile-steps=0", f"--device={device}", "--", str(file),
             )  # fmt: skip
         rows.append(_row(number + 1, one, other))
@@ -97,7 +97,7 @@ def _outcome(folder: Path, *arguments: str) -> Outcome:
         (experiment_id,) = store.query("SELECT DISTINCT experiment_id FROM runs").iloc[:, 0]
         comparison = compare(store, experiment_id)
         table = losses(store, experiment_id)
-    labels = {result.run_id: result.label for result in comparison.results}
+    labels = {result.run_id: result.role for result in comparison.results}
     found = {
         labels[run]: part.sort_values("step")["loss"].tolist()
         for run, part in table.groupby("run_id")
@@ -109,8 +109,8 @@ def _outcome(folder: Path, *arguments: str) -> Outcome:
 
 def _row(number: int, one: Outcome, other: Outcome) -> str:
     apart = {
-        label: max(abs(a - b) for a, b in zip(mine, other.losses[label], strict=True)) / mine[0]
-        for label, mine in one.losses.items()
+        role: max(abs(a - b) for a, b in zip(mine, other.losses[role], strict=True)) / mine[0]
+        for role, mine in one.losses.items()
     }
     speedups = [outcome.result("backend").speedup for outcome in (one, other)]
     steps = [
@@ -120,7 +120,7 @@ def _row(number: int, one: Outcome, other: Outcome) -> str:
     assert mine is not None and theirs is not None
     told = [f"{x.median:.3f} ({x.low:.3f} to {x.high:.3f})" for x in (mine, theirs)]
     is_inside = _is_in(theirs, mine.median) and _is_in(mine, theirs.median)
-    worst = ", ".join(f"{label} {value:.1e}" for label, value in apart.items())
+    worst = ", ".join(f"{role} {value:.1e}" for role, value in apart.items())
     return (
         f"| {number} | {worst} | {told[0]} | {told[1]} | {'yes' if is_inside else 'no'} "
         f"| {steps[0]:.2f} ms | {steps[1]:.2f} ms |"
