@@ -98,7 +98,7 @@ class EventClock(ABC):
         self._pauses.append((len(self._ends), self._paused_at, self._now()))
 
     def read(self) -> list[float]:
-        self._now().synchronize()
+        self._events[self._num_recorded - 1].synchronize()
         steps = zip(self._begins, self._ends, strict=False)
         seconds = [begin.elapsed_time(end) / 1000 for begin, end in steps]
         for place, paused, resumed in self._pauses:

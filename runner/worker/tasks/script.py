@@ -1,10 +1,8 @@
 """A training script of a person's own: `runner/worker/script/` runs it, nothing is loaded here."""
 
-from runner.specs.script import SCRIPT_DATA
 from runner.specs.tasks import Task
 
 TASK = Task(
     learns="what a training script of your own has it learn",
     samples="script",
-    data=(SCRIPT_DATA,),
 )

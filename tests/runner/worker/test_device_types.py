@@ -91,6 +91,25 @@ def test_events_at_step_ends_give_each_step_its_own_time_and_serve_every_block()
     assert clock.made == 4
 
 
+def test_what_interrupts_a_step_is_no_part_of_it() -> None:
+    # From 100 to 200 with 30 between; from 200 to 300; then what is left out as a whole, pause and
+    # all, and a step from 400 to 450; a pause behind the last step belongs to none.
+    clock = PaperClock([100, 110, 140, 200, 300, 310, 390, 400, 450, 460, 480])
+    clock.start()
+    for interrupted in (True, False):
+        if interrupted:
+            clock.pause()
+            clock.resume()
+        clock.mark()
+    clock.pause()
+    clock.resume()
+    clock.skip()
+    clock.mark()
+    clock.pause()
+    clock.resume()
+    assert clock.read() == [0.07, 0.1, 0.05]
+
+
 class Unasked(CpuDevice):
     """Stands for a device whose driver tells nothing, which this machine may not have."""
 
