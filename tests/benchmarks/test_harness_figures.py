@@ -138,6 +138,7 @@ class ImpatientPair:
         ImpatientPair.alive -= 1
 
 
+@pytest.mark.heavy  # it looks in on what is measured every third of a second
 def test_what_does_not_fit_beside_others_is_measured_again_with_fewer() -> None:
     cells = [Cell(suite="timm", model=name, part="training") for name in ("a", "b", "c")]
     records: list[dict[str, Any]] = []
