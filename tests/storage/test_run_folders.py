@@ -5,7 +5,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -75,8 +75,9 @@ def test_what_was_packed_is_taken_in_equal_and_packs_equal_again(
     assert (taken.experiments, sorted(taken.new_runs)) == ((EXPERIMENT_ID,), RUNS)
     assert pack(data_dir.runs.iterdir()) == archive.read_bytes()
     before, after = files(recorded.runs), files(data_dir.runs)
-    left_behind = {name for name in before if "/checkpoints/" in name
-                   or "/compile-cache/" in name or "/work/" in name}  # fmt: skip
+    run = RunDir(recorded.runs / RUNS[2])
+    stay = {run.checkpoints.name, run.compile_cache.name, run.workplace.name}
+    left_behind = {name for name in before if stay & {*PurePosixPath(name).parts}}
     assert len(left_behind) == 3
     assert after == {name: data for name, data in before.items() if name not in left_behind}
 
