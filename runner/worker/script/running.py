@@ -56,13 +56,25 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     if linked:
         session.notes.append(f"Linked into each run's folder, not copied: {_listed(linked)}.")
     with Watchdog(session, experiment.script.patience_seconds, log):
-        process = os.getpid()
-        _execute(_inside(script, folder, run.workplace), run, spec, session)
-        if os.getpid() != process:  # forked by the script, which let it run to the end
-            os._exit(0)
+        _execute_to_the_end(_inside(script, folder, run.workplace), run, spec, session)
     finished = session.finish()
     tidy(folder, run.workplace)
     return finished
+
+
+def _execute_to_the_end(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:
+    """Whatever the end is: what a script measured stays, and who it forked says nothing here."""
+    process = os.getpid()
+    try:
+        _execute(script, run, spec, session)
+    except Exception:
+        if os.getpid() != process:
+            os._exit(1)
+        with suppress(Exception):  # the device may be gone as well; the script's error counts
+            session.end_block()
+        raise
+    if os.getpid() != process:
+        os._exit(0)
 
 
 def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -> None:

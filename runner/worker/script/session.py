@@ -439,11 +439,7 @@ class ScriptSession:
         """
         if not self.num_steps:
             raise WorkloadError(NO_STEP)
-        if not self._is_over:
-            self._is_over = True
-            assert self._plan is not None
-            with suppress(StopIteration):
-                self._plan.throw(NoMoreSteps())
+        self.end_block()
         self._evaluate_no_more()
         if self._turns.stop_requested:
             return False
@@ -455,6 +451,13 @@ class ScriptSession:
         self._log.append("phase", phase="done")
         self._turns.done(finished=True)
         return True
+
+    def end_block(self) -> None:
+        """There will be no further step: writes down those of the block that is open."""
+        if self._plan is not None and not self._is_over:
+            self._is_over = True
+            with suppress(StopIteration):
+                self._plan.throw(NoMoreSteps())
 
     def _evaluate_no_more(self) -> None:
         self.observer.phase = "evaluating"

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from runner.errors import CodeNotAllowed, WorkloadError
+from runner.folders.events import read_events
 from runner.specs.experiment import ScriptSpec
-from tests.helpers.loop import TurnsOnPaper
+from tests.helpers.loop import TurnsOnPaper, of_kind
 from tests.runner.worker.script.scripts import NET, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -216,6 +217,15 @@ def test_what_cannot_be_measured_is_said_with_what_to_do(
 ) -> None:
     with pytest.raises(WorkloadError, match=said):
         run(tmp_path, code)
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", "raise ValueError('broken')"])
+def test_a_script_that_fails_in_a_block_keeps_the_steps_before(tmp_path: Path, end: str) -> None:
+    code = TEN_STEPS + f"    if number == 5:\n        {end}\n"
+    with pytest.raises((WorkloadError, ValueError)):
+        run(tmp_path, code)
+    events, _ = read_events(tmp_path / "x.baseline" / "events.jsonl")
+    assert [event["step"] for event in of_kind(events, "step")] == list(range(6))
 
 
 def test_a_script_that_leaves_in_the_middle_keeps_what_it_did(tmp_path: Path) -> None:
