@@ -54,7 +54,9 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     shutil.rmtree(run.workplace, ignore_errors=True)  # of an attempt that was cut short
     linked = make_workplace(folder, run.workplace)
     if linked:
-        session.notes.append(f"Linked into each run's folder, not copied: {_listed(linked)}.")
+        session.workload.notes.append(
+            f"Linked into each run's folder, not copied: {_listed(linked)}."
+        )
     with Watchdog(session, experiment.script.patience_seconds, log):
         _execute_to_the_end(_inside(script, folder, run.workplace), run, spec, session)
     finished = session.finish()

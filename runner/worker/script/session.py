@@ -17,17 +17,16 @@ from torch import Tensor, nn
 from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
-from runner.specs.script import SCRIPT_TASK
 from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import Turn
 from runner.worker.callbacks import OwnValue
 from runner.worker.compiler.compiling import CompileObserver
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
-from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.script.compiling import ScriptCompiler
-from runner.worker.script.sameness import code_sha256, inputs_of, models_of, random_states
+from runner.worker.script.sameness import inputs_of, models_of, random_states
+from runner.worker.script.workload import ScriptWorkload
 from runner.worker.training.plan import Block
 from runner.worker.training.recording import BlockRecorder, Steps
 from runner.worker.training.timing import BlockTimer, NoMoreSteps
@@ -41,15 +40,10 @@ MAX_RAISED = 1000
 """Steps of a script that goes on although it was ended: it catches everything."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
 """Other names of splits."""
-PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 NOTHING_COMPILED = (
     "a step is over, and nothing that was compiled has been called: say "
     "`model = breakeven.compile(model)` before the first step, or hand it the function that makes "
     "one, and call what it returns"
-)
-SEVERAL_PROCESSES = (
-    "the script trains with {} processes together, and only one of them is measured. Start it "
-    "with one process"
 )
 
 
@@ -68,8 +62,6 @@ class ScriptSession:
     ) -> None:
         self._experiment = experiment = spec.experiment
         self._variant = spec.variant
-        self._workplace = run.workplace
-        self._num_threads = torch.get_num_threads()
         self._device = device
         self._log = log
         self._turns = turns
@@ -79,6 +71,7 @@ class ScriptSession:
         self._timer = BlockTimer(spec.experiment_id, device, log, self.observer, recorder)
         self._profiler = StepProfiler(experiment, run, device, log, self.observer)
         self.compiler = ScriptCompiler(spec.variant, self)
+        self.workload = ScriptWorkload(spec, run, device, log, self.compiler.asked)
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
         self._trained: set[nn.Module] = set()
@@ -87,13 +80,8 @@ class ScriptSession:
         self._is_evaluating = False
         self._hash_is_due = False
         self._is_over = False
-        self._workload: dict[str, Any] = {}
-        self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
         self._num_evaluations: dict[str, int] = {}
         self.num_steps = 0
-        self.num_expected = experiment.num_steps
-        """Steps that the script will make; 0 where nobody knows."""
-        self.notes: list[str] = []
         self._num_raised = 0
         self._trainer: str | None = None
         self._is_waiting = False
@@ -133,9 +121,7 @@ class ScriptSession:
         self.evaluate(False)
         if not self._is_over:
             self._made.losses.append(self._kept(loss))
-            for name, count in (("samples", samples), ("tokens", tokens)):
-                if count is not None:
-                    self._counts[name].append(int(count))
+            self.workload.count(samples, tokens)
             self.num_steps += 1
             self._go_on()
         if self._turns.stop_requested:
@@ -177,9 +163,11 @@ class ScriptSession:
         unless the script had something compiled itself."""
         if self._trainer != name:
             self._trainer = name
-            self.notes.append(f"The script trains with {name}, which tells where steps end.")
+            self.workload.notes.append(
+                f"The script trains with {name}, which tells where steps end."
+            )
         if num_steps > 0 and not self._experiment.script.steps:
-            self.num_expected = num_steps
+            self.workload.num_steps = num_steps
         if model is not None and not self.has_compiled:
             self.compile(model, None, {})
 
@@ -244,101 +232,9 @@ class ScriptSession:
     def _begin(self, arguments: object) -> None:
         """All is set up: the first step may begin as soon as it is this run's turn."""
         found = [model for function in self._functions for model in models_of(function)]
-        models = list(dict.fromkeys([*self._modules, *found]))
-        self._check(models)
-        parameters = {p for model in models for p in model.parameters()}
-        self._note_threads()
-        hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
-        self._workload = {
-            "task": SCRIPT_TASK,
-            "num_parameters": sum(p.numel() for p in parameters) or None,
-            "block_steps": self._experiment.block_steps,
-            "weights_sha256": "-".join(hashes) or None,
-            "data_sha256": inputs and inputs.whole_sha256,
-            "code_sha256": code_sha256(self._workplace),
-        }
-        if self._variant.perturbation:
-            self._perturb(models)
-        if self._variant.backend is None:
-            self._learn_precision(models)
-        self._write_workload()
+        self.workload.begin(list(dict.fromkeys([*self._modules, *found])), arguments)
         self._plan = self._blocks()
         self._go_on()
-
-    def _check(self, models: list[nn.Module]) -> None:
-        """Raises `WorkloadError` for what could not be measured as it is."""
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            processes = distributed.get_world_size()
-            if processes > 1:
-                raise WorkloadError(SEVERAL_PROCESSES.format(processes))
-        wanted = self._device.torch_device.type
-        for parameter in (p for model in models for p in model.parameters()):
-            if parameter.device.type != wanted:
-                raise WorkloadError(
-                    f"the script's model is on {parameter.device.type!r}, and the experiment "
-                    f"measures {wanted!r}: move the model there, or choose another --device"
-                )
-            break
-
-    def _learn_precision(self, models: list[nn.Module]) -> None:
-        """In what the first layer computes, which autocast may have changed by then. Only without a
-        compiler: it would have to compile the question, too."""
-        layers = [layer for model in models for layer in model.modules()
-                  if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
-        if not layers:
-            return
-
-        def look(layer: nn.Module, _arguments: object) -> None:
-            handle.remove()
-            kind = self._device.torch_device.type
-            dtype = next(layer.parameters(recurse=False)).dtype
-            if dtype == torch.float32 and torch.is_autocast_enabled(kind):
-                dtype = torch.get_autocast_dtype(kind)
-            name = PRECISIONS.get(dtype)
-            is_tf32 = name == "float32" and self._device.uses_tf32
-            self._workload["precision"] = "tf32" if is_tf32 else name
-            self._write_workload()
-
-        handle = layers[0].register_forward_pre_hook(look)
-
-    def _note_threads(self) -> None:
-        threads = torch.get_num_threads()
-        if threads != self._num_threads:
-            self.notes.append(
-                f"The script had torch compute with {threads} threads instead of "
-                f"{self._num_threads}."
-            )
-
-    def _perturb(self, models: list[nn.Module]) -> None:
-        if not models:
-            self.notes.append(
-                "What was compiled refers to no model, so the control's weights are not "
-                "perturbed: name it, `breakeven.compile(function, model=model)`."
-            )
-        for number, model in enumerate(models):
-            seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number
-            perturb(model, self._variant.perturbation, seed)
-
-    def _write_workload(self) -> None:
-        """Once more when more is known: what was said last counts."""
-        means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
-        self._log.append(
-            "workload",
-            **self._workload,
-            num_steps=self.num_expected or None,
-            samples_per_step=means.get("samples"),
-            tokens_per_step=means.get("tokens"),
-            notes=[*self.notes, *self._told_of_compiling()],
-        )
-
-    def _told_of_compiling(self) -> list[str]:
-        return [
-            f"{where} calls torch.compile"
-            + (f" with {settings}" if settings else "")
-            + "; each run has it do what its own backend says."
-            for where, settings in self.compiler.asked.items()
-        ]
 
     def _go_on(self) -> None:
         """To where the next step has to be made, or to the end."""
@@ -361,7 +257,7 @@ class ScriptSession:
         number = 0
         while (turn := self._wait()) is not None:
             if number == BLOCKS_BEFORE_PROFILE:
-                self._write_workload()
+                self.workload.write()
             if self._profiles(number):
                 yield from self._profiled_block(turn)
             else:
@@ -393,7 +289,7 @@ class ScriptSession:
     def _block_steps(self) -> int:
         """Up to the end of a block, of the script, or of what comes before the profile."""
         ends = [self.num_steps + self._experiment.block_steps]
-        limit = self.num_expected
+        limit = self.workload.num_steps
         if limit:
             ends += [end for end in (limit - self._profile_steps, limit) if end > self.num_steps]
         return min(ends) - self.num_steps
@@ -402,16 +298,16 @@ class ScriptSession:
     def _profile_steps(self) -> int:
         """At the end of a script of known length; none of one too short to be timed beside."""
         steps = self._profiler.num_turns * self._profiler.steps_of_turn
-        timed = self.num_expected - steps
+        timed = self.workload.num_steps - steps
         return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
 
     def _profiles(self, number: int) -> bool:
         """Whether the block of this number is profiled: the last ones if it is known which these
         are, else early ones."""
         turns = self._profiler.num_turns
-        if not self.num_expected:
+        if not self.workload.num_steps:
             return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + turns
-        left = self.num_expected - self.num_steps
+        left = self.workload.num_steps - self.num_steps
         return self._profile_steps > 0 and 0 < left <= self._profile_steps
 
     def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
@@ -446,8 +342,8 @@ class ScriptSession:
         if self.num_steps < self._experiment.script.steps:
             reason = "the script came to its end"
             self._log.append("stopped", step=self.num_steps, reason=reason)
-        self.num_expected = self.num_steps
-        self._write_workload()
+        self.workload.num_steps = self.num_steps
+        self.workload.write()
         self._log.append("phase", phase="done")
         self._turns.done(finished=True)
         return True

@@ -1,0 +1,145 @@
+"""What a script trains: found out when its first step begins, and checked."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from runner.errors import WorkloadError
+from runner.folders.run_dir import RunDir
+from runner.specs.experiment import RunSpec
+from runner.specs.script import SCRIPT_TASK
+from runner.worker.device.base import Device
+from runner.worker.event_log import EventLog
+from runner.worker.model.models import perturb, weights_sha256
+from runner.worker.script.sameness import code_sha256, inputs_of
+
+PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+SEVERAL_PROCESSES = (
+    "the script trains with {} processes together, and only one of them is measured. Start it "
+    "with one process"
+)
+
+
+class ScriptWorkload:
+    """Writes the `workload` event, and again when more is known: what was said last counts."""
+
+    def __init__(
+        self, spec: RunSpec, run: RunDir, device: Device, log: EventLog, asked: dict[str, str]
+    ) -> None:
+        """`asked`: calls of `torch.compile` in the script and what each asked for itself, as they
+        are found."""
+        self._experiment = spec.experiment
+        self._variant = spec.variant
+        self._workplace = run.workplace
+        self._num_threads = torch.get_num_threads()
+        self._device = device
+        self._log = log
+        self._asked = asked
+        self._known: dict[str, Any] = {}
+        self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
+        self.num_steps = spec.experiment.num_steps
+        """Steps that the script will make; 0 where nobody knows."""
+        self.notes: list[str] = []
+
+    def begin(self, models: list[nn.Module], arguments: object) -> None:
+        """The first step is about to begin, of these models, with these arguments. Perturbs a
+        control's weights; raises `WorkloadError` for what could not be measured as it is."""
+        self._check(models)
+        parameters = {p for model in models for p in model.parameters()}
+        self._note_threads()
+        hashes, inputs = [weights_sha256(model) for model in models], inputs_of(arguments)
+        self._known = {
+            "task": SCRIPT_TASK,
+            "num_parameters": sum(p.numel() for p in parameters) or None,
+            "block_steps": self._experiment.block_steps,
+            "weights_sha256": "-".join(hashes) or None,
+            "data_sha256": inputs and inputs.whole_sha256,
+            "code_sha256": code_sha256(self._workplace),
+        }
+        if self._variant.perturbation:
+            self._perturb(models)
+        if self._variant.backend is None:
+            self._learn_precision(models)
+        self.write()
+
+    def count(self, samples: int | None, tokens: int | None) -> None:
+        """What a step has worked on, None for what nobody knows."""
+        for name, count in (("samples", samples), ("tokens", tokens)):
+            if count is not None:
+                self._counts[name].append(int(count))
+
+    def write(self) -> None:
+        """What is known by now."""
+        means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
+        self._log.append(
+            "workload",
+            **self._known,
+            num_steps=self.num_steps or None,
+            samples_per_step=means.get("samples"),
+            tokens_per_step=means.get("tokens"),
+            notes=[*self.notes, *self._told_of_compiling()],
+        )
+
+    def _told_of_compiling(self) -> list[str]:
+        return [
+            f"{where} calls torch.compile"
+            + (f" with {settings}" if settings else "")
+            + "; each run has it do what its own backend says."
+            for where, settings in self._asked.items()
+        ]
+
+    def _check(self, models: list[nn.Module]) -> None:
+        """Raises `WorkloadError` for what could not be measured as it is."""
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            processes = distributed.get_world_size()
+            if processes > 1:
+                raise WorkloadError(SEVERAL_PROCESSES.format(processes))
+        wanted = self._device.torch_device.type
+        for parameter in (p for model in models for p in model.parameters()):
+            if parameter.device.type != wanted:
+                raise WorkloadError(
+                    f"the script's model is on {parameter.device.type!r}, and the experiment "
+                    f"measures {wanted!r}: move the model there, or choose another --device"
+                )
+            break
+
+    def _learn_precision(self, models: list[nn.Module]) -> None:
+        """In what the first layer computes, which autocast may have changed by then. Only without a
+        compiler: it would have to compile the question, too."""
+        layers = [layer for model in models for layer in model.modules()
+                  if next(layer.parameters(recurse=False), None) is not None]  # fmt: skip
+        if not layers:
+            return
+
+        def look(layer: nn.Module, _arguments: object) -> None:
+            handle.remove()
+            kind = self._device.torch_device.type
+            dtype = next(layer.parameters(recurse=False)).dtype
+            if dtype == torch.float32 and torch.is_autocast_enabled(kind):
+                dtype = torch.get_autocast_dtype(kind)
+            name = PRECISIONS.get(dtype)
+            is_tf32 = name == "float32" and self._device.uses_tf32
+            self._known["precision"] = "tf32" if is_tf32 else name
+            self.write()
+
+        handle = layers[0].register_forward_pre_hook(look)
+
+    def _note_threads(self) -> None:
+        threads = torch.get_num_threads()
+        if threads != self._num_threads:
+            self.notes.append(
+                f"The script had torch compute with {threads} threads instead of "
+                f"{self._num_threads}."
+            )
+
+    def _perturb(self, models: list[nn.Module]) -> None:
+        if not models:
+            self.notes.append(
+                "What was compiled refers to no model, so the control's weights are not "
+                "perturbed: name it, `breakeven.compile(function, model=model)`."
+            )
+        for number, model in enumerate(models):
+            seed = self._experiment.training.seed + self._variant.perturbation_seed + 1000 * number
+            perturb(model, self._variant.perturbation, seed)
