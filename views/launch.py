@@ -132,7 +132,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     steps = linked("num_steps", f"**{count}**")
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
-        f"{inert(spec.device)} ({inert(device)}), {order}, {at_most}{steps} each: "
+        f"{inert(spec.place)} ({inert(device)}), {order}, {at_most}{steps} each: "
         f"{_length(spec)}. {time}"
     )
 

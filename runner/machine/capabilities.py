@@ -69,7 +69,8 @@ class Capabilities:
         for backend in backends:
             _check_known("backends", backend, (*self.backends, *self.debug_backends))
         _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
-        _check_known("devices", spec.device, tuple(device.id for device in self.devices))
+        for device in spec.devices:
+            _check_known("devices", device, tuple(known.id for known in self.devices))
         if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)

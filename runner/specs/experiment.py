@@ -19,6 +19,7 @@ from runner.specs import rules
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.bounds import Bounds
 from runner.specs.cache import CacheSpec
+from runner.specs.parallel import Parallel, check_devices, check_parallel
 from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.script import ScriptSpec
 from runner.specs.speed import SpeedSpec
@@ -88,7 +89,13 @@ class ExperimentSpec(Spec):
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
     devices: tuple[str, ...] = ("cpu",)
-    """Where each run computes; one device, `cpu`, `cuda:N` (of ROCm as well) or `mps`."""
+    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well) or `mps`; or several
+    of a kind, which share every batch: `cuda:0,cuda:1`, or `cpu,cpu` for two processes on the CPUs.
+    """
+    parallel: Parallel = "ddp"
+    """How several devices work together. `ddp`: each has the whole model, and gradients are
+    averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
+    `dp`: one process for all, which copies the model in every step (DataParallel)."""
     cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
     """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
@@ -119,13 +126,16 @@ class ExperimentSpec(Spec):
     def check_rules(self) -> None:
         compiled = [parse_backend(text) for text in self.backends]
         rules.check_names(self.name, self.backends, compiled)
-        rules.check_machine(self.devices, self.training)
+        check_devices(self.devices, self.parallel)
+        rules.check_precision(self.device, self.training)
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
         if self.is_script:
             rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
+        if len(self.devices) > 1:
+            check_parallel(self, compiled)
         if self.kind.cycles_batches:
             rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)
             rules.check_speed_batches(self.speed.batches, self.num_full_steps)
@@ -167,8 +177,22 @@ class ExperimentSpec(Spec):
 
     @property
     def device(self) -> str:
-        """The device that the turn of this experiment stands for."""
+        """The first device, which stands for the kind of them all."""
         return self.devices[0]
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that one run consists of, each with a device of its own."""
+        return 1 if self.parallel == "dp" else len(self.devices)
+
+    @property
+    def place(self) -> str:
+        """All devices and how they work together, for people: `cuda:0`, `2 x cpu, ddp`."""
+        if len(self.devices) == 1:
+            return self.device
+        same = len(set(self.devices)) == 1
+        named = f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)
+        return f"{named}, {self.parallel}"
 
     @property
     def has_dropout(self) -> bool:

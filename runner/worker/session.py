@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import transformers
 
+from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.scenarios import ScenarioName
@@ -27,6 +28,8 @@ Work = Callable[[TurnSource], bool]
 def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
     """Sets up, waits for the first turn, does what the scenario says; False if it was stopped."""
     experiment = spec.experiment
+    if len(experiment.devices) > 1:
+        raise WorkloadError(f"devices = {experiment.devices!r}: a run uses one device")
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
     device = open_device(experiment.device)

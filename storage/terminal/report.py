@@ -21,7 +21,7 @@ def report(comparison: Comparison) -> str:
     work = f"{spec.num_steps} steps" if spec.num_steps else None
     if spec.kind.ends_by_width:
         work = f"speed of {spec.speed.part}"
-    about = ", ".join(filter(None, [spec.subject, spec.precision, spec.device, work]))
+    about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, work]))
     title = f"{spec.name}: {about}"
     lines = [title, "", *_table(comparison), ""]
     if comparison.noise_floor is not None:

@@ -14,6 +14,7 @@ CHANGED: dict[str, Any] = {
     "controls": 3,
     "profile_steps": 5,
     "devices": ("cuda:1",),
+    "parallel": "fsdp",
     "cpu_threads": 1,
     "schedule": "sequential",
     "block_steps": 3,

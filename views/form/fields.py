@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from runner.commands.options import NUMBERS, Option, spec_options
 from runner.errors import InvalidSpec, shown
 from runner.specs.experiment import ExperimentSpec
-from runner.specs.options import parse_options, write_options
+from runner.specs.options import parse_options, split_at_commas, write_options
 from runner.specs.script import SCRIPT_PREFIX
 from runner.specs.validation import Options
 from views.shared.inert import Markdown, code, inert
@@ -109,15 +109,18 @@ class Fields:
         """What a specification has for a field."""
         return self._options[path].value_in(spec)
 
-    def ask_one(self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]) -> None:
-        """A field that is a list, of which one entry is wanted."""
-        (start,) = self._options[path].value_in(self._start)
+    def ask_listed(
+        self, path: str, label: Markdown, help: Markdown, choices: Sequence[str]
+    ) -> None:
+        """A list of which one entry is mostly wanted; several are typed with commas between."""
+        start = ",".join(self._options[path].value_in(self._start))
         options = [*choices] if start in choices else [start, *choices]
         key = f"{self._preset}.{self._options[path].flag.removeprefix('--')}"
         chosen = st.selectbox(
-            label, options, options.index(start), help=help, key=key, bind="query-params"
-        )
-        self.put(path, (chosen,), label)
+            label, options, options.index(start), help=help, key=key, bind="query-params",
+            accept_new_options=True,
+        )  # fmt: skip
+        self.put(path, tuple(split_at_commas(chosen or start)), label)
 
     def ask_line(self, path: str, label: Markdown, help: Markdown, empty: str) -> None:
         """A list of words, typed as on a command line."""

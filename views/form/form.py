@@ -209,8 +209,16 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "harness measures, with TF32 and CUDA graphs.",
         )  # fmt: skip
     with where:
-        devices = [device.id for device in machine.devices]
-        fields.ask_one("devices", "Device", "Where every run computes.", devices)
+        fields.ask_listed(
+            "devices", "Devices",
+            "Where every run computes. Several share each batch: type `cuda:0,cuda:1`, or "
+            "`cpu,cpu` for two processes on the CPUs.", _offered(machine),
+        )  # fmt: skip
+        fields.ask(
+            "parallel", "Several devices",
+            "How they work together. `ddp`: each has the whole model. `fsdp`: each keeps a part "
+            "of all weights. `dp`: one process copies the model in every step.",
+        )  # fmt: skip
         fields.ask("cpu_threads", "CPU threads",
                    "Threads of each run; empty means half the CPUs that it may use.",
                    empty="half the CPUs")  # fmt: skip
@@ -232,3 +240,10 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
         fields.ask("profile_steps", "Profiled steps",
                    "Steps of each run that are profiled after the timed ones, to say where the "
                    "time goes; 0 for none.")  # fmt: skip
+
+
+def _offered(machine: Capabilities) -> list[str]:
+    """Each device, and all GPUs together."""
+    ids = [device.id for device in machine.devices]
+    gpus = [id for id in ids if id.startswith("cuda")]
+    return [*ids, ",".join(gpus)] if len(gpus) > 1 else ids

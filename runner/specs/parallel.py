@@ -1,0 +1,76 @@
+"""One run on several devices: how they work together, and what cannot be asked of them."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from runner.specs.scenarios import Scenario
+from runner.specs.training import TrainingSpec
+from runner.specs.validation import require
+from runner.specs.variants import Variant
+from runner.specs.workload import DataSpec
+
+Parallel = Literal["ddp", "fsdp", "dp"]
+MAX_RANKS = 64
+
+
+class Asked(Protocol):
+    """What of an experiment decides whether several devices can work at it."""
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    @property
+    def parallel(self) -> Parallel: ...
+    @property
+    def kind(self) -> Scenario: ...
+    @property
+    def is_script(self) -> bool: ...
+    @property
+    def is_inference(self) -> bool: ...
+    @property
+    def training(self) -> TrainingSpec: ...
+    @property
+    def data(self) -> DataSpec: ...
+    @property
+    def backends(self) -> tuple[str, ...]: ...
+
+
+def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
+    """Names of devices, one or several of a kind."""
+    rule = "must name a device, 'cpu', 'cuda:N' or 'mps', or several"
+    named = all(re.fullmatch(r"cpu|mps|cuda:\d+", device) for device in devices)
+    require(bool(devices) and named, "devices", devices, rule)
+    rule = f"must be at most {MAX_RANKS}: each is a process of every run"
+    require(len(devices) <= MAX_RANKS, "devices", devices, rule)
+    kinds = {device.partition(":")[0] for device in devices}
+    rule = "must all be of one kind: the slowest would hold up all others"
+    require(len(kinds) == 1, "devices", devices, rule)
+    twice = [device for device, count in Counter(devices).items() if count > 1]
+    rule = "must not name a device twice; 'cpu' alone can be shared by several processes"
+    require(set(twice) <= {"cpu"}, "devices", devices, rule)
+    rule = "'dp' copies the model from one CUDA device to others; on CPUs choose 'ddp' or 'fsdp'"
+    fits = parallel != "dp" or len(devices) == 1 or kinds == {"cuda"}
+    require(fits, "parallel", parallel, rule)
+
+
+def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
+    """What cannot be asked of a run on several devices."""
+    rule = "must name one device for a script, which starts its own processes"
+    require(not asked.is_script, "devices", asked.devices, rule)
+    rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
+    require(not asked.kind.compares_tensors, "devices", asked.devices, rule)
+    rule = "must name one device for inference: without gradients devices have nothing to share"
+    require(not asked.is_inference, "devices", asked.devices, rule)
+    _check_batches(asked)
+
+
+def _check_batches(asked: Asked) -> None:
+    count, training = len(asked.devices), asked.training
+    rule = f"must be a multiple of {count}: each of {count} devices takes an equal part"
+    is_equal = training.batch_size % count == 0
+    require(is_equal, "training.batch_size", training.batch_size, rule)
+    left_over = asked.data.num_train_samples % training.batch_size
+    rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
+    shares = training.last_batch != "dynamic" or left_over % count == 0
+    require(shares, "training.last_batch", training.last_batch, rule)

@@ -1,0 +1,54 @@
+"""One run on several devices: what can be asked of it."""
+
+from typing import Any
+
+import pytest
+
+from runner.errors import InvalidSpec
+from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
+from storage.library.workloads import workload_key
+
+TWO: dict[str, Any] = {"name": "two", "devices": ("cpu", "cpu")}
+
+
+def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
+    assert ExperimentSpec(name="one").num_ranks == 1
+    assert ExperimentSpec(name="one", parallel="fsdp").place == "cpu"
+    two = ExperimentSpec(**TWO)
+    assert (two.num_ranks, two.device, two.place) == (2, "cpu", "2 x cpu, ddp")
+    on_cuda = ExperimentSpec(name="two", devices=("cuda:0", "cuda:2"), parallel="fsdp")
+    assert (on_cuda.num_ranks, on_cuda.place) == (2, "cuda:0 + cuda:2, fsdp")
+    copying = ExperimentSpec(name="two", devices=("cuda:0", "cuda:1"), parallel="dp")
+    assert copying.num_ranks == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"devices": ("cpu",) * 65}, "devices = .*must be at most 64"),
+        ({"parallel": "dp"}, "parallel = 'dp': .*on CPUs choose 'ddp' or 'fsdp'"),
+        ({"scenario": "accuracy"}, "devices = .*compares tensors of one batch"),
+        ({"scenario": "speed", "speed": SpeedSpec(part="inference")}, "for inference"),
+        ({"scenario": "cache", "cache": CacheSpec(part="inference")}, "for inference"),
+        ({"training": TrainingSpec(batch_size=7)}, "batch_size = 7: must be a multiple of 2"),
+        (
+            {
+                "training": TrainingSpec(batch_size=8, last_batch="dynamic"),
+                "data": DataSpec(num_train_samples=21),
+            },
+            "last_batch = 'dynamic': must be 'drop' or 'pad': 2 devices cannot share a batch of 5",
+        ),
+    ],
+)
+def test_what_several_devices_cannot_do_is_refused_with_its_reason(
+    changes: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        ExperimentSpec(**{**TWO, **changes})
+
+
+def test_times_of_several_devices_are_no_trend_of_one() -> None:
+    one, two = ExperimentSpec(name="one"), ExperimentSpec(**TWO)
+    sharded = ExperimentSpec(**{**TWO, "parallel": "fsdp"})
+    assert len({workload_key(spec) for spec in (one, two, sharded)}) == 3
+    assert workload_key(one) == workload_key(ExperimentSpec(name="one", parallel="fsdp"))
