@@ -4,6 +4,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from storage.errors import TeamStoreUnusable
+from views.shared.resources import show_unopened
+
 VIEWS = Path(__file__).parent / "views"
 
 st.set_page_config(page_title="Breakeven", page_icon=VIEWS / "shared/icon.svg", layout="wide")
@@ -21,4 +24,8 @@ pages = [
     st.Page(VIEWS / "trends.py", title="Trends", icon=":material/timeline:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]
-st.navigation(pages, position="top").run()
+page = st.navigation(pages, position="top")
+try:
+    page.run()
+except TeamStoreUnusable as error:  # While a page asked for what only that store has.
+    show_unopened(error)

@@ -12,6 +12,7 @@
     python -m storage report EXPERIMENT... --output report.html
     python -m storage export EXPERIMENT --format harness-performance-csv --output FILE
     python -m storage import FILE...
+    python -m storage team status|ingest|upkeep|rebuild|reset
 
 `explain` says why each backend is faster or slower than the baseline, by what its kernels took.
 `report` writes experiments, or a suite run, whole into one file, HTML or PDF, which `import` takes
@@ -52,6 +53,7 @@ from storage import commands
 from storage.commands import BAD_INPUT
 from storage.errors import StoreError
 from storage.exchange import FORMATS
+from storage.team.actions import add_team_options
 from storage.terminal import trend as trend_report
 
 
@@ -134,6 +136,8 @@ def parser() -> argparse.ArgumentParser:
                          help="must end in .html or .pdf")  # fmt: skip
     text = "take in reports, archives of run folders, and results of PyTorch's benchmarks"
     importing = add("import", commands.import_files, text)
+    text = "look after the store that BREAKEVEN_STORE names (docs/team-store.md)"
+    add_team_options(add("team", commands.work_on_team_store, text))
     importing.add_argument("files", type=Path, nargs="+", metavar="FILE")
     return whole
 

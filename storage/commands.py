@@ -20,7 +20,7 @@ from storage.compiling.kept import code_difference, kept_of
 from storage.compiling.ladder import find_ladder
 from storage.difference.replays import load_replay
 from storage.difference.sides import load_sides
-from storage.errors import StoreError
+from storage.errors import StoreError, TeamStoreUnusable
 from storage.exchange import FORMATS, NOTES
 from storage.exchange.bring import bring
 from storage.exchange.suites import SUITE_FORMATS
@@ -30,6 +30,7 @@ from storage.library.trends import trends
 from storage.profile.explanation import explain
 from storage.suite.cells import outcomes
 from storage.suite.regressions import against
+from storage.team import opening
 from storage.terminal import correctness as correctness_report
 from storage.terminal import gate, library
 from storage.terminal import replay as replay_report
@@ -43,6 +44,13 @@ from storage.terminal.report import brought_text, report
 
 EXAMPLES = PROJECT_ROOT / "examples"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
+
+
+def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """What `team ACTION` asks for."""
+    from storage.team.commands import run
+
+    return run(data_dir, options, EXAMPLES)
 
 
 def print_comparison(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -201,13 +209,18 @@ def exit_status(comparison: Comparison) -> int:
 
 def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
-    it or it cannot be written."""
+    it or it cannot be written; or the team's store, where `BREAKEVEN_STORE` names one."""
     try:
-        store = Store.open(data_dir, EXAMPLES)
+        store = opening.open_store(data_dir, EXAMPLES)
+    except TeamStoreUnusable:
+        raise
     except StoreError:
         return Store.in_memory(data_dir, EXAMPLES)
     try:
         store.ingest_all()
+    except TeamStoreUnusable:
+        store.close()
+        raise
     except StoreError:
         store.close()
         return Store.in_memory(data_dir, EXAMPLES)

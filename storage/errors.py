@@ -3,6 +3,7 @@
     StoreError
     ├── StoreLocked            another process owns the database; `Store.in_memory` works anyway
     ├── StoreUnusable          the database cannot be created in the data folder
+    │   └── TeamStoreUnusable  the store of the team cannot be reached, read or written
     ├── NotInStore             no experiment or run has this id
     ├── PredictionsUnreadable  a prediction file is missing or holds something else
     ├── ImportUnusable         a file to import is none that the Dynamo harness wrote
@@ -22,6 +23,10 @@ class StoreLocked(StoreError):
 
 class StoreUnusable(StoreError):
     """The database file or its lock cannot be created or written."""
+
+
+class TeamStoreUnusable(StoreUnusable):
+    """The store that `BREAKEVEN_STORE` names cannot be reached, read or written."""
 
 
 class NotInStore(StoreError):

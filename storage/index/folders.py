@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,14 @@ class Look:
     num_looked: int = 0
     num_damaged: int = 0
     """Folders tried again that could not be read before."""
+
+    def drop(self, names: Set[str]) -> None:
+        """Forgets what was found of these runs."""
+        self.new_runs = [row for row in self.new_runs if row["run_id"] not in names]
+        for found in (self.progress, self.slices, self.labels, self.unreadable, self.stamps):
+            for name in names & found.keys():
+                del found[name]
+        self.behind = [name for name in self.behind if name not in names]
 
 
 class Agreed:

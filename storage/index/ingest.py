@@ -5,9 +5,9 @@ one, removes what a resumption takes back, and commits rows and new byte offsets
 A tick that is killed leaves no trace; the next one reads the same bytes again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from storage.index.labels import known_labels
 from storage.index.resumption import take_back
 from storage.index.watch import Watch
 
+REVISIONS = "revisions"
+"""The sequence that numbers the writes of the embedded database."""
 SMALL_BYTES = 500_000
 """Of new lines, up to which reading all of them at once takes less than a statement per kind."""
 
@@ -42,39 +44,59 @@ def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
     """Runs one tick, or as much as several; returns the number of new event rows and whether more
     bytes wait."""
     seen = watch.look(ticks * folders.MAX_TICK_BYTES)
-    changed = [row for run_id, row in seen.progress.items() if row != watch.known.get(run_id)]
-    is_new = bool(seen.gone or changed or seen.labels or seen.unreadable != watch.unreadable)
-    num_rows = _take_in(cursor, seen, changed) if is_new else 0
+    is_new = watch.is_news(seen)
+    num_rows = _commit(cursor, seen, watch.changed(seen)) if is_new else 0
     watch.taken_in(seen, is_new=is_new)
     return num_rows, bool(seen.behind)
 
 
-def start_watch(cursor: Cursor, runs: Path, examples: Path | None) -> Watch:
+def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: str = "") -> Watch:
     """A watch over run folders that knows what the database holds of them."""
-    names = [field.name for field in fields(Progress)]
-    rows = cursor.execute(f"SELECT {', '.join(names)} FROM progress").fetchall()
-    known = {row[0]: Progress(**dict(zip(names, row, strict=True))) for row in rows}
-    told = cursor.execute("SELECT folder, message FROM unreadable").fetchall()
+    known = known_progress(cursor, "data_folder = ?", data_folder)
+    query = "SELECT folder, message FROM unreadable WHERE data_folder = ?"
+    told = cursor.execute(query, [data_folder]).fetchall()
     unreadable = {Path(folder).name: (folder, why) for folder, why in told}
-    return Watch(runs, examples, known, unreadable, known_labels(cursor))
+    labels = known_labels(cursor)
+    mine = {run_id: stamp for run_id, stamp in labels.items() if run_id in known}
+    return Watch(runs, examples, known, unreadable, mine)
 
 
-def _take_in(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
-    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
-    try:
-        return _commit(cursor, seen, changed)
-    except duckdb.Error:
-        # One line that the database gives up on must not keep all other journals out.
-        if not mend_slices(cursor, seen):
-            raise
-        return _commit(cursor, seen, changed)
+def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[str, Progress]:
+    """How runs stood when they were last taken in, by their ids."""
+    names = [field.name for field in fields(Progress)]
+    query = f"SELECT {', '.join(names)} FROM progress WHERE {condition}"
+    rows = cursor.execute(query, parameters).fetchall()
+    return {row[0]: Progress(**dict(zip(names, row, strict=True))) for row in rows}
 
 
 def _commit(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
+    def write() -> int:
+        row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
+        assert row is not None
+        numbers = add_numbers(cursor, experiments_of(seen))
+        write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
+        return insert_events(cursor, owned(seen, numbers))
+
+    return believing(cursor, seen, lambda: whole(cursor, write))
+
+
+def believing(cursor: Cursor, seen: Look, take_in: Callable[[], int]) -> int:
+    """Takes in the lines of a look, without those that the database gives up on: one of them must
+    not keep all other journals out."""
+    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
+    try:
+        return take_in()
+    except duckdb.Error:
+        if not mend_slices(cursor, seen):
+            raise
+        return take_in()
+
+
+def whole(cursor: Cursor, write: Callable[[], int]) -> int:
+    """Does what `write` does in one transaction, or nothing of it."""
     cursor.begin()
     try:
-        num_rows = _write(cursor, seen, changed)
-        _write_labels(cursor, seen)
+        num_rows = write()
         cursor.commit()
     except BaseException:
         with suppress(duckdb.Error):  # A commit that failed has rolled back already.
@@ -83,43 +105,63 @@ def _commit(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
     return num_rows
 
 
-def _write(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
-    """Writes what a look found; returns the number of new event rows."""
-    for table in EVENT_TABLES.values():
-        _delete(cursor, table, [*seen.gone, *seen.restarted])
+@dataclass(frozen=True)
+class Written:
+    """What is noted of a write."""
+
+    revision: int
+    data_folder: str = ""
+
+
+def write_runs(
+    cursor: Cursor, seen: Look, changed: list[Progress], numbers: Mapping[str, int], by: Written
+) -> None:
+    """Writes all that a look found but for events."""
+    out = [*seen.gone, *seen.restarted]
+    if out:
+        for table in EVENT_TABLES.values():
+            _delete(cursor, table, out)
     _delete(cursor, "runs", seen.gone)
-    numbers = _numbers(cursor, seen)
     _insert(cursor, "runs", [{**row, "experiment": numbers[row["experiment_id"]]}
                              for row in seen.new_runs])  # fmt: skip
     _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
-    _insert(cursor, "progress", [asdict(row) for row in changed])
-    cursor.execute("DELETE FROM unreadable")
-    rows = [{"folder": folder, "message": why} for folder, why in seen.unreadable.values()]
+    _insert(cursor, "progress", [{**asdict(row), **asdict(by)} for row in changed])
+    cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [by.data_folder])
+    rows = [{"folder": folder, "message": why, "data_folder": by.data_folder}
+            for folder, why in seen.unreadable.values()]  # fmt: skip
     _insert(cursor, "unreadable", rows)
-    slices = {(numbers[run_id.partition(".")[0]], run_id): lines
-              for run_id, lines in seen.slices.items()}  # fmt: skip
-    return _insert_events(cursor, slices) if slices else 0
+    _delete(cursor, "labels", [*seen.gone, *seen.labels])
+    labels = [(run_id, *found) for run_id, found in seen.labels.items() if found is not None]
+    _insert(cursor, "labels", [
+        {"run_id": run_id, "stamp": stamp, "content": content, "revision": by.revision}
+        for run_id, stamp, content in labels])  # fmt: skip
 
 
-def _numbers(cursor: Cursor, seen: Look) -> dict[str, int]:
-    """The numbers of the experiments that a look found something of; new ones are given theirs."""
-    ids = {row["experiment_id"] for row in seen.new_runs}
-    ids |= {run_id.partition(".")[0] for run_id in seen.slices}
+def experiments_of(seen: Look) -> set[str]:
+    """The ids of the experiments that a look found something of."""
+    ids = {str(row["experiment_id"]) for row in seen.new_runs}
+    return ids | {run_id.partition(".")[0] for run_id in seen.slices}
+
+
+def owned(seen: Look, numbers: Mapping[str, int]) -> dict[Owner, bytes]:
+    """The new lines, by whose they are."""
+    return {(numbers[run_id.partition(".")[0]], run_id): lines
+            for run_id, lines in seen.slices.items()}  # fmt: skip
+
+
+def add_numbers(cursor: Cursor, ids: Collection[str]) -> dict[str, int]:
+    """The numbers of experiments; new ones are given theirs."""
     if not ids:
         return {}
     cursor.execute(
-        "INSERT INTO experiments (experiment_id) SELECT unnest(?) AS experiment_id "
-        "EXCEPT SELECT experiment_id FROM experiments", [sorted(ids)]
-    )  # fmt: skip
+        """INSERT INTO experiments
+        SELECT experiment_id, row_number() OVER (ORDER BY experiment_id)
+            + (SELECT coalesce(max(experiment), 0) FROM experiments)
+        FROM (SELECT unnest(?) AS experiment_id EXCEPT SELECT experiment_id FROM experiments)""",
+        [sorted(ids)],
+    )
     query = "SELECT * FROM experiments WHERE experiment_id IN (SELECT unnest(?))"
     return dict(cursor.execute(query, [sorted(ids)]).fetchall())
-
-
-def _write_labels(cursor: Cursor, seen: Look) -> None:
-    _delete(cursor, "labels", [*seen.gone, *seen.labels])
-    rows = [{"run_id": run_id, "stamp": found[0], "content": found[1]}
-            for run_id, found in seen.labels.items() if found is not None]  # fmt: skip
-    _insert(cursor, "labels", rows)
 
 
 def _delete(cursor: Cursor, table: str, run_ids: list[str]) -> None:
@@ -141,12 +183,14 @@ def _storable(value: Any) -> Any:
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
-def _insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
+def insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
     """Inserts journal lines of many runs.
 
     The most frequent kinds go, each with its few columns, straight into their tables. All other
     lines are read with all columns that any kind has, and then distributed.
     """
+    if not slices:
+        return 0
     tables = event_columns(cursor)
     if sum(map(len, slices.values())) < SMALL_BYTES:
         return _distribute(cursor, tables, slices)

@@ -88,7 +88,8 @@ def _event_columns(cursor: Cursor) -> dict[str, Columns]:
     tables: dict[str, Columns] = {table: {} for table in EVENT_TABLES.values()}
     query = (
         "SELECT table_name, column_name, data_type, NOT is_nullable FROM duckdb_columns() "
-        "WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id')"
+        "WHERE table_name IN (SELECT unnest(?)) AND column_name NOT IN ('experiment', 'run_id') "
+        "AND database_name = current_database()"
     )
     for table, name, kind, required in cursor.execute(query, [list(tables)]).fetchall():
         tables[table][name] = (kind, required)

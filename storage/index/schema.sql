@@ -1,16 +1,13 @@
 -- The index over all run folders. Its content is a function of the folders: nothing here is kept
--- only here, so a change of this file simply has the database rebuilt.
+-- only here, so a change of this file simply has the database rebuilt. A team's store has the same
+-- tables (storage/team/), so this says only what DuckLake can do, too: no sequences, keys, indexes.
 
 CREATE TABLE meta (schema VARCHAR NOT NULL);
 
 -- A number for each experiment id. Every event carries it: of numbers, unlike of texts, the database
 -- knows for each stretch of a table which ones are there, and reads no other. So a query about one
 -- experiment costs the same however many others there are.
-CREATE SEQUENCE experiment_numbers;
-CREATE TABLE experiments (
-    experiment_id VARCHAR NOT NULL,
-    experiment INTEGER NOT NULL DEFAULT nextval('experiment_numbers')
-);
+CREATE TABLE experiments (experiment_id VARCHAR NOT NULL, experiment INTEGER NOT NULL);
 
 -- What spec.json says; it is written once and so read once.
 CREATE TABLE runs (
@@ -26,13 +23,12 @@ CREATE TABLE runs (
     spec VARCHAR NOT NULL               -- the RunSpec as JSON
 );
 
--- Numbers the writes to table progress, also across a rebuild.
-CREATE SEQUENCE revisions;
-
--- What changes while a run goes on. Times are seconds since the epoch.
+-- What changes while a run goes on. Times are seconds since the epoch. Each write to this table and
+-- the next has a revision above all earlier ones, also across a rebuild.
 CREATE TABLE progress (
     run_id VARCHAR NOT NULL,
     folder VARCHAR NOT NULL,
+    data_folder VARCHAR NOT NULL,       -- of a team's store: in which it lies; else empty
     state VARCHAR NOT NULL,
     reason VARCHAR,
     claimed DOUBLE,
@@ -40,7 +36,7 @@ CREATE TABLE progress (
     exit_stamp BIGINT,                  -- when exit.json was written, if there is one, in ns
     journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
     journal_inode UBIGINT,              -- which file of that name they are from
-    revision BIGINT NOT NULL DEFAULT nextval('revisions')
+    revision BIGINT NOT NULL
 );
 
 -- What people added (labels.json), as JSON; that of an experiment's first run counts.
@@ -48,7 +44,7 @@ CREATE TABLE labels (
     run_id VARCHAR NOT NULL,
     stamp BIGINT NOT NULL,              -- when the file was written, in ns
     content VARCHAR NOT NULL,
-    revision BIGINT NOT NULL DEFAULT nextval('revisions')
+    revision BIGINT NOT NULL
 );
 
 -- What experiments that are over came to (storage/library/kept.py), by their revision and the
@@ -58,7 +54,9 @@ CREATE TABLE summaries (
     version VARCHAR NOT NULL, content VARCHAR NOT NULL
 );
 
-CREATE TABLE unreadable (folder VARCHAR NOT NULL, message VARCHAR NOT NULL);
+CREATE TABLE unreadable (
+    folder VARCHAR NOT NULL, data_folder VARCHAR NOT NULL, message VARCHAR NOT NULL
+);
 
 -- One table per kind of event, a column per field (docs/events.md). A row whose NOT NULL fields
 -- are missing is no such event and is left out. What a resumption takes back is deleted

@@ -21,7 +21,7 @@ from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
 from storage.index.folders import BULK_TICKS
-from storage.index.ingest import run_tick, start_watch
+from storage.index.ingest import REVISIONS, run_tick, start_watch
 from storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -224,5 +224,6 @@ def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
 def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     connection.begin()
     connection.execute(SCHEMA)
+    connection.execute(f"CREATE SEQUENCE {REVISIONS}")
     connection.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
     connection.commit()

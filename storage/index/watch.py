@@ -64,6 +64,8 @@ class Watch:
         """As `Look` has it."""
         self._labels = dict(labels)
         """When the labels were written that were taken in."""
+        self.elsewhere: set[str] = set()
+        """Runs that another data folder answers for, so that their copies here are left alone."""
         self.generation = 0
         """How often something was taken in."""
         self._listing = Listing(runs, examples)
@@ -89,9 +91,19 @@ class Watch:
             seen.unreadable.pop(name, None)
         agreed = Agreed(self._listing)
         for name in self._names_due():
-            if name in self._listing.folders:
+            if name in self._listing.folders and name not in self.elsewhere:
                 self._look_at(name, seen, agreed)
         return seen
+
+    def changed(self, seen: Look) -> list[Progress]:
+        """How runs stand that stood otherwise."""
+        return [row for run_id, row in seen.progress.items() if row != self.known.get(run_id)]
+
+    def is_news(self, seen: Look) -> bool:
+        """Whether a look found what was not known."""
+        return bool(
+            seen.gone or self.changed(seen) or seen.labels or seen.unreadable != self.unreadable
+        )
 
     def taken_in(self, seen: Look, *, is_new: bool) -> None:
         """What a look found is in the database, and need not be found again."""

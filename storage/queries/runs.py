@@ -103,11 +103,12 @@ class RunRecord:
 def run_record(store: Store, run_id: str) -> RunRecord:
     """Raises `NotInStore` if there is no such run."""
     frame = store.query(
-        """SELECT experiment_id, spec, origin, state, reason, folder,
-            (SELECT arg_max({'name': coalesce(error, ''), 'message': coalesce(message, ''),
-                'traceback': coalesce(traceback, '')}, seq) FROM errors WHERE run_id = $1) AS error
-        FROM runs JOIN progress USING (run_id) WHERE run_id = $1""",
-        [run_id],
+        f"""SELECT experiment_id, spec, origin, state, reason, folder,
+            (SELECT arg_max({{'name': coalesce(error, ''), 'message': coalesce(message, ''),
+                'traceback': coalesce(traceback, '')}}, seq)
+                FROM errors WHERE {MINE} AND run_id = $2) AS error
+        FROM runs JOIN progress USING (run_id) WHERE run_id = $2""",
+        [store.number_of(run_id.partition(".")[0]), run_id],
     )
     if frame.empty:
         raise NotInStore(f"no run {run_id!r} in {store.data_dir.runs} or among the examples")

@@ -24,8 +24,9 @@ from runner.folders.queue import ensure_supervisor, experiments
 from runner.folders.run_dir import DataDir, run_names
 from runner.folders.states import RunState
 from runner.machine.capabilities import Capabilities, probe, read_capabilities
-from storage.errors import StoreLocked, StoreUnusable
+from storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
 from storage.index.store import Store
+from storage.team import opening
 from views.shared.inert import inert
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,7 @@ def open_store() -> Store:
         store = shared.stores.get(folder.path)
         if store is None:
             folder.path.mkdir(parents=True, exist_ok=True)
-            store = shared.stores[folder.path] = Store.open(folder, examples=EXAMPLES)
+            store = shared.stores[folder.path] = opening.open_store(folder, EXAMPLES)
             if has_open_work(folder):
                 with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.
                     ensure_supervisor(folder)
@@ -136,10 +137,16 @@ def show_unopened(error: Exception) -> NoReturn:
     if isinstance(error, StoreLocked):
         problem = f"**The database is in use.** {inert(error)}"
         remedy = "One process at a time may own it: close the other dashboard, or start this one"
+    elif isinstance(error, TeamStoreUnusable):
+        problem = f"**The team's store cannot be used.** {inert(error)}"
+        remedy = (
+            "To see the runs of this machine alone, start the dashboard without `BREAKEVEN_STORE`"
+        )
     else:
         problem = f"**The data folder cannot be used.** {inert(error)}"
         remedy = "Make it writable, or start the dashboard"
     st.error(problem, icon=":material/database_off:")
-    st.markdown(f"{remedy} with another data folder: `BREAKEVEN_DATA=/another/folder make run`.")
+    other = "with another data folder: `BREAKEVEN_DATA=/another/folder make run`"
+    st.markdown(f"{remedy}." if isinstance(error, TeamStoreUnusable) else f"{remedy} {other}.")
     st.button("Try again", key="retry_store")
     st.stop()

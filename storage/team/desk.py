@@ -1,0 +1,152 @@
+"""What a dashboard has of a team's store beside it: how every run stands, and the events of
+experiments that were asked for.
+
+A page asks about a hundred questions. Each would go to the database server several times; here they
+are answered by DuckDB's own tables, with the views and at the speed of the embedded database. An
+experiment's events come over when it is first asked for, and again once a run of it was written to.
+"""
+
+import threading
+from collections import OrderedDict
+
+from storage.errors import TeamStoreUnusable
+from storage.index.journal_rows import EVENT_TABLES, Cursor
+from storage.index.store import SCHEMA
+from storage.team.lake import LAKE, Lake, snapshot
+
+LISTED = "environments"
+"""The one table of events that lists of experiments show something of: it is there for all."""
+MAX_ROWS = 20_000_000
+"""Of events that are kept; beyond, the experiments that were not asked for the longest go."""
+
+
+class Desk:
+    """The copy that one process has. Safe to use from threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._lock = threading.Lock()
+        self.snapshot = -1
+        """The state of the store up to which lists are as it says."""
+        self._brought: OrderedDict[int, int] = OrderedDict()
+        """Experiments whose events are here, and how many, the latest asked for last."""
+        self._stale: set[int] = set()
+        with lake.connection.cursor() as cursor:
+            cursor.execute(SCHEMA)
+
+    def refresh(self) -> None:
+        """Brings what changed since the last time; raises `TeamStoreUnusable`."""
+        with self._lock, self._lake.telling(), self._lake.connection.cursor() as cursor:
+            now = snapshot(cursor)
+            if now == self.snapshot:
+                return
+            cursor.begin()
+            try:
+                now = snapshot(cursor)
+                changed = _copy_news(cursor, self.snapshot)
+                cursor.commit()
+            except BaseException:
+                cursor.rollback()
+                raise
+            self._stale |= changed & self._brought.keys()
+            self.snapshot = now
+
+    def num_runs(self, data_folder: str) -> int:
+        """How many runs a data folder has told of."""
+        query = "SELECT count(*) FROM progress WHERE data_folder = ?"
+        with self._lake.connection.cursor() as cursor:
+            row = cursor.execute(query, [data_folder]).fetchone()
+        return int(row[0]) if row else 0
+
+    def bring(self, experiment: int) -> None:
+        """Has the events of an experiment here, as of now.
+
+        Raises `TeamStoreUnusable` if they are not and cannot be had; what is here already stays.
+        """
+        with self._lock:
+            if experiment in self._brought and experiment not in self._stale:
+                self._brought.move_to_end(experiment)
+                return
+            try:
+                with self._lake.telling(), self._lake.connection.cursor() as cursor:
+                    num_rows = _copy_events(cursor, experiment)
+                    self._brought[experiment] = num_rows
+                    self._brought.move_to_end(experiment)
+                    self._stale.discard(experiment)
+                    self._make_room(cursor)
+            except TeamStoreUnusable:
+                if experiment not in self._brought:
+                    raise
+
+    def _make_room(self, cursor: Cursor) -> None:
+        while sum(self._brought.values()) > MAX_ROWS and len(self._brought) > 1:
+            oldest, _ = self._brought.popitem(last=False)
+            for table in _events():
+                cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [oldest])
+
+
+def _events() -> list[str]:
+    return [table for table in EVENT_TABLES.values() if table != LISTED]
+
+
+def _copy_events(cursor: Cursor, experiment: int) -> int:
+    """Puts an experiment's events, as the store has them, in the place of those that are here."""
+    num_rows = 0
+    cursor.begin()
+    try:
+        query = f"SELECT DISTINCT name FROM {LAKE}.present WHERE experiment = ?"
+        present = {name for (name,) in cursor.execute(query, [experiment]).fetchall()}
+        for table in _events():
+            cursor.execute(f"DELETE FROM {table} WHERE experiment = ?", [experiment])
+            if table in present:
+                copy = f"INSERT INTO {table} BY NAME FROM {LAKE}.{table} WHERE experiment = ?"
+                row = cursor.execute(copy, [experiment]).fetchone()
+                num_rows += row[0] if row else 0
+        cursor.commit()
+    except BaseException:
+        cursor.rollback()
+        raise
+    return num_rows
+
+
+def _copy_news(cursor: Cursor, since: int) -> set[int]:
+    """Brings rows about runs that were written after a snapshot; returns the numbers of the
+    experiments of which anything is new or gone."""
+    cursor.execute(
+        f"CREATE OR REPLACE TEMP TABLE news AS FROM {LAKE}.progress WHERE revision > ?", [since]
+    )
+    changed = {number for (number,) in cursor.execute(
+        "SELECT DISTINCT experiment FROM runs JOIN news USING (run_id)").fetchall()}  # fmt: skip
+    _replace(cursor, "progress", "FROM news")
+    new = f"FROM {LAKE}.runs WHERE run_id IN (SELECT run_id FROM news)"
+    _replace(cursor, "runs", new)
+    changed |= _drop_gone(cursor)
+    cursor.execute("""INSERT INTO experiments SELECT DISTINCT experiment_id, experiment FROM runs
+        WHERE experiment NOT IN (SELECT experiment FROM experiments)""")
+    listed = "experiment IN (SELECT experiment FROM runs JOIN news USING (run_id))"
+    cursor.execute(f"DELETE FROM {LISTED} WHERE {listed}")
+    cursor.execute(f"INSERT INTO {LISTED} BY NAME FROM {LAKE}.{LISTED} WHERE {listed}")
+    for table in ("labels", "unreadable"):  # Few have any.
+        cursor.execute(f"DELETE FROM {table}")
+        cursor.execute(f"INSERT INTO {table} BY NAME FROM {LAKE}.{table}")
+    if since < 0:
+        cursor.execute(f"INSERT INTO summaries BY NAME FROM {LAKE}.summaries")
+    return changed
+
+
+def _replace(cursor: Cursor, table: str, rows: str) -> None:
+    cursor.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM news)")
+    cursor.execute(f"INSERT INTO {table} BY NAME {rows}")
+
+
+def _drop_gone(cursor: Cursor) -> set[int]:
+    """Removes runs that the store has no more; returns the numbers of their experiments."""
+    counts = f"SELECT (SELECT count(*) FROM progress), (SELECT count(*) FROM {LAKE}.progress)"
+    here, there = cursor.execute(counts).fetchall()[0]
+    if here == there:
+        return set()
+    gone = f"run_id NOT IN (SELECT run_id FROM {LAKE}.progress)"
+    found = cursor.execute(f"SELECT DISTINCT experiment FROM runs WHERE {gone}").fetchall()
+    for table in ("progress", "runs", LISTED):
+        cursor.execute(f"DELETE FROM {table} WHERE {gone}")
+    return {number for (number,) in found}

@@ -1,0 +1,297 @@
+"""The connection to a team's store: made, made anew after a failure, and written to by one at a
+time.
+
+Whoever writes holds a lock of the database server, and commits only if nobody has committed since
+the transaction began: DuckLake, asked for no retries, has the first of two win. The lock spares
+work that would be lost; that nothing is ever taken in twice rests on the commit alone, also where
+a lock is lost with its connection or a writer is killed.
+"""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from runner.locks import FileLock
+from storage.errors import TeamStoreUnusable
+from storage.index.journal_rows import EVENT_TABLES, Cursor
+from storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
+from storage.team import extensions
+from storage.team.address import DATA_VARIABLE, S3, Address
+from storage.team.extensions import quoted
+
+DESK, LAKE, LOCK = "desk", "team", "team_lock"
+"""This process's own database; the names under which the store and a second connection to its
+database are attached to it."""
+TABLES = Path(__file__).with_name("lake.sql").read_text()
+LOCK_KEY = 0x627265616B
+LOCK_SECONDS = 120
+INLINED_ROWS = 200
+"""Up to which the rows of one write to one table lie in the database itself until upkeep: a Parquet
+file for each step that somebody watches would be read ever more slowly."""
+PARTITIONED = ("steps", "blocks", "device_samples", "gradient_statistics", "own_values")
+"""Tables that grow with every step. Others have a few rows for each run: files of their own for
+each experiment would be smaller than what is noted of a file."""
+OVERTAKEN = ("maximum retry count", "transaction conflict", "conflict on")
+"""What DuckDB says where somebody else has committed since a transaction began."""
+LOST = ("connection", "terminating", "server closed", "could not connect", "broken pipe")
+
+
+class Overtaken(Exception):
+    """Somebody else has written since; nothing of this was kept."""
+
+
+class Lake:
+    """A team's store, attached to a database of this process's own. Safe to use from threads, each
+    with cursors of its own."""
+
+    def __init__(self, address: Address, *, check: bool = True) -> None:
+        """Raises `TeamStoreUnusable`: an extension is missing, nobody answers there, or, with
+        `check`, another version of the project made the tables."""
+        self.address, self._check = address, check
+        self._folder = tempfile.TemporaryDirectory(prefix="breakeven-team-")
+        config = CONFIG | {
+            "autoload_known_extensions": False,
+            "temp_directory": f"{self._folder.name}/spilled",
+        }
+        self.connection = duckdb.connect(f"{self._folder.name}/{DESK}.duckdb", config=config)
+        self._renewing = threading.Lock()
+        os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
+        try:
+            self._load_extensions()
+            with self._renewing:
+                self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with suppress(duckdb.Error):
+            self.connection.close()
+        self._folder.cleanup()
+
+    def cursor(self) -> Cursor:
+        """One whose tables are the store's."""
+        cursor = self.connection.cursor()
+        cursor.execute(f"USE {LAKE}")
+        return cursor
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor]:
+        """The store as it stands at one moment. Raises `TeamStoreUnusable`."""
+        with self.telling(), self.cursor() as cursor:
+            cursor.begin()
+            try:
+                yield cursor
+            finally:
+                with suppress(duckdb.Error):
+                    cursor.rollback()
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[Cursor, int]]:
+        """A transaction that is committed at the end, and the number of the snapshot that it makes.
+
+        Raises `Overtaken`, and `TeamStoreUnusable` where it may not even be known whether the
+        commit came through: whoever asks again sees.
+        """
+        with self.telling(), self._alone(), self.cursor() as cursor:
+            cursor.begin()
+            try:
+                yield cursor, snapshot(cursor) + 1
+                cursor.commit()
+            except BaseException:
+                with suppress(duckdb.Error):
+                    cursor.rollback()
+                raise
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Errors of the database as ours, without a password; a connection that was lost is made
+        anew for whoever asks next."""
+        try:
+            yield
+        except duckdb.Error as error:
+            text = str(error)
+            if any(one in text.lower() for one in OVERTAKEN):
+                raise Overtaken from None
+            if any(one in text.lower() for one in LOST):
+                self._renew()
+            raise TeamStoreUnusable(self._complaint(text)) from None
+
+    def execute(self, statement: str) -> None:
+        """Something that DuckLake does in transactions of its own, such as upkeep, while nobody
+        writes."""
+        with self.telling(), self._alone(), self.cursor() as cursor:
+            cursor.execute(statement)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While nobody else writes."""
+        if self.address.catalog == "sqlite":
+            lock = FileLock(Path(f"{self.address.place}.lock"))
+            if not lock.acquire(LOCK_SECONDS):
+                raise TeamStoreUnusable(
+                    f"{self.address.masked}: another process has been writing for {LOCK_SECONDS} "
+                    f"seconds; look whether one that has {lock.path} open hangs"
+                )
+            with lock:
+                yield
+            return
+        with self.connection.cursor() as holder:
+            holder.begin()
+            try:
+                # A machine that vanishes, or a writer that hangs, must not keep the others out.
+                _ask_database(
+                    holder,
+                    f"SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', true) AS a, "
+                    "set_config('tcp_keepalives_idle', '20', true) AS b, "
+                    "set_config('idle_in_transaction_session_timeout', '600s', true) AS c",
+                )
+                _ask_database(holder, f"SELECT 1 FROM pg_advisory_xact_lock({LOCK_KEY})")
+                yield
+            finally:
+                with suppress(duckdb.Error):
+                    holder.rollback()
+
+    def _load_extensions(self) -> None:
+        scanner = {"postgres": "postgres_scanner", "sqlite": "sqlite_scanner"}
+        for name in ("ducklake", scanner[self.address.catalog]):
+            extensions.load(self.connection, name)
+        with self.telling():
+            self.connection.execute("SET GLOBAL ducklake_max_retry_count = 0")
+
+    def _attach(self) -> None:
+        """Attaches the store, and makes it if there is none."""
+        place = quoted(self.address.place)
+        with self.telling():
+            if self.address.catalog == "postgres":
+                self.connection.execute(f"ATTACH '{place}' AS {LOCK} (TYPE postgres)")
+            with self._alone():
+                self._use_data(self.address.data or "")
+                options = [f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"]
+                if self.address.data:
+                    options.append(f"DATA_PATH '{quoted(self.address.data)}'")
+                self.connection.execute(
+                    f"ATTACH 'ducklake:{self.address.catalog}:{place}' AS {LAKE} "
+                    f"({', '.join(options)})"
+                )
+                with self.cursor() as cursor:
+                    self._use_data(str(option(cursor, "data_path") or ""))
+                    _make_tables(cursor, check=self._check)
+
+    def _use_data(self, place: str) -> None:
+        """What it takes to read and write there."""
+        if place.startswith(S3):
+            extensions.load(self.connection, "httpfs")
+            self.connection.execute(s3_secret())
+
+    def _renew(self) -> None:
+        """Connects anew, as far as that can be: else whoever asks next tries again."""
+        if not self._renewing.acquire(blocking=False):
+            return
+        try:
+            for name in (LAKE, LOCK):
+                with suppress(duckdb.Error):
+                    self.connection.execute(f"DETACH DATABASE IF EXISTS {name}")
+            with suppress(TeamStoreUnusable, Overtaken):
+                self._attach()
+        finally:
+            self._renewing.release()
+
+    def _complaint(self, error: str) -> str:
+        told = self.address.without_secrets(error)
+        return f"{self.address.masked} cannot be used: {told}. {_remedy(told)}"
+
+
+def _remedy(error: str) -> str:
+    text = error.lower()
+    if "password" in text or "authentication" in text:
+        return (
+            "Name the user in BREAKEVEN_STORE, and the password in PGPASSWORD or ~/.pgpass of who "
+            "runs this"
+        )
+    if "data path" in text or "data_path" in text:
+        return f"Leave {DATA_VARIABLE} empty: the store knows where its rows lie"
+    if "does not exist" in text and "database" in text:
+        return "Create the database first: createdb NAME (docs/team-store.md)"
+    if any(one in text for one in LOST):
+        return (
+            "Look whether the database runs and can be reached from here (pg_isready -h HOST); run "
+            "folders stay as they are and are taken in once it is back"
+        )
+    return "docs/team-store.md says how it is set up"
+
+
+def snapshot(cursor: Cursor) -> int:
+    """The number of the state that a cursor sees."""
+    row = cursor.execute(f"SELECT id FROM ducklake_current_snapshot('{LAKE}')").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def option(cursor: Cursor, name: str) -> Any:
+    """What the store keeps of itself, such as where its data lies."""
+    row = cursor.execute(
+        f"SELECT value FROM ducklake_options('{LAKE}') WHERE option_name = ?", [name]
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def s3_secret() -> str:
+    """A statement that tells DuckDB what the environment says of object storage, in the names that
+    Amazon's own tools read."""
+    found = {
+        "KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID"),
+        "SECRET": os.environ.get("AWS_SECRET_ACCESS_KEY"),
+        "SESSION_TOKEN": os.environ.get("AWS_SESSION_TOKEN"),
+        "REGION": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+    }
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    scheme, _, host = endpoint.rpartition("://")
+    if host:
+        found |= {"ENDPOINT": host.rstrip("/"), "URL_STYLE": "path"}
+    settings = [f"{name} '{quoted(value)}'" for name, value in found.items() if value]
+    if scheme == "http":
+        settings.append("USE_SSL false")
+    return f"CREATE OR REPLACE SECRET team_data ({', '.join(['TYPE s3', *settings])})"
+
+
+def _ask_database(holder: Cursor, question: str) -> None:
+    holder.execute(f"FROM postgres_query('{LOCK}', '{quoted(question)}')").fetchall()
+
+
+def _make_tables(cursor: Cursor, *, check: bool) -> None:
+    made = cursor.execute(
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{LAKE}'"
+    ).fetchone()
+    if made and made[0]:
+        (mark,) = cursor.execute("SELECT schema FROM meta").fetchone() or ("none",)
+        if check and mark != SCHEMA_MARK:
+            raise TeamStoreUnusable(
+                "the team's store was made by another version of Breakeven, with other tables. Bring "
+                "every machine to the same version, then say `python -m storage team reset --yes` on "
+                "one: "
+                "each machine takes its run folders in again by itself"
+            )
+        return
+    cursor.begin()
+    create(cursor)
+    cursor.commit()
+
+
+def create(cursor: Cursor) -> None:
+    """Makes the tables, empty."""
+    cursor.execute(SCHEMA + TABLES)
+    for table in PARTITIONED:
+        cursor.execute(f"ALTER TABLE {table} SET PARTITIONED BY (experiment)")
+    cursor.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
+
+
+ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "summaries", "unreadable",
+              "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
+"""Every table of a team's store."""

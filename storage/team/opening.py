@@ -1,0 +1,18 @@
+"""Which store counts: the team's where `BREAKEVEN_STORE` names one, else the data folder's own."""
+
+from pathlib import Path
+
+from runner.folders.run_dir import DataDir
+from storage.index.store import Store
+from storage.team.address import team_address
+
+
+def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
+    """Raises what `Store.open` does; of a team's store `TeamStoreUnusable`."""
+    address = team_address()
+    if address is None:
+        return Store.open(data_dir, examples)
+    # DuckDB's extensions are looked for only where somebody wants them.
+    from storage.team.store import TeamStore
+
+    return TeamStore.at(address, data_dir, examples)
