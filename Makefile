@@ -3,6 +3,7 @@
 # make test       set up what the tests need and run them
 # make test-fast  under a minute, for every change: no torch, no process, no browser, no whole page
 # make test-slow  real work that takes too long for every day; last result in docs/slow-tests.md
+# make team-store  a team's store under faults, on a PostgreSQL server of the tests' own
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
@@ -12,7 +13,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow test-gpu parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow team-store test-gpu parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -27,6 +28,9 @@ test-fast: .venv/installed-dev
 
 test-slow: .venv/installed-dev chromium
 	$(BIN)/python -m pytest -m slow --durations=0
+
+team-store: .venv/installed-dev
+	$(BIN)/python -m pytest -m 'slow or not slow' --durations=0 tests/storage/team
 
 # With whatever python there is: a GPU machine often comes with its own torch.
 test-gpu:
@@ -47,7 +51,7 @@ check: lint test
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-.venv/installed-dev: requirements-dev.txt .venv/installed
+.venv/installed-dev: requirements-dev.txt requirements-team.txt .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 

@@ -1,1 +1,1 @@
-"""One store for a team: the tables of `storage/index/schema.sql` in DuckLake, filled by many machines."""
+"""One store for a team: the tables of the embedded one in DuckLake, filled by many machines."""

@@ -3,13 +3,13 @@
 import argparse
 
 DAYS = 7
-"""That upkeep keeps earlier states: as long as a backup may take, and somebody may want to look back."""
+"""That upkeep keeps earlier states: longer than a backup takes."""
 ACTIONS = {
     "status": "what the store holds, and who feeds it",
     "ingest": "take in the run folders that are here; with --watch until it is stopped",
-    "upkeep": "make files of rows and one of many, and let go of earlier states: daily, on one machine",
+    "upkeep": "turn rows into files, many files into one, drop earlier states; daily",
     "rebuild": "forget what this data folder told, and take it in again",
-    "reset": "forget everything; each machine takes its run folders in again (needs --yes)",
+    "reset": "forget all; machines take their folders in again (needs --yes)",
 }
 
 
@@ -17,6 +17,6 @@ def add_team_options(command: argparse.ArgumentParser) -> None:
     told = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
     command.add_argument("action", choices=list(ACTIONS), help=told)
     command.add_argument("--watch", action="store_true", help="of ingest: go on")
-    command.add_argument("--days", type=float, default=DAYS,
-                         help=f"of upkeep: how long earlier states stay (default: {DAYS})")  # fmt: skip
+    text = f"of upkeep: how long earlier states stay (default: {DAYS})"
+    command.add_argument("--days", type=float, default=DAYS, help=text)
     command.add_argument("--yes", action="store_true", help="of reset: really")

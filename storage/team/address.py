@@ -69,9 +69,10 @@ def team_address(variables: Mapping[str, str] = os.environ) -> Address | None:
     catalog, _, place = rest.partition(":")
     if kind != "ducklake" or catalog not in CATALOGS or not place.strip():
         raise TeamStoreUnusable(
-            f"{STORE_VARIABLE} is {printable(masked(text))!r}, which is no address of a store: it is "
-            "ducklake:postgres: and how libpq reaches the database (host=... dbname=... user=..., "
-            "or postgresql://...), or ducklake:sqlite: and a file (docs/team-store.md)"
+            f"{STORE_VARIABLE} is {printable(masked(text))!r}, which is no address of a "
+            "store: it is ducklake:postgres: and how libpq reaches the database (host=... "
+            "dbname=... user=..., or postgresql://...), or ducklake:sqlite: and a file "
+            "(docs/team-store.md)"
         )
     if catalog == "sqlite":
         place = str(Path(place).expanduser().absolute())

@@ -70,8 +70,8 @@ def _keep_up(lake: Lake, days: float) -> None:
         _say(part)
     after = size(lake)
     _say(
-        f"files {before.files} -> {after.files}, bytes {before.bytes} -> {after.bytes}, rows that wait "
-        f"in the database {before.rows_in_database} -> {after.rows_in_database}"
+        f"files {before.files} -> {after.files}, bytes {before.bytes} -> {after.bytes}, "
+        f"rows that wait in the database {before.rows_in_database} -> {after.rows_in_database}"
     )
 
 

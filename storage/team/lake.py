@@ -39,6 +39,7 @@ PARTITIONED = ("steps", "blocks", "device_samples", "gradient_statistics", "own_
 each experiment would be smaller than what is noted of a file."""
 OVERTAKEN = ("maximum retry count", "transaction conflict", "conflict on")
 """What DuckDB says where somebody else has committed since a transaction began."""
+REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry")
 LOST = ("connection", "terminating", "server closed", "could not connect", "broken pipe")
 
 
@@ -210,7 +211,7 @@ class Lake:
 
 def _remedy(error: str) -> str:
     text = error.lower()
-    if "password" in text or "authentication" in text:
+    if any(one in text for one in REFUSED):
         return (
             "Name the user in BREAKEVEN_STORE, and the password in PGPASSWORD or ~/.pgpass of who "
             "runs this"
@@ -273,10 +274,9 @@ def _make_tables(cursor: Cursor, *, check: bool) -> None:
         (mark,) = cursor.execute("SELECT schema FROM meta").fetchone() or ("none",)
         if check and mark != SCHEMA_MARK:
             raise TeamStoreUnusable(
-                "the team's store was made by another version of Breakeven, with other tables. Bring "
-                "every machine to the same version, then say `python -m storage team reset --yes` on "
-                "one: "
-                "each machine takes its run folders in again by itself"
+                "the team's store was made by another version of Breakeven, with other tables. "
+                "Bring every machine to the same version, then say `python -m storage team reset "
+                "--yes` on one: each machine takes its run folders in again by itself"
             )
         return
     cursor.begin()

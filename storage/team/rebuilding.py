@@ -12,7 +12,8 @@ NUMBERS = ("experiments", "present")
 
 
 def forget_folder(lake: Lake, data_folder: str) -> int:
-    """Removes what a data folder told; returns the number of its runs. Raises `TeamStoreUnusable`."""
+    """Removes what a data folder told and returns the number of its runs; raises
+    `TeamStoreUnusable`."""
     mine = "run_id IN (SELECT run_id FROM progress WHERE data_folder = ?)"
     with lake.writing() as (cursor, _):
         row = cursor.execute(
@@ -26,7 +27,7 @@ def forget_folder(lake: Lake, data_folder: str) -> int:
 
 
 def reset(lake: Lake) -> None:
-    """Makes all tables anew, whatever version of Breakeven made them. Raises `TeamStoreUnusable`."""
+    """Makes all tables anew, whichever version made them; raises `TeamStoreUnusable`."""
     with lake.writing() as (cursor, _):
         kept = {table: _rows(cursor, table) for table in NUMBERS}
         for table in ALL_TABLES:

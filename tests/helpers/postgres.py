@@ -1,0 +1,95 @@
+"""A real PostgreSQL server of a test's own: stopped and started as often as it likes."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+USER, PASSWORD = "breakeven", "a secret"
+_numbers = count()
+
+
+def programs() -> Path:
+    """The folder of PostgreSQL's programs; skips the test if there is none."""
+    on_path = shutil.which("initdb")
+    if on_path:
+        return Path(on_path).resolve().parent
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("PostgreSQL's programs are not installed (Debian: apt install postgresql)")
+    return found[-1].parent
+
+
+class Postgres:
+    """A server that listens on a port of its own; passwords are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._programs = folder, programs()
+        # The server refuses to run as root.
+        self._user = "nobody" if os.geteuid() == 0 else None
+        if self._user:
+            os.chown(folder, pwd.getpwnam(self._user).pw_uid, -1)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        secret = folder / "password"
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        self._run("initdb", "-D", str(folder / "data"), "-U", USER, "-A", "scram-sha-256",
+                  f"--pwfile={secret}", "--no-sync")  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k {self._folder} -h 127.0.0.1"
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-o", options,
+                  "-l", str(self._folder / "log"), "start")  # fmt: skip
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-m", mode, "stop")
+
+    def new_database(self) -> str:
+        """How libpq reaches an empty database."""
+        name = f"store{next(_numbers)}"
+        self.client("createdb", name)
+        return self.conninfo(name)
+
+    def conninfo(self, name: str, password: str = PASSWORD) -> str:
+        place = f"host=127.0.0.1 port={self.port} dbname={name} user={USER}"
+        return f"{place} password='{password}'"
+
+    def client(self, program: str, *arguments: str) -> str:
+        """Runs one of PostgreSQL's own programs against the server; returns what it prints."""
+        where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER]
+        return subprocess.run(
+            [self._programs / program, *where, *arguments],
+            env={**os.environ, "PGPASSWORD": PASSWORD},
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self._programs / program, *arguments],
+            user=self._user, cwd=self._folder, check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@contextmanager
+def postgres_server() -> Iterator[Postgres]:
+    programs()
+    # Not pytest's own folders: their parents let no other user in.
+    with tempfile.TemporaryDirectory(prefix="breakeven-pg-", ignore_cleanup_errors=True) as folder:
+        server = Postgres(Path(folder))
+        try:
+            yield server
+        finally:
+            with suppress(subprocess.CalledProcessError):  # A test stopped it.
+                server.stop("immediate")

@@ -1,0 +1,40 @@
+"""Stores of a team for tests, and what is in them."""
+
+from pathlib import Path
+from typing import Any
+
+from runner.folders.run_dir import DataDir
+from storage.index.journal_rows import EVENT_TABLES
+from storage.index.store import Store
+from storage.team.address import Address
+
+OWN = ("experiment", "revision", "data_folder")
+"""Columns that differ between stores of the same runs."""
+
+
+def data_folder(place: Path) -> DataDir:
+    """An empty one."""
+    folder = DataDir(place)
+    folder.runs.mkdir(parents=True)
+    return folder
+
+
+def sqlite_store(place: Path) -> Address:
+    """Where one is that needs no server."""
+    return Address("sqlite", str(place / "store.sqlite"), str(place / "rows"))
+
+
+def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables of runs and events, in an order of their own."""
+    for (experiment_id,) in store.rows("SELECT DISTINCT experiment_id FROM runs"):
+        store.number_of(experiment_id)
+    return {table: _rows(store, table)
+            for table in ("runs", "progress", "labels", *EVENT_TABLES.values())}  # fmt: skip
+
+
+def _rows(store: Store, table: str) -> list[tuple[Any, ...]]:
+    columns = [name for name in store.query(f"FROM {table} LIMIT 0").columns if name not in OWN]
+    # As texts: a loss that is not a number equals none.
+    return sorted(
+        tuple(map(str, row)) for row in store.rows(f"SELECT {', '.join(columns)} FROM {table}")
+    )

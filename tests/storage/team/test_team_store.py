@@ -1,0 +1,275 @@
+"""A team's store says what the embedded one says of the same run folders, whoever fed it."""
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from runner.folders.run_dir import DataDir, RunDir
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.errors import TeamStoreUnusable
+from storage.index.journal_rows import EVENT_TABLES
+from storage.index.store import Store
+from storage.team import extensions
+from storage.team.address import Address
+from storage.team.data_folder_id import data_folder_id
+from storage.team.feed import Feed
+from storage.team.lake import Lake, Overtaken
+from storage.team.rebuilding import reset
+from storage.team.store import TeamStore
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from tests.helpers.postgres import Postgres
+from tests.helpers.team import contents, data_folder, sqlite_store
+
+pytestmark = pytest.mark.heavy
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EVENTS = EVENT_TABLES.values()
+
+
+def agree(store: Store, data_dir: DataDir) -> bool:
+    """Whether a store has exactly what an embedded one has of a data folder."""
+    with Store.in_memory(data_dir) as embedded:
+        return contents(store) == contents(embedded)
+
+
+def test_every_number_of_the_examples_is_that_of_the_embedded_store(
+    address: Address, tmp_path: Path
+) -> None:
+    here = data_folder(tmp_path / "here")
+    with TeamStore.at(address, here, EXAMPLES) as team, Store.in_memory(here, EXAMPLES) as embedded:
+        assert team.ingest_all() == embedded.query(
+            " UNION ALL ".join(f"SELECT count(*) AS n FROM {table}" for table in EVENTS)
+        )["n"].sum()  # fmt: skip
+        listed = queries.list_experiments(team)
+        assert len(listed) == 2
+        assert listed.equals(queries.list_experiments(embedded))
+        for experiment_id in listed["experiment_id"]:
+            ours, theirs = compare(team, experiment_id), compare(embedded, experiment_id)
+            assert repr(ours) == repr(theirs)
+            assert "speedup" in repr(ours)
+        assert contents(team) == contents(embedded)
+    # Somebody else, who has none of the folders.
+    elsewhere = data_folder(tmp_path / "elsewhere")
+    with TeamStore.at(address, elsewhere) as other, Store.in_memory(here, EXAMPLES) as embedded:
+        assert contents(other) == contents(embedded)
+
+
+def test_what_comes_by_and_by_goes_and_is_taken_back_counts_as_in_the_embedded_store(
+    tmp_path: Path,
+) -> None:
+    here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
+    record_experiment(recorded.runs)
+    with TeamStore.at(sqlite_store(tmp_path), here) as store:
+        for share in (0.3, 0.31, 0.7, 1.0):
+            grow(recorded, here, share)
+            store.ingest_all()
+            assert agree(store, here)
+        (baseline, *_) = here.run_dirs()
+        with baseline.events_file.open("a") as journal:
+            journal.write('{"v":1,"kind":"resumed","seq":100000,"time":1.0,"step":20}\n')
+        store.ingest_all()
+        assert agree(store, here)
+        steps = "SELECT max(step) FROM steps WHERE run_id = ?"
+        assert store.rows(steps, [baseline.run_id]) == [(19,)]
+        baseline.labels_file.write_text('{"name": "ours"}')
+        os.utime(here.runs)
+        store.ingest_all()
+        assert agree(store, here)
+        # A run that began anew, and one that went.
+        journal_of = baseline.events_file.read_bytes()
+        baseline.events_file.unlink()
+        baseline.events_file.write_bytes(journal_of[: journal_of.index(b"\n", 2000) + 1])
+        shutil.rmtree([*here.run_dirs()][-1].path)
+        os.utime(here.runs)
+        store.ingest_all()
+        assert agree(store, here)
+        assert len(store.rows("FROM runs")) == 2
+
+
+def test_a_run_that_two_data_folders_have_counts_once_and_as_long_as_one_has_it(
+    tmp_path: Path,
+) -> None:
+    address = sqlite_store(tmp_path)
+    mine, yours = data_folder(tmp_path / "mine"), data_folder(tmp_path / "yours")
+    record_experiment(mine.runs)
+    shutil.copytree(mine.runs, yours.runs, dirs_exist_ok=True)
+    with TeamStore.at(address, mine) as first, TeamStore.at(address, yours) as second:
+        assert first.ingest_all() == 153
+        assert second.ingest_all() == 0
+        assert agree(second, mine)
+        for run in mine.run_dirs():
+            shutil.rmtree(run.path)
+        os.utime(mine.runs)
+        first.ingest_all()
+        assert contents(first)["runs"] == []
+        assert second._feed is not None
+        second._feed._looked_elsewhere = float("-inf")  # As if half a minute had passed.
+        second.ingest_all()
+        second.ingest_all()
+        assert agree(second, yours)
+
+
+def test_two_who_take_in_the_same_folder_in_turns_take_every_line_in_once(
+    address: Address, tmp_path: Path
+) -> None:
+    here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
+    record_experiment(recorded.runs)
+    first, second = Lake(address), Lake(address)
+    feeds = [Feed(lake, here, None) for lake in (first, second)]
+    assert feeds[0].name == feeds[1].name
+    for number, share in enumerate((0.2, 0.5, 0.8, 1.0)):
+        grow(recorded, here, share)
+        feeds[number % 2].tick()
+    for feed in feeds:
+        assert feed.tick() == (0, False)
+    first.close()
+    second.close()
+    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
+        assert agree(store, here)
+
+
+def test_a_look_that_somebody_overtook_between_reading_and_writing_is_taken_in_once(
+    address: Address, tmp_path: Path
+) -> None:
+    here = data_folder(tmp_path / "here")
+    record_experiment(here.runs)
+    lake, other = Lake(address), Lake(address)
+    late, quick = Feed(lake, here, None), Feed(other, here, None)
+    send = late._send
+
+    def after_the_other(*arguments: object) -> None:
+        late._send = send  # type: ignore[method-assign]
+        assert quick.tick() == (153, False)
+        send(*arguments)  # type: ignore[arg-type]
+
+    late._send = after_the_other  # type: ignore[method-assign,assignment]
+    assert late.tick() == (0, False)
+    lake.close()
+    other.close()
+    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
+        assert agree(store, here)
+
+
+def test_a_commit_that_another_one_preceded_is_none_though_nobody_kept_the_lock(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    lake = Lake(Address("postgres", postgres.new_database(), str(tmp_path)))
+    with lake.cursor() as one, lake.cursor() as two:
+        for number, cursor in enumerate((one, two)):
+            cursor.begin()
+            cursor.execute("INSERT INTO experiments VALUES (?, 1)", [f"of {number}"])
+        one.commit()
+        with pytest.raises(Overtaken), lake.telling():
+            two.commit()
+        found = one.execute("SELECT experiment_id FROM experiments").fetchall()
+        assert found == [("of 0",)]
+    lake.close()
+
+
+def test_a_dashboard_sees_what_others_took_in_since_and_asks_again_for_nothing_else(
+    tmp_path: Path,
+) -> None:
+    address = sqlite_store(tmp_path)
+    here, recorded = data_folder(tmp_path / "here"), data_folder(tmp_path / "recorded")
+    record_experiment(recorded.runs)
+    grow(recorded, here, 0.5)
+    reader_folder = data_folder(tmp_path / "reader")
+    with TeamStore.at(address, here) as writer, TeamStore.at(address, reader_folder) as reader:
+        writer.ingest_all()
+        reader.ingest()
+        half = queries.list_runs(reader, EXPERIMENT_ID)["steps_done"].sum()
+        generation = reader.generation
+        reader.ingest()
+        assert reader.generation == generation
+        grow(recorded, here, 1.0)
+        writer.ingest_all()
+        assert queries.list_runs(reader, EXPERIMENT_ID)["steps_done"].sum() == half
+        reader.ingest()
+        assert reader.generation > generation
+        assert queries.list_runs(reader, EXPERIMENT_ID)["steps_done"].sum() == 120 > half
+
+
+def test_what_one_dashboard_computed_the_next_one_has(tmp_path: Path) -> None:
+    address = sqlite_store(tmp_path)
+    row = ["experiment", 3, 1, "version", "{}"]
+    with TeamStore.at(address, data_folder(tmp_path / "one")) as one:
+        one.write("INSERT INTO summaries SELECT ?, ?, ?, ?, ?", row)
+    with TeamStore.at(address, data_folder(tmp_path / "two")) as two:
+        assert two.rows("FROM summaries") == [tuple(row)]
+
+
+def test_a_copy_of_a_data_folder_has_a_name_of_its_own_and_the_same_folder_always_one(
+    tmp_path: Path,
+) -> None:
+    first = data_folder(tmp_path / "first")
+    name = data_folder_id(first)
+    assert data_folder_id(first) == name
+    shutil.copytree(first.path, tmp_path / "copy", copy_function=shutil.copy2)
+    copied = data_folder_id(DataDir(tmp_path / "copy"))
+    assert copied != name
+    assert data_folder_id(DataDir(tmp_path / "copy")) == copied
+    (first.path / "team-store-id").write_bytes(b"\xff\xfe")
+    assert data_folder_id(first) not in (name, copied)
+
+
+def test_a_missing_extension_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extensions, "find_spec", lambda name: None)
+    with pytest.raises(
+        TeamStoreUnusable, match=r"ducklake 1\.5\.5: pip install -r requirements-team"
+    ):
+        extensions.load(duckdb.connect(), "ducklake")
+
+
+def test_a_store_of_another_version_is_left_alone_until_somebody_resets_it(tmp_path: Path) -> None:
+    address, here = sqlite_store(tmp_path), data_folder(tmp_path / "here")
+    record_experiment(here.runs)
+    with TeamStore.at(address, here) as store:
+        store.ingest_all()
+        store._lake.cursor().execute("UPDATE meta SET schema = 'of last year'")
+    with pytest.raises(TeamStoreUnusable, match="team reset --yes"):
+        TeamStore.at(address, here)
+    lake = Lake(address, check=False)
+    reset(lake)
+    lake.close()
+    with TeamStore.at(address, here) as store:
+        assert contents(store)["runs"] == []
+        assert store.ingest_all() == 153
+        assert agree(store, here)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"password": "hunter2"}, "password in PGPASSWORD"),
+        ({"database": "nowhere"}, "createdb"),
+        ({"port": 1}, "pg_isready"),
+    ],
+)
+def test_a_database_that_lets_nobody_in_is_told_with_what_to_do_and_without_the_password(
+    postgres: Postgres, change: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    place = postgres.conninfo(
+        change.get("database", "postgres"), change.get("password", "a secret")
+    )
+    if "port" in change:
+        place = place.replace(f"port={postgres.port}", "port=1")
+    with pytest.raises(TeamStoreUnusable, match=says) as refused:
+        Lake(Address("postgres", place, str(tmp_path)))
+    assert "hunter2" not in str(refused.value)
+    assert "a secret" not in str(refused.value)
+
+
+def grow(source: DataDir, target: DataDir, share: float) -> None:
+    """Has a data folder hold so much of each journal of another one."""
+    for run in source.run_dirs():
+        copy = RunDir(target.runs / run.run_id)
+        if not copy.path.exists():
+            shutil.copytree(run.path, copy.path)
+            copy.events_file.write_bytes(b"")
+        journal, have = run.events_file.read_bytes(), copy.events_file.stat().st_size
+        with copy.events_file.open("ab") as grown:
+            grown.write(journal[have : int(len(journal) * share)])
+    os.utime(target.runs)
