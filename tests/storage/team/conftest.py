@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from storage.team.address import Address
-from tests.helpers.postgres import Postgres, postgres_server
-from tests.helpers.team import sqlite_store
+from tests.helpers.team.postgres import Postgres, postgres_server
+from tests.helpers.team.stores import sqlite_store
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ from storage.team.lake import Lake, Overtaken
 from storage.team.rebuilding import reset
 from storage.team.store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
-from tests.helpers.postgres import Postgres
-from tests.helpers.team import contents, data_folder, sqlite_store
+from tests.helpers.team.postgres import Postgres
+from tests.helpers.team.stores import contents, data_folder, sqlite_store
 
 pytestmark = pytest.mark.heavy
 EXAMPLES = Path(__file__).parents[3] / "examples"
