@@ -11,6 +11,7 @@ from runner.checks.user_code import allowed, locate
 from runner.errors import InvalidSpec
 from runner.machine.capabilities import Capabilities
 from runner.machine.cpus import cpu_allowance, memory_bytes
+from runner.specs.cpu_lists import parse_cpus, write_cpus
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.tasks import Task
 from runner.specs.validation import require
@@ -63,7 +64,11 @@ def _first_turn_steps(spec: ExperimentSpec) -> int:
 
 
 def _check_threads(spec: ExperimentSpec) -> None:
-    threads, cpus = spec.cpu_threads, len(cpu_allowance().cpus)
+    there = cpu_allowance().cpus
+    named = there if spec.cpus is None else parse_cpus(spec.cpus)
+    rule = f"must be among those that this machine offers: {write_cpus(there)}"
+    require(named <= there, "cpus", spec.cpus, rule)
+    threads, cpus = spec.cpu_threads, len(named)
     rule = f"must be at most {cpus}: so many CPUs may a run use on this machine, and further "
     rule += "threads would only wait for each other"
     require(threads is None or threads <= cpus, "cpu_threads", threads, rule)

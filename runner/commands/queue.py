@@ -8,6 +8,7 @@ from runner.errors import RunnerError
 from runner.folders import queue_order
 from runner.folders.queue import ensure_supervisor, find_experiment
 from runner.folders.run_dir import DataDir
+from runner.machine.occupancy import held_by, outlook, told
 from runner.texts import printable
 
 Act = Callable[[DataDir, str], object]
@@ -57,11 +58,24 @@ def manage_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _print_queue(data_dir: DataDir) -> None:
-    order, found = queue_order.read_order(data_dir), queue_order.waiting(data_dir)
+    order = queue_order.read_order(data_dir)
+    at_work = list(queue_order.at_work(data_dir))
+    running = {one.experiment_id for one in at_work}
+    found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
     if order.paused:
         sys.stdout.write("the queue is paused; `python -m runner queue continue` has it go on\n")
+    held = held_by(at_work)
+    for one in at_work:
+        place = held.get(one.experiment_id)
+        where = f"  ({told(place)})" if place else ""
+        sys.stdout.write(f"at work: {one.experiment_id}  {printable(one.spec.name)}{where}\n")
     if not found:
         sys.stdout.write("nothing waits\n")
-    for place, one in enumerate(found, start=1):
-        held = "  (held)" if one.experiment_id in order.held else ""
-        sys.stdout.write(f"{place}. {one.experiment_id}  {printable(one.spec.name)}{held}\n")
+    free = [one for one in found if one.experiment_id not in order.held]
+    waits = outlook(data_dir, free, at_work).waits
+    for number, one in enumerate(found, start=1):
+        why = "held" if one.experiment_id in order.held else ""
+        if one.experiment_id in waits and not order.paused and at_work:
+            why = f"waits for {', '.join(waits[one.experiment_id])}"
+        shown = f"  ({why})" if why else ""
+        sys.stdout.write(f"{number}. {one.experiment_id}  {printable(one.spec.name)}{shown}\n")

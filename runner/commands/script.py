@@ -11,8 +11,9 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 
 ASKED = (
-    "name", "backends", "settings", "controls", "devices", "cpu_threads", "schedule", "block_steps",
-    "profile_steps", "time_limit_seconds", "keep_code", "keep_trace", "training.seed",
+    "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",
+    "cpu_threads", "schedule", "compile", "block_steps", "profile_steps", "time_limit_seconds",
+    "keep_code", "keep_trace", "training.seed",
     "script.folder", "script.steps", "script.patience_seconds",
 )  # fmt: skip
 """Fields that a script leaves open: it settles the others itself."""

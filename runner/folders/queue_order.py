@@ -22,7 +22,8 @@ class QueueOrder(Spec):
     """What people said of the queue."""
 
     order: tuple[str, ...] = ()
-    """Ids of experiments that come first, in this order; others follow as they were submitted."""
+    """Ids of experiments that come first, in this order; others follow by their priority, and as
+    they were submitted."""
     held: tuple[str, ...] = ()
     """Ids of experiments that are passed over until they are let go."""
     paused: bool = False
@@ -31,7 +32,10 @@ class QueueOrder(Spec):
     def sorted(self, waiting: list[Experiment]) -> list[Experiment]:
         """Experiments, given oldest first, in the order of the queue."""
         places = {experiment_id: place for place, experiment_id in enumerate(self.order)}
-        return sorted(waiting, key=lambda one: places.get(one.experiment_id, len(places)))
+        return sorted(
+            waiting,
+            key=lambda one: (places.get(one.experiment_id, len(places)), -one.spec.priority),
+        )
 
 
 def read_order(data_dir: DataDir) -> QueueOrder:
@@ -48,6 +52,12 @@ def waiting(data_dir: DataDir, among: Container[str] | None = None) -> list[Expe
     found = [one for one in experiments(data_dir, among)
              if any(run.state is RunState.QUEUED for run in one.runs)]  # fmt: skip
     return read_order(data_dir).sorted(found)
+
+
+def at_work(data_dir: DataDir, among: Container[str] | None = None) -> list[Experiment]:
+    """Every experiment of which a run is alive here, oldest first; `among` as in `experiments`."""
+    return [one for one in experiments(data_dir, among)
+            if any(run.state is RunState.RUNNING for run in one.runs)]  # fmt: skip
 
 
 def startable(data_dir: DataDir) -> list[Experiment]:

@@ -12,6 +12,7 @@ from typing import Any
 from runner.folders.process import ProcessIdentity
 from runner.folders.states import RunState
 from runner.specs.bounds import check_plain
+from runner.specs.cpu_lists import parse_cpus
 
 MAX_TIME = 9e9
 """Seconds since the epoch that data frames can hold as a date: the year 2255."""
@@ -25,13 +26,23 @@ class Claim:
     process: ProcessIdentity
     supervisor: ProcessIdentity
     time: float
+    devices: tuple[str, ...] = ()
+    """Which it was given, where the supervisor placed it."""
+    cpus: str | None = None
+    """Which its experiment has to itself, such as `0-3`."""
 
     @classmethod
-    def by(cls, process: ProcessIdentity) -> "Claim":
+    def by(
+        cls, process: ProcessIdentity, devices: tuple[str, ...] = (), cpus: str | None = None
+    ) -> "Claim":
         """A claim made now, on this machine, by the calling process."""
-        supervisor = ProcessIdentity.of(os.getpid())
         return cls(
-            host=socket.gethostname(), process=process, supervisor=supervisor, time=time.time()
+            host=socket.gethostname(),
+            process=process,
+            supervisor=ProcessIdentity.of(os.getpid()),
+            time=time.time(),
+            devices=devices,
+            cpus=cpus,
         )
 
     @classmethod
@@ -39,12 +50,18 @@ class Claim:
         """Reads what `asdict` wrote; raises `TypeError`, `KeyError` or `ValueError` for anything
         else."""
         identities = {key: ProcessIdentity(**content[key]) for key in ("process", "supervisor")}
-        claim = cls(**{**content, **identities})
+        devices = tuple(content.get("devices", ()))
+        claim = cls(**{**content, **identities, "devices": devices})
         for identity in identities.values():
             _require(type(identity.pid) is int and 0 < identity.pid < 2**31, "pid")
             _require_text(identity.started, "started")
         _require_text(claim.host, "host")
         _require(_is_time(claim.time), "time")
+        for name in devices:
+            _require_text(name, "devices")
+        if claim.cpus is not None:
+            _require_text(claim.cpus, "cpus")
+            parse_cpus(claim.cpus)
         return claim
 
     @property

@@ -28,11 +28,13 @@ PROBE_LIMIT_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A place to compute: `id` as specifications name it, `memory_bytes` None where unknown."""
+    """A place to compute: `id` as specifications name it, None where something is unknown."""
 
     id: str
     name: str
     memory_bytes: int | None
+    numa_node: int | None = None
+    """Whose CPUs and memory are near it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,12 @@ class Capabilities:
             }
         )
 
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """All that a specification may name: beside `cuda:0` also `cuda`, for any one."""
+        ids = tuple(device.id for device in self.devices)
+        return (*ids, "cuda") if any(one.startswith("cuda:") for one in ids) else ids
+
     def check(self, spec: ExperimentSpec) -> None:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
         backends = [variant.backend for variant in spec.variants if variant.backend is not None]
@@ -70,18 +78,34 @@ class Capabilities:
             _check_known("backends", backend, (*self.backends, *self.debug_backends))
         _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         for device in spec.devices:
-            _check_known("devices", device, tuple(known.id for known in self.devices))
+            _check_known("devices", device, self.device_names)
         if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)
 
 
+def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
+    """Those of the kept answer, however old: a machine's devices change less often than what is
+    installed; none if there is no answer."""
+    found = _kept(data_dir)
+    return () if found is None else found.devices
+
+
+def _kept(data_dir: DataDir) -> Capabilities | None:
+    try:
+        return Capabilities.from_dict(json.loads(data_dir.capabilities_file.read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
 def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     """The kept answer, at once; None if there is none or it no longer holds."""
+    found = _kept(data_dir)
     try:
-        found = Capabilities.from_dict(json.loads(data_dir.capabilities_file.read_text()))
         torch_version = metadata.version("torch")
-    except (OSError, ValueError, KeyError, TypeError, metadata.PackageNotFoundError):
+    except metadata.PackageNotFoundError:
+        return None
+    if found is None:
         return None
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable

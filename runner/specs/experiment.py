@@ -8,6 +8,7 @@ complete one, so that a folder copied from elsewhere explains itself.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,7 @@ __all__ = [
 ]  # fmt: skip
 
 Schedule = Literal["turns", "sequential"]
+CompileTogether = Literal["alone", "together"]
 YEAR_SECONDS = 31_536_000.0
 
 
@@ -89,17 +91,29 @@ class ExperimentSpec(Spec):
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
     devices: tuple[str, ...] = ("cpu",)
-    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well) or `mps`; or several
-    of a kind, which share every batch: `cuda:0,cuda:1`, or `cpu,cpu` for two processes on the CPUs.
-    """
+    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any one
+    that is free, or `mps`; or several of a kind, which share every batch: `cuda:0,cuda:1`, or
+    `cpu,cpu` for two processes on the CPUs."""
     parallel: Parallel = "ddp"
     """How several devices work together. `ddp`: each has the whole model, and gradients are
     averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
     `dp`: one process for all, which copies the model in every step (DataParallel)."""
+    cpus: str | None = None
+    """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
+    and on the CPU all. Experiments that name no CPU in common may run at the same time."""
+    exclusive: bool = False
+    """Whether nothing else of the queue runs on the machine meanwhile, on other devices either."""
+    priority: Annotated[int, Bounds(-100, 100, "nothing needs more steps to be told apart")] = 0
+    """Higher ones come first in the queue; of equal ones, those that were submitted first."""
     cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
     """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
+    compile: CompileTogether = "alone"
+    """`alone`: one run compiles at a time, while all others stand still. `together`: those that
+    take turns compile side by side before the rounds that are timed, so that the answer comes
+    sooner; what compiling takes is then told of a busy machine. Autotuning, which times kernels,
+    is done alone in any case."""
     block_steps: Annotated[int, Bounds(1, 10_000, "all other runs wait while a turn lasts")] = 10
     """Steps per turn."""
     profile_steps: Annotated[int, Bounds(0, 100, "all other runs wait while a turn lasts")] = 3
@@ -128,6 +142,7 @@ class ExperimentSpec(Spec):
         rules.check_names(self.name, self.backends, compiled)
         check_devices(self.devices, self.parallel)
         rules.check_precision(self.device, self.training)
+        rules.check_cpus(self.cpus)
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
@@ -337,6 +352,15 @@ class ExperimentSpec(Spec):
     def takes_turns(self) -> bool:
         """Whether all runs of a repeat live at once. A warm run waits for the cold one to end."""
         return self.schedule == "turns" and not self.kind.compares_caches
+
+    @property
+    def compiling_together(self) -> frozenset[str]:
+        """Labels of the runs that compile while others of the experiment do."""
+        if self.compile == "alone" or not self.takes_turns:
+            return frozenset()
+        beside = [one for one in self.variants if one.compile_effort and not one.autotunes]
+        repeats = Counter(one.repeat for one in beside)
+        return frozenset(one.label for one in beside if repeats[one.repeat] > 1)
 
     @property
     def evaluates(self) -> EvaluationPoint:

@@ -38,8 +38,8 @@ class Asked(Protocol):
 
 def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     """Names of devices, one or several of a kind."""
-    rule = "must name a device, 'cpu', 'cuda:N' or 'mps', or several"
-    named = all(re.fullmatch(r"cpu|mps|cuda:\d+", device) for device in devices)
+    rule = "must name a device, 'cpu', 'cuda:N', 'cuda' for any one, or 'mps', or several"
+    named = all(re.fullmatch(r"cpu|mps|cuda(:\d+)?", device) for device in devices)
     require(bool(devices) and named, "devices", devices, rule)
     rule = f"must be at most {MAX_RANKS}: each is a process of every run"
     require(len(devices) <= MAX_RANKS, "devices", devices, rule)
@@ -48,7 +48,7 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     require(len(kinds) == 1, "devices", devices, rule)
     twice = [device for device, count in Counter(devices).items() if count > 1]
     rule = "must not name a device twice; 'cpu' alone can be shared by several processes"
-    require(set(twice) <= {"cpu"}, "devices", devices, rule)
+    require(set(twice) <= {"cpu", "cuda"}, "devices", devices, rule)
     rule = "'dp' copies the model from one CUDA device to others; on CPUs choose 'ddp' or 'fsdp'"
     fits = parallel != "dp" or len(devices) == 1 or kinds == {"cuda"}
     require(fits, "parallel", parallel, rule)

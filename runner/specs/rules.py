@@ -6,7 +6,9 @@ Each raises `InvalidSpec` for the first field whose value breaks it.
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.errors import InvalidSpec
 from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
+from runner.specs.cpu_lists import parse_cpus
 from runner.specs.scenarios import Scenario
 from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.tasks import check_task
@@ -33,6 +35,13 @@ def check_precision(device: str, training: TrainingSpec) -> None:
     rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
     fits = device.startswith("cuda") or precision not in ("tf32", "fp16")
     require(fits, "training.precision", precision, rule)
+
+
+def check_cpus(cpus: str | None) -> None:
+    try:
+        _ = cpus is None or parse_cpus(cpus)
+    except ValueError as error:
+        raise InvalidSpec("cpus", cpus, f"must be a list such as 0-3,8: {error}") from None
 
 
 def check_mps(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:

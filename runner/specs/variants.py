@@ -94,8 +94,13 @@ class Variant(Spec):
             return 0
         if self.backend.startswith(QUICK_COMPILERS):
             return 1
+        return 3 if self.autotunes else 2
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether its compiler times kernels to choose among them."""
         by_mode = self.mode is not None and self.mode.startswith("max-autotune")
-        return 3 if self.options.get("max_autotune", by_mode) else 2
+        return bool(self.options.get("max_autotune", by_mode))
 
     @property
     def captures_cuda_graphs(self) -> bool:

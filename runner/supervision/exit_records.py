@@ -1,6 +1,7 @@
 """Writes down how runs ended, now or, if the disk is full, as soon as there is room."""
 
 import shutil
+import threading
 from dataclasses import replace
 
 from runner.folders.records import Exit
@@ -13,10 +14,12 @@ MIN_FREE_BYTES = 1_000_000
 
 
 class ExitRecords:
-    """The exit records of a supervisor's runs. One that the disk has no room for is kept here."""
+    """The exit records of a supervisor's runs, for all experiments at work. Those that the disk has
+    no room for are kept here."""
 
     def __init__(self) -> None:
         self._owed: dict[RunDir, Exit] = {}
+        self._lock = threading.Lock()
 
     @property
     def is_owing(self) -> bool:
@@ -29,15 +32,17 @@ class ExitRecords:
             reason = f"{reason} (the disk was full then)"
         run.drop_leftovers()
         say(f"{run.run_id}: {state}, {reason}")
-        self._try(run, Exit.now(state, reason, returncode))
+        with self._lock:
+            self._try(run, Exit.now(state, reason, returncode))
 
     def write_owed(self) -> None:
         """Tries again to write what there was no room for."""
-        owed, self._owed = self._owed, {}
-        for run, ended in owed.items():
-            # Nobody else records an end, unless the folder was taken away or worked on by hand.
-            if not run.exit_file.exists():
-                self._try(run, ended)
+        with self._lock:
+            owed, self._owed = self._owed, {}
+            for run, ended in owed.items():
+                # Nobody else records an end, unless the folder was taken away or worked on by hand.
+                if not run.exit_file.exists():
+                    self._try(run, ended)
 
     def _try(self, run: RunDir, ended: Exit) -> None:
         try:

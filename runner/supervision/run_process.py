@@ -17,9 +17,12 @@ from runner.folders.queue import PROJECT_ROOT
 from runner.folders.records import Claim
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.machine.placement import Place
+from runner.specs.cpu_lists import write_cpus
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.exits import explain
 from runner.supervision.output import cut_output
+from runner.supervision.placing import DEVICES_VARIABLE
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 4.5
@@ -30,7 +33,9 @@ it takes to leave by itself in the middle of a compilation (`runner.worker.turn_
 class RunProcess:
     """The process of one run, and what the supervisor knows of it."""
 
-    def __init__(self, run: RunDir, command: Sequence[str], time_limit_seconds: float) -> None:
+    def __init__(
+        self, run: RunDir, command: Sequence[str], time_limit_seconds: float, place: Place
+    ) -> None:
         self.run = run
         self.is_ready = False
         self.holds_turn = False
@@ -44,6 +49,7 @@ class RunProcess:
         environment = {
             **os.environ,
             TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
+            DEVICES_VARIABLE: ",".join(place.devices),
             "PYTHONUNBUFFERED": "1",
             # Else the order of a set of texts would be another one in each process.
             "PYTHONHASHSEED": "0",
@@ -62,7 +68,8 @@ class RunProcess:
         finally:
             self.post.close_run_ends()
         try:
-            run.write_claim(Claim.by(ProcessIdentity.of(self._process.pid)))
+            process = ProcessIdentity.of(self._process.pid)
+            run.write_claim(Claim.by(process, place.devices, write_cpus(place.cpus)))
         except OSError:
             self.discard()
             raise

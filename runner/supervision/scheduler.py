@@ -3,9 +3,10 @@
 All processes set up side by side, as many at once as there are CPUs. In each round every living run
 gets one turn, in an order drawn anew. Only in the first, which is in no speedup (`judged_blocks` in
 storage/index/schema.sql), those that compile least go first, and those that compile nothing while
-others still load. A run that dies, exceeds its time limit or is cancelled gives its turn back, and
-the others go on. With `schedule="sequential"` the same happens with one process at a time. Repeats
-take theirs one after the other.
+others still load; there alone several may hold a turn at once, if they are to compile together. A
+run that dies, exceeds its time limit or is cancelled gives its turn back, and the others go on.
+With `schedule="sequential"` the same happens with one process at a time. Repeats take theirs one
+after the other.
 """
 
 import random
@@ -21,6 +22,7 @@ from runner.folders.queue import Experiment, check_membership, submit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import cpu_allowance
+from runner.machine.placement import Place
 from runner.supervision.ending import Ending
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.run_process import RunProcess
@@ -43,15 +45,18 @@ class Scheduler:
         experiment: Experiment,
         command: Sequence[str],
         exits: ExitRecords,
+        place: Place,
     ) -> None:
         self._data_dir = data_dir
+        self._place = place
         self._experiment = experiment
         self._command = command
         self._exits = exits
         self._selector = selectors.DefaultSelector()
         self._processes: list[RunProcess] = []
         self._pending: list[RunDir] = []
-        self._loading_at_once = cpu_allowance().usable
+        self._at_once = cpu_allowance().usable
+        """How many processes may load, or compile together."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback: str | None = None
         self._variants = dict(zip(experiment.runs, experiment.spec.variants, strict=True))
@@ -72,11 +77,12 @@ class Scheduler:
                         self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)
         except Exception as error:
             # The other experiments in the queue must not pay for what this one holds.
-            self._give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
+            self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
             traceback.print_exc()
         self._selector.close()
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """Ends all that lives, and records for every run that has not ended that it failed."""
         for process in self._processes:
             self._exits.write(process.run, RunState.FAILED, reason, process.discard())
         for run in self._experiment.runs:
@@ -113,8 +119,19 @@ class Scheduler:
         order = sorted(self._orders.sample(runs, len(runs)), key=self._compile_effort)
         for position, run in enumerate(order):
             self._wait_until_loaded(order if self._compile_effort(run) else [run])
+            beside = self._variants[run].label in self._experiment.spec.compiling_together
+            self._wait_for_turns_below(self._at_once if beside else 1)
             for process in [process for process in self._processes if process.run == run]:
-                self._pass_turn(process, Turn(round=round_number, position=position, last=last))
+                turn = Turn(round=round_number, position=position, last=last)
+                if beside:
+                    process.give_turn(turn)
+                else:
+                    self._pass_turn(process, turn)
+        self._wait_for_turns_below(1)
+
+    def _wait_for_turns_below(self, number: int) -> None:
+        """Never more than one run holds a turn but while several compile together."""
+        self._wait_until(lambda: sum(one.holds_turn for one in self._processes) < number)
 
     def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
         if process in self._processes:
@@ -139,7 +156,7 @@ class Scheduler:
             if run.cancel_requested:
                 self._pending.remove(run)
                 self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
-            elif loading < self._loading_at_once:
+            elif loading < self._at_once:
                 self._pending.remove(run)
                 self._start(run)
                 loading += 1
@@ -149,7 +166,7 @@ class Scheduler:
         try:
             check_membership(run.read_spec(), spec)
             run.check_plain()
-            process = RunProcess(run, self._command, spec.time_limit_seconds)
+            process = RunProcess(run, self._command, spec.time_limit_seconds, self._place)
         except (RunnerError, OSError) as error:
             self._exits.write(run, RunState.FAILED, f"it cannot be started: {error}", None)
             return

@@ -1,75 +1,157 @@
-"""The supervisor: one per data folder, works off the queue, outlives browser and dashboard."""
+"""The supervisor: one per data folder, works off the queue, outlives browser and dashboard.
 
+Experiments that hold no device and no CPU in common are worked at side by side, each by a thread.
+"""
+
+import queue
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from runner.folders.queue import Experiment
 from runner.folders.queue_order import startable
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
+from runner.machine.occupancy import this_machine, wish_of
+from runner.machine.placement import Machine, Place, is_full, plan
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.orphans import close_orphans
+from runner.supervision.placing import keep_to
 from runner.supervision.scheduler import Scheduler
 
 WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
 LINGER_SECONDS = 10.0
 """How long an idle supervisor waits for more work before it ends."""
 POLL_SECONDS = 0.5
+LOOK_AT_LEAST_SECONDS = 30.0
+"""How often the queue is gone through while something runs, though nothing was seen to change."""
 LOCK_PATIENCE_SECONDS = 1.0
 """Others try the lock for a moment to see whether a supervisor is at work."""
 
 
-def supervise(data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND) -> bool:
-    """Works off the queue until it has been empty for a while.
+def supervise(
+    data_dir: DataDir, command: Sequence[str] = WORKER_COMMAND, *, exclusive: bool = False
+) -> bool:
+    """Works off the queue until it has been empty for a while; with `exclusive` one experiment
+    after the other, whatever devices they ask for.
 
     Returns False, at once, if another supervisor holds the data folder.
     """
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
         return False
-    work = _Work(data_dir, command)
+    work = _Work(data_dir, command, exclusive)
     while True:
         with lock:
             close_orphans(data_dir, work.exits)
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
-        if work.next() is None or not lock.acquire(LOCK_PATIENCE_SECONDS):
+        if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
             return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AtWork:
+    """An experiment that is worked at, and where."""
+
+    experiment: Experiment
+    place: Place
 
 
 class _Work:
     """Works off the queue, and remembers what cannot be."""
 
-    def __init__(self, data_dir: DataDir, command: Sequence[str]) -> None:
+    def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
         self.exits = ExitRecords()
         self._data_dir = data_dir
         self._command = command
+        self._exclusive = exclusive
+        self._at_work: dict[str, _AtWork] = {}
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """Ids of experiments whose thread is done."""
         self._given_up: set[tuple[str, int]] = set()
         """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
+        self._machine = Machine(cpus=frozenset())
+        """As it was when the last experiment began."""
+        self._seen: tuple[object, ...] = ()
+        self._look_next = 0.0
 
     def do(self) -> None:
         """Returns once nothing has been queued for a while, and all is recorded."""
         idle_since = time.monotonic()
+        self._seen = ()
         while True:
             self.exits.write_owed()
-            queued = self.next()
-            if queued is not None:
-                Scheduler(self._data_dir, queued, self._command, self.exits).run()
-                self._given_up.update(_waiting(queued))
+            self._begin_what_can()
+            if self._at_work:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:
                 return
-            else:
-                time.sleep(POLL_SECONDS)
+            self._wait_for_an_end()
 
-    def next(self) -> Experiment | None:
-        """The first experiment of the queue that can be started."""
-        for experiment in startable(self._data_dir):
-            if not _waiting(experiment) <= self._given_up:
-                return experiment
-        return None
+    def waiting(self) -> list[Experiment]:
+        """What of the queue could be started, first to last."""
+        return [one for one in startable(self._data_dir)
+                if one.experiment_id not in self._at_work
+                and not _waiting(one) <= self._given_up]  # fmt: skip
+
+    def _begin_what_can(self) -> None:
+        held = {key: one.place for key, one in self._at_work.items()}
+        if held and (self._exclusive or is_full(held, self._machine)):
+            return
+        if held and not self._may_have_changed():
+            return
+        found = {one.experiment_id: one for one in self.waiting()}
+        if not found:
+            return
+        self._machine = this_machine(self._data_dir)
+        begins = plan([wish_of(one) for one in found.values()], held, self._machine).begins
+        for key in list(begins)[: 1 if self._exclusive else None]:
+            self._begin(found[key], begins[key])
+
+    def _may_have_changed(self) -> bool:
+        """Whether the queue is worth the look: with thousands of folders it is no small work, and
+        beside somebody's measurement."""
+        marks: list[object] = []
+        for path in (self._data_dir.runs, self._data_dir.queue_file):
+            with suppress(OSError):
+                marks.append(path.stat().st_mtime_ns)
+        seen = (*marks, *self._at_work)
+        if seen == self._seen and time.monotonic() < self._look_next:
+            return False
+        self._seen, self._look_next = seen, time.monotonic() + LOOK_AT_LEAST_SECONDS
+        return True
+
+    def _begin(self, experiment: Experiment, place: Place) -> None:
+        key = experiment.experiment_id
+        self._at_work[key] = _AtWork(experiment=experiment, place=place)
+        threading.Thread(
+            target=self._work_at, args=(experiment, place), name=key, daemon=True
+        ).start()
+
+    def _work_at(self, experiment: Experiment, place: Place) -> None:
+        try:
+            # Before all else: the scheduler and its processes have the CPUs that the thread has.
+            refused = keep_to(place, self._machine)
+            work = Scheduler(self._data_dir, experiment, self._command, self.exits, place)
+            if refused is None:
+                work.run()
+            else:
+                work.give_up(refused)
+        except Exception:  # Whatever it was, the others go on and this one is over.
+            traceback.print_exc()
+        finally:
+            self._ended.put(experiment.experiment_id)
+
+    def _wait_for_an_end(self) -> None:
+        with suppress(queue.Empty):
+            ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
+            self._given_up.update(_waiting(ended.experiment))
 
 
 def _waiting(experiment: Experiment) -> set[tuple[str, int]]:

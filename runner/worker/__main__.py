@@ -14,6 +14,7 @@ from runner.folders.run_dir import RunDir
 from runner.machine.cpus import cpu_allowance
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain
+from runner.supervision.placing import placed
 from runner.supervision.turns import TURN_PIPES_VARIABLE
 from runner.worker.device.visible import show_only
 from runner.worker.event_log import EventLog
@@ -55,7 +56,7 @@ def _work(run: RunDir) -> WorkerExit:
     log = EventLog(run.events_file)
     turns = open_turns(lambda: log.flush(durable=True))
     try:
-        spec = run.read_spec()
+        spec = placed(run.read_spec(), os.environ)
         _prepare_process(spec, run)
         # Torch reads the environment when it is imported, so it comes after the preparation.
         if spec.experiment.is_script:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from runner.machine.cpus import cpu_allowance, explain_threads
+from runner.specs.cpu_lists import write_cpus
+from runner.supervision.placing import given_devices
 from runner.worker.device.base import Device
 from runner.worker.device.cpu import cpu_name
 
@@ -34,6 +36,8 @@ def describe_environment(
         "cpu_model": cpu_name(),
         "num_cpus": os.cpu_count(),
         "usable_cpus": allowance.usable,
+        "cpus": write_cpus(allowance.cpus),
+        "devices": given_devices(os.environ),
         "cpu_threads": torch.get_num_threads(),
         "cpu_threads_reason": explain_threads(cpu_threads, allowance),
         "interop_threads": torch.get_num_interop_threads(),

@@ -21,7 +21,12 @@ def main() -> None:
     found = {
         "torch_version": torch.__version__,
         "devices": [
-            {"id": name, "name": device.name, "memory_bytes": device.memory_bytes}
+            {
+                "id": name,
+                "name": device.name,
+                "memory_bytes": device.memory_bytes,
+                "numa_node": device.numa_node,
+            }
             for name, device in devices().items()
         ],
         "backends": [name for name in every if name in usual],

@@ -18,6 +18,7 @@ Kind = Literal[
     "different setting",
     "fallback",
     "sequential",
+    "compiled together",
     "no control",
     "noisy",
     "few rounds",

@@ -177,6 +177,8 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[Caution]:
         yield Caution(kind="fallback", figures={"experiment_id": spec.fallback_of})
     if spec.schedule == "sequential":
         yield Caution(kind="sequential")
+    if spec.compiling_together:
+        yield Caution(kind="compiled together")
 
 
 def _about_control(

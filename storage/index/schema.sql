@@ -74,7 +74,8 @@ CREATE TABLE environments (
     device_name VARCHAR,
     cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
     cuda VARCHAR, driver VARCHAR, variables JSON, usable_cpus BIGINT, cpu_threads_reason VARCHAR,
-    interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON
+    interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON,
+    cpus VARCHAR, devices JSON
 );
 
 CREATE TABLE workloads (

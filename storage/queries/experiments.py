@@ -49,7 +49,7 @@ class _Memory:
 _memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
 FACTS = {
     "name": "spec->>'name'",
-    "device": "spec->>'$.devices[0]'",
+    "device": "coalesce(placed, spec->>'$.devices[0]')",
     "device_name": "device_name",
     "schedule": "spec->>'schedule'",
     "fallback_of": "spec->>'fallback_of'",
@@ -104,11 +104,13 @@ def _add_facts(
         WITH mine AS (FROM runs WHERE experiment_id IN (SELECT unnest(?))),
         known AS (
             SELECT run_id, arg_max(device_name, seq) AS device_name,
-                arg_max(versions->>'torch', seq) AS torch_version
+                arg_max(versions->>'torch', seq) AS torch_version,
+                arg_max(devices->>'$[0]', seq) AS placed
             FROM environments WHERE experiment IN (SELECT experiment FROM mine) GROUP BY run_id),
         summed AS (
             SELECT experiment_id, min(spec)::JSON->'experiment' AS spec,
-                max(device_name) AS device_name, max(torch_version) AS torch_version
+                max(device_name) AS device_name, max(torch_version) AS torch_version,
+                max(placed) AS placed
             FROM mine LEFT JOIN known USING (run_id) GROUP BY experiment_id)
         SELECT experiment_id, {", ".join(FACTS.values())} FROM summed""",
         [list(versions)],

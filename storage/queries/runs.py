@@ -23,10 +23,10 @@ def environments(store: Store, experiment_id: str) -> pd.DataFrame:
     columns = (
         "host, platform, python, versions, device_type, device_name, cpu_model, num_cpus, "
         "cpu_threads, gpu_memory_bytes, cuda, driver, variables, usable_cpus, cpu_threads_reason, "
-        "interop_threads, max_sm_clock_mhz, power_limit_watts, notes"
+        "interop_threads, max_sm_clock_mhz, power_limit_watts, notes, cpus, devices"
     )
     frame = rows(store, experiment_id, _latest("environments"), columns, "seq")
-    return parsed(frame, "versions", "variables", "notes")
+    return parsed(frame, "versions", "variables", "notes", "devices")
 
 
 @kept

@@ -253,6 +253,11 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
         "The runs took place one after another, so that drift of clocks, heat and neighbours is "
         "part of the speedups."
     ),
+    "compiled together": _plain(
+        "Several runs compiled at the same time: compile latencies, and break-evens with them, are "
+        "those of a machine under load. Speedups are not touched: all had compiled before the "
+        "rounds that are timed."
+    ),
     "no control": _no_control,
     "noisy": _noisy,
     "few rounds": _few_rounds,

@@ -2,10 +2,10 @@
 
 What it does is told by its backend: `crash` dies at its third step, `hang` never ends its first
 block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block unless
-it is alone, `child` starts a child process that outlives any politeness, `slow` takes a tenth of a
-second a step, `late` takes half a second to set up, `noisy` says of every second block that it
-took twice as long. Every other one trains quickly to the end, or to a turn that is the last. All
-of them leave a file in their compile cache, and say what they found there.
+it is alone, `child` starts a child process that outlives any politeness, `slow` and `slower` take a
+tenth of a second a step, `late` takes half a second to set up, `noisy` says of every second block
+that it took twice as long. Every other one trains quickly to the end, or to a turn that is the
+last. All of them leave a file in their compile cache, and say what they found there.
 """
 
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
+from runner.supervision.placing import placed
 from runner.worker.event_log import EventLog
 from runner.worker.turn_source import TurnSource, open_turns
 
@@ -41,7 +42,9 @@ def main() -> int:
     found = sorted(file.name for file in run.compile_cache.glob("*"))
     if nature == "late":
         time.sleep(0.5)
-    log.append("phase", phase="waiting", found_in_cache=found)
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    log.append("phase", phase="waiting", found_in_cache=found, cpus=cpus,
+               devices=list(placed(spec, os.environ).experiment.devices))  # fmt: skip
     log.flush()
     run.compile_cache.mkdir(exist_ok=True)
     (run.compile_cache / label).touch()
@@ -84,7 +87,7 @@ def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:
         time.sleep(0.02)
     if turns.stop_requested and nature != "stubborn":
         sys.exit(WorkerExit.CANCELLED)
-    time.sleep(0.1 if nature == "slow" else 0.002)
+    time.sleep(0.1 if nature in ("slow", "slower") else 0.002)
 
 
 if __name__ == "__main__":

@@ -219,6 +219,16 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "How they work together. `ddp`: each has the whole model. `fsdp`: each keeps a part "
             "of all weights. `dp`: one process copies the model in every step.",
         )  # fmt: skip
+        fields.ask("cpus", "CPUs of its own",
+                   "Such as `0-3`. Experiments that share no device and no CPU run at the same "
+                   "time; empty means those near the device, and on the CPU all.",
+                   empty="near the device")  # fmt: skip
+        fields.ask(
+            "exclusive",
+            "Alone on the machine",
+            "Nothing else of the queue runs meanwhile, on other devices either.",
+        )
+        fields.ask("priority", "Priority", "Higher ones come first in the queue.")
         fields.ask("cpu_threads", "CPU threads",
                    "Threads of each run; empty means half the CPUs that it may use.",
                    empty="half the CPUs")  # fmt: skip
@@ -228,6 +238,11 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "schedule", "Schedule",
             "`turns`: all runs live at once and alternate, so drift hits all alike. `sequential`: "
             "one after another, for a device that cannot hold them all.",
+        )  # fmt: skip
+        fields.ask(
+            "compile", "Compiling",
+            "`alone`: one run at a time, so that its latency is its own. `together`: side by side "
+            "before the timed rounds, so that the answer comes sooner.",
         )  # fmt: skip
         fields.ask("keep_code", "Keep code",
                    "Graphs and code that compilers make, to be read on a run's page. Compiling "

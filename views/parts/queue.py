@@ -9,11 +9,15 @@ from runner.folders import queue_order
 from runner.folders.queue import Experiment
 from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState
+from runner.machine.occupancy import held_by, outlook, told
 from views.access import permissions
 from views.parts import actions
 from views.shared import words
 from views.shared.inert import Markdown, inert
 from views.shared.resources import data_dir
+
+MAX_NAMED = 2
+"""Of what somebody waits for."""
 
 
 def show_queue(active: pd.DataFrame, shown: str) -> None:
@@ -23,8 +27,15 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
     if len(active) < 2 and not (active["state"] == ExperimentState.QUEUED).any():
         return
     folder, names = data_dir(), active.set_index("experiment_id")["name"]
-    found = queue_order.waiting(folder, names.index)
+    at_work = queue_order.at_work(folder, names.index)
+    # One that is at work has runs, too, that wait for others to have loaded.
+    busy = {one.experiment_id for one in at_work}
+    found = [one for one in queue_order.waiting(folder, names.index)
+             if one.experiment_id not in busy]  # fmt: skip
     order = queue_order.read_order(folder)
+    free = [one for one in found if one.experiment_id not in order.held]
+    held = held_by(at_work)
+    waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**Queue: {words.plural(len(found), 'experiment')}**", width="content")
         if order.paused:
@@ -37,10 +48,21 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             place = waiting.index(key) if key in waiting else None
             _show_one(key, str(names[key]), place=place, held=key in order.held)
+            if key in held:
+                st.caption(inert(told(held[key])), width="content")
+            elif key in waits:
+                others = [str(names.get(one, one)) for one in waits[key]]
+                st.caption(f"waits for {inert(_some(others))}", width="content")
             if permissions.may_act() and place is not None:
                 _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
             if key != shown:  # which has its button above
                 actions.stop_button(key)
+
+
+def _some(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def _show_pause(paused: bool) -> None:

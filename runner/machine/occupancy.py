@@ -1,0 +1,62 @@
+"""What of this machine is held by which experiment, and what those that wait need."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from runner.errors import RunnerError
+from runner.folders.queue import Experiment
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.machine.capabilities import known_devices
+from runner.machine.cpus import cpu_allowance
+from runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
+from runner.machine.topology import cores, numa_nodes, shares
+from runner.specs.cpu_lists import parse_cpus, write_cpus
+
+
+def this_machine(data_dir: DataDir) -> Machine:
+    """Its devices as they were last probed, and the CPUs that this process may use."""
+    cpus = cpu_allowance().cpus
+    nodes = {one.id: one.numa_node for one in known_devices(data_dir) if one.id != CPU}
+    return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
+
+
+def wish_of(experiment: Experiment) -> Wish:
+    """What an experiment asks for."""
+    spec = experiment.spec
+    return Wish(
+        key=experiment.experiment_id,
+        devices=spec.devices,
+        cpus=None if spec.cpus is None else parse_cpus(spec.cpus),
+        exclusive=spec.exclusive,
+    )
+
+
+def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
+    """What those of them that are at work hold, as their supervisor wrote it down, by their id."""
+    found = {}
+    for experiment in experiments:
+        for run in experiment.runs:
+            with suppress(RunnerError):
+                claim = run.read_claim() if run.state is RunState.RUNNING else None
+                if claim is not None and claim.cpus is not None:
+                    found[experiment.experiment_id] = Place(
+                        devices=claim.devices,
+                        cpus=parse_cpus(claim.cpus),
+                        exclusive=experiment.spec.exclusive,
+                    )
+                    break
+    return found
+
+
+def told(place: Place) -> str:
+    """A place in words: `cuda:0, CPUs 0-15`."""
+    alone = ", alone on the machine" if place.exclusive else ""
+    return f"{', '.join(place.devices)}, CPUs {write_cpus(place.cpus)}{alone}"
+
+
+def outlook(data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]) -> Plan:
+    """What of the queue can begin, and what the others wait for; for whoever looks at it."""
+    at_work = held_by(running)
+    wishes = [wish_of(one) for one in queue if one.experiment_id not in at_work]
+    return plan(wishes, at_work, this_machine(data_dir))

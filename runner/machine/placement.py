@@ -1,0 +1,150 @@
+"""Which experiments of the queue may begin now, and on what: a pure function of what is asked for.
+
+An experiment holds devices and CPUs, and no two hold anything in common. The queue is gone through
+in its order. What waits keeps free all that it could begin on, so that a later one begins only on
+what no earlier one could use: it fills gaps, and delays nobody who was there before it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What there is to be held."""
+
+    cpus: frozenset[int]
+    shares: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """CPUs of each device but the CPUs themselves, by its name: those of its experiments."""
+
+    def share(self, device: str) -> frozenset[int]:
+        """All CPUs for a device that nobody knows: what runs on it then runs alone."""
+        return self.shares.get(device, self.cpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What an experiment needs in order to begin."""
+
+    key: str
+    """The experiment's id."""
+    devices: tuple[str, ...]
+    """As specifications name them: `cuda:1`, or `cuda` for any one that is free."""
+    cpus: frozenset[int] | None = None
+    """Those that it names; None for the share of its devices."""
+    exclusive: bool = False
+    """Whether nothing else may run meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What an experiment holds."""
+
+    devices: tuple[str, ...]
+    """In the order of the specification, each with its number."""
+    cpus: frozenset[int]
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What may begin, and why the others may not."""
+
+    begins: Mapping[str, Place]
+    """By the experiment's id."""
+    waits: Mapping[str, tuple[str, ...]]
+    """Ids of those that hold, or were there before for, what an experiment waits for."""
+
+
+def plan(queue: Sequence[Wish], held: Mapping[str, Place], machine: Machine) -> Plan:
+    """`queue`: what waits, first to last; `held`: what runs, by its id."""
+    begins: dict[str, Place] = {}
+    waits: dict[str, tuple[str, ...]] = {}
+    in_the_way = {key: _held(place, machine) for key, place in held.items()}
+    for wish in queue:
+        taken = frozenset[str]().union(*in_the_way.values())
+        alone = not (wish.exclusive and in_the_way)
+        place = next((one for one in _possible(wish, machine)
+                      if alone and not _held(one, machine) & taken), None)  # fmt: skip
+        if place is not None:
+            begins[wish.key] = place
+            in_the_way[wish.key] = _held(place, machine)
+        else:
+            needs = _could_use(wish, machine)
+            waits[wish.key] = tuple(key for key, them in in_the_way.items()
+                                    if them & needs or wish.exclusive)  # fmt: skip
+            in_the_way[wish.key] = needs
+    return Plan(begins=begins, waits=waits)
+
+
+def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
+    """Whether nothing more can begin, whatever it asks for."""
+    taken = frozenset[str]().union(*(_held(place, machine) for place in held.values()))
+    return _cpu_names(machine.cpus) <= taken
+
+
+def _possible(wish: Wish, machine: Machine) -> Iterator[Place]:
+    """Every place that the experiment could have on an empty machine."""
+    for devices in _choices(wish.devices, machine):
+        cpus = _cpus_of(devices, machine) if wish.cpus is None else wish.cpus
+        yield Place(devices=devices, cpus=cpus, exclusive=wish.exclusive)
+
+
+def _choices(asked: Sequence[str], machine: Machine) -> Iterator[tuple[str, ...]]:
+    """Names with numbers for those that were asked for, each device once."""
+    kind = next((name for name in asked if _is_any(name)), None)
+    if kind is None:
+        yield tuple(asked)
+        return
+    named = [name for name in asked if not _is_any(name)]
+    free = [name for name in _of_kind(kind, machine) if name not in named]
+    for chosen in combinations(free, len(asked) - len(named)):
+        numbers = iter(chosen)
+        yield tuple(next(numbers) if _is_any(name) else name for name in asked)
+
+
+def _is_any(name: str) -> bool:
+    return name == "cuda"
+
+
+def _of_kind(kind: str, machine: Machine) -> list[str]:
+    """Devices of a kind by their number; the first, where nobody knows which there are."""
+    found = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
+    return sorted(found, key=lambda name: int(name.partition(":")[2])) or [f"{kind}:0"]
+
+
+def _cpus_of(devices: Sequence[str], machine: Machine) -> frozenset[int]:
+    return frozenset[int]().union(
+        *(machine.cpus if _is_cpu(name) else machine.share(name) for name in devices)
+    )
+
+
+def _is_cpu(name: str) -> bool:
+    return name.partition(":")[0] == CPU
+
+
+def _cpu_names(cpus: frozenset[int]) -> frozenset[str]:
+    return frozenset(f"{CPU} {number}" for number in cpus)
+
+
+def _held(place: Place, machine: Machine) -> frozenset[str]:
+    """All that nobody else may hold meanwhile: names of devices and of single CPUs."""
+    devices = frozenset(name for name in place.devices if not _is_cpu(name))
+    if place.exclusive:
+        return devices | frozenset(machine.shares) | _cpu_names(machine.cpus | place.cpus)
+    return devices | _cpu_names(place.cpus)
+
+
+def _could_use(wish: Wish, machine: Machine) -> frozenset[str]:
+    """All that any of its places would hold."""
+    named = frozenset(name for name in wish.devices if not _is_any(name) and not _is_cpu(name))
+    kinds = {name for name in wish.devices if _is_any(name)}
+    devices = named.union(*(_of_kind(kind, machine) for kind in kinds))
+    cpus = wish.cpus
+    if cpus is None:
+        cpus = _cpus_of([*devices, *filter(_is_cpu, wish.devices)], machine)
+    return _held(Place(devices=tuple(devices), cpus=cpus, exclusive=wish.exclusive), machine)

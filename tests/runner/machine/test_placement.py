@@ -1,0 +1,145 @@
+"""Which experiments begin on what: nothing is held twice, and nobody is delayed from behind."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.machine.placement import Machine, Place, Wish, is_full, plan
+
+LAPTOP = Machine(cpus=frozenset(range(4)))
+TWO_GPUS = Machine(
+    cpus=frozenset(range(8)),
+    shares={"cuda:0": frozenset(range(4)), "cuda:1": frozenset(range(4, 8))},
+)
+
+
+def wish(key: str, *devices: str, cpus: set[int] | None = None, exclusive: bool = False) -> Wish:
+    named = None if cpus is None else frozenset(cpus)
+    return Wish(key=key, devices=devices or ("cpu",), cpus=named, exclusive=exclusive)
+
+
+def places(begins: Mapping[str, Place]) -> dict[str, str]:
+    return {key: ",".join(place.devices) for key, place in begins.items()}
+
+
+def test_on_the_cpu_one_follows_the_other_unless_they_name_cpus_apart() -> None:
+    found = plan([wish("a"), wish("b")], {}, LAPTOP)
+    assert (places(found.begins), found.waits) == ({"a": "cpu"}, {"b": ("a",)})
+    assert is_full(found.begins, LAPTOP)
+    apart = plan([wish("a", cpus={0, 1}), wish("b", cpus={2})], {}, LAPTOP)
+    assert list(apart.begins) == ["a", "b"] and not is_full(apart.begins, LAPTOP)
+    overlap = plan([wish("a", cpus={0, 1}), wish("b", cpus={1, 2})], {}, LAPTOP)
+    assert overlap.waits == {"b": ("a",)}
+
+
+def test_experiments_on_two_devices_begin_together_each_with_its_own_cpus() -> None:
+    found = plan([wish("a", "cuda:1"), wish("b", "cuda:0")], {}, TWO_GPUS).begins
+    assert {key: place.cpus for key, place in found.items()} == {
+        "a": frozenset(range(4, 8)), "b": frozenset(range(4)),
+    }  # fmt: skip
+
+
+def test_any_device_is_the_first_that_is_free() -> None:
+    found = plan([wish("a", "cuda"), wish("b", "cuda"), wish("c", "cuda")], {}, TWO_GPUS)
+    assert places(found.begins) == {"a": "cuda:0", "b": "cuda:1"}
+    assert found.waits == {"c": ("a", "b")}
+    both = plan([wish("a", "cuda:0"), wish("b", "cuda", "cuda"), wish("c", "cuda")], {}, TWO_GPUS)
+    assert places(both.begins) == {"a": "cuda:0"}
+    assert both.waits["c"] == ("a", "b"), "cuda:1 is kept free for what was there before"
+    assert places(plan([wish("b", "cuda:1", "cuda")], {}, TWO_GPUS).begins) == {
+        "b": "cuda:1,cuda:0"
+    }
+
+
+def test_a_later_one_fills_a_gap_that_no_earlier_one_could_use() -> None:
+    queue = [wish("a", "cuda:0"), wish("b", "cuda:0"), wish("c", "cuda:1")]
+    found = plan(queue, {}, TWO_GPUS)
+    assert (list(found.begins), found.waits) == (["a", "c"], {"b": ("a",)})
+
+
+def test_what_must_be_alone_waits_until_nothing_runs_and_keeps_the_machine_free() -> None:
+    queue = [wish("a", "cuda:0"), wish("b", "cuda:1", exclusive=True), wish("c", "cuda:1")]
+    found = plan(queue, {}, TWO_GPUS)
+    assert (list(found.begins), found.waits) == (["a"], {"b": ("a",), "c": ("b",)})
+    alone = plan(queue[1:], {}, TWO_GPUS)
+    assert (list(alone.begins), alone.waits) == (["b"], {"c": ("b",)})
+
+
+def test_a_device_that_nobody_knows_has_the_machine_to_itself() -> None:
+    found = plan([wish("a", "cuda:7"), wish("b", "cuda:0")], {}, TWO_GPUS)
+    assert (places(found.begins), found.waits) == ({"a": "cuda:7"}, {"b": ("a",)})
+    assert places(plan([wish("a", "cuda")], {}, LAPTOP).begins) == {"a": "cuda:0"}
+
+
+MACHINE = Machine(
+    cpus=frozenset(range(8)),
+    shares={f"cuda:{gpu}": frozenset({2 * gpu, 2 * gpu + 1}) for gpu in range(3)},
+)
+DEVICES = st.sampled_from([
+    ("cpu",), ("cuda",), ("cuda:0",), ("cuda:1",), ("cuda:2",), ("cuda", "cuda"),
+    ("cuda:1", "cuda"), ("cuda:0", "cuda:2"), ("cuda", "cuda", "cuda"),
+])  # fmt: skip
+CPUS = st.none() | st.frozensets(st.integers(0, 7), min_size=1, max_size=3)
+JOBS = st.lists(
+    st.tuples(DEVICES, CPUS, st.integers(0, 9).map(lambda one: one == 0), st.integers(1, 9)),
+    max_size=9,
+)
+"""Devices, CPUs, whether alone (one in ten), and how long it takes."""
+
+
+def worked_off(jobs: Sequence[tuple[Wish, int]]) -> dict[str, int]:
+    """When each of them begins, if all wait from the start."""
+    lengths = {one.key: length for one, length in jobs}
+    waiting, held, began = [one for one, _ in jobs], dict[str, Place](), dict[str, int]()
+    ends: list[tuple[int, str]] = []
+    now = 0
+    while waiting:
+        for key, place in plan(waiting, held, MACHINE).begins.items():
+            assert nothing_is_shared([*held.values(), place])
+            held[key], began[key] = place, now
+            heapq.heappush(ends, (now + lengths[key], key))
+        waiting = [one for one in waiting if one.key not in held and one.key not in began]
+        if waiting:
+            assert ends, f"{waiting} would wait for ever"
+            now = ends[0][0]
+            while ends and ends[0][0] == now:
+                del held[heapq.heappop(ends)[1]]
+    return began
+
+
+def nothing_is_shared(held: Sequence[Place]) -> bool:
+    devices = [name for place in held for name in place.devices if name != "cpu"]
+    cpus = [number for place in held for number in place.cpus]
+    alone = len(held) == 1 or not any(place.exclusive for place in held)
+    return len(set(devices)) == len(devices) and len(set(cpus)) == len(cpus) and alone
+
+
+@given(JOBS)
+def test_all_begin_none_share_and_none_is_delayed_by_one_that_came_later(
+    asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
+) -> None:
+    jobs = [
+        (Wish(key=str(place), devices=devices, cpus=cpus, exclusive=alone), length)
+        for place, (devices, cpus, alone, length) in enumerate(asked)
+    ]
+    began = worked_off(jobs)
+    assert len(began) == len(jobs)
+    for size in range(len(jobs)):
+        earlier = worked_off(jobs[:size])
+        assert earlier == {key: began[key] for key in earlier}
+
+
+@given(JOBS)
+def test_nothing_waits_without_naming_what_for(
+    asked: list[tuple[tuple[str, ...], frozenset[int] | None, bool, int]],
+) -> None:
+    wishes = [
+        Wish(key=str(place), devices=devices, cpus=cpus, exclusive=alone)
+        for place, (devices, cpus, alone, _) in enumerate(asked)
+    ]
+    found = plan(wishes, {}, MACHINE)
+    assert found.begins.keys() | found.waits.keys() == {one.key for one in wishes}
+    assert not found.begins.keys() & found.waits.keys()
+    assert all(found.waits.values())

@@ -1,0 +1,183 @@
+"""Several experiments at once, with real processes that speak the protocol without torch."""
+
+import os
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+import runner.supervision.scheduler
+import runner.supervision.supervisor
+from runner.commands import cli
+from runner.folders import queue_order
+from runner.folders.queue import cancel, find_experiment, submit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.machine.capabilities import Device
+from runner.machine.cpus import CpuAllowance
+from runner.supervision.supervisor import supervise
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.machine import MACHINE, keep
+from tests.helpers.waiting import wait_until
+from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+
+pytestmark = pytest.mark.heavy
+CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(runner.supervision.supervisor, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+
+
+def span(data_dir: DataDir, experiment_id: str) -> tuple[float, float]:
+    """When its first run was claimed and its last one had ended."""
+    runs = run_dirs(data_dir, experiment_id).values()
+    claims, ends = [run.read_claim() for run in runs], [run.read_exit() for run in runs]
+    assert all(claims) and all(ends)
+    return min(one.time for one in claims if one), max(one.time for one in ends if one)
+
+
+def blocks_of(run: RunDir) -> list[tuple[float, float]]:
+    return [(block["began"], block["time"]) for block in events(run, "block")]
+
+
+@two_cpus
+def test_experiments_that_name_cpus_apart_run_at_the_same_time_and_keep_to_them(
+    data_dir: DataDir,
+) -> None:
+    one, other = (str(number) for number in CPUS[:2])
+    first = submit(data_dir, experiment("slow", steps=10, cpus=one))
+    second = submit(data_dir, experiment("slow", steps=10, cpus=other))
+    third = submit(data_dir, experiment("eager", cpus=other))
+    supervise(data_dir, FAKE_WORKER)
+    began = {key: span(data_dir, key)[0] for key in (first, second, third)}
+    ended = {key: span(data_dir, key)[1] for key in (first, second, third)}
+    assert began[second] < ended[first] and began[first] < ended[second]
+    assert ended[second] <= began[third]
+    for key, cpu in ((first, one), (second, other)):
+        assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+        for run in run_dirs(data_dir, key).values():
+            claim = run.read_claim()
+            assert claim is not None and (claim.devices, claim.cpus) == (("cpu",), cpu)
+            (said,) = (event["cpus"] for event in events(run, "phase")[:1])
+            assert said == [int(cpu)], "what the process itself says"
+
+
+def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_room(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
+    data_dir.path.mkdir()
+    keep(data_dir, replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
+    keys = [submit(data_dir, experiment("slow", steps=10, devices=("cuda",))) for _ in range(4)]
+    monkeypatch.setattr(runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None)
+    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
+    monkeypatch.setattr("runner.machine.occupancy.cpu_allowance", lambda: four)
+    supervise(data_dir, FAKE_WORKER)
+    places: dict[str, list[tuple[float, float]]] = {}
+    for key in keys:
+        assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+        runs = run_dirs(data_dir, key).values()
+        (place,) = {one.devices for run in runs if (one := run.read_claim())}
+        assert {tuple(events(run, "phase")[0]["devices"]) for run in runs} == {place}
+        places.setdefault(place[0], []).append(span(data_dir, key))
+    assert set(places) == {"cuda:0", "cuda:1"}
+    for spans in places.values():
+        assert all(ended <= began for (_, ended), (began, _) in pairwise(sorted(spans)))
+    (one, *_), (other, *_) = places.values()
+    assert one[0] < other[1] and other[0] < one[1]
+
+
+@two_cpus
+def test_what_is_submitted_meanwhile_begins_beside_what_runs_and_each_can_be_stopped(
+    data_dir: DataDir,
+) -> None:
+    one, other = (str(number) for number in CPUS[:2])
+    first = submit(data_dir, experiment("hang", cpus=one))
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
+    second = submit(data_dir, experiment("eager", cpus=other, controls=0))
+    wait_until(lambda: set(states(data_dir, second).values()) == {RunState.FINISHED})
+    assert states(data_dir, first)["hang"] is RunState.RUNNING
+    cancel(find_experiment(data_dir, first))
+    supervising.join()
+    assert states(data_dir, first)["hang"] is RunState.CANCELLED
+
+
+@two_cpus
+@pytest.mark.parametrize("asked", ["of the experiment", "of the supervisor"])
+def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, asked: str) -> None:
+    alone = asked == "of the experiment"
+    keys = [
+        submit(data_dir, experiment(cpus=str(cpu), exclusive=alone and place == 1, controls=0))
+        for place, cpu in enumerate([CPUS[0], CPUS[1], CPUS[0]])
+    ]
+    supervise(data_dir, FAKE_WORKER, exclusive=not alone)
+    spans = [span(data_dir, key) for key in keys]
+    assert all(ended <= began for (_, ended), (began, _) in pairwise(spans))
+
+
+def test_cpus_that_are_not_there_are_named_and_nothing_starts(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("eager", cpus="4000"))
+    supervise(data_dir, FAKE_WORKER)
+    (run, *_) = run_dirs(data_dir, experiment_id).values()
+    ended = run.read_exit()
+    assert ended is not None and ended.state is RunState.FAILED
+    assert "cpus = 4000: this machine has CPUs" in ended.reason
+    assert run.read_claim() is None
+
+
+def test_a_higher_priority_comes_first_and_a_move_by_hand_before_it(data_dir: DataDir) -> None:
+    low, high = (submit(data_dir, experiment(name=name, priority=priority, controls=0))
+                 for name, priority in (("low", 0), ("high", 5)))  # fmt: skip
+    assert [one.spec.name for one in queue_order.waiting(data_dir)] == ["high", "low"]
+    moved = submit(data_dir, experiment(name="moved", priority=-5, controls=0))
+    queue_order.move(data_dir, moved)
+    supervise(data_dir, FAKE_WORKER)
+    began = [span(data_dir, key)[0] for key in (moved, high, low)]
+    assert began == sorted(began)
+
+
+@two_cpus
+def test_the_queue_says_what_runs_and_what_the_others_wait_for(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = submit(data_dir, experiment("hang", name="long", cpus=str(CPUS[0])))
+    second = submit(data_dir, experiment("eager", name="short", controls=0))
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: states(data_dir, first)["hang"] is RunState.RUNNING)
+    cli.main(["queue", f"--data-folder={data_dir.path}"])
+    said = capsys.readouterr().out
+    cancel(find_experiment(data_dir, first))
+    supervising.join()
+    assert f"at work: {first}  long  (cpu, CPUs {CPUS[0]})" in said
+    assert f"1. {second}  short  (waits for {first})" in said
+
+
+@pytest.mark.parametrize("compile", ["alone", "together"])
+def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_first_round(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, compile: str
+) -> None:
+    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
+    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: four)
+    tuned = "inductor:mode=max-autotune-no-cudagraphs"
+    spec = experiment("slow", "slower", tuned, steps=20, compile=compile)
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}
+    found = {label: blocks_of(run) for label, run in run_dirs(data_dir, experiment_id).items()}
+    (one, other) = (found[label][0] for label in ("slow", "slower"))
+    assert (one[0] < other[1] and other[0] < one[1]) == (compile == "together")
+    apart = [blocks[0] for label, blocks in found.items() if not label.startswith("slow")]
+    apart += [blocks[1] for blocks in found.values()]
+    every = sorted(block for blocks in found.values() for block in blocks)
+    for began, ended in apart:
+        assert all(end <= began or start >= ended for start, end in every
+                   if (start, end) != (began, ended))  # fmt: skip
