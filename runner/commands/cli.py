@@ -121,7 +121,7 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     _allow_code(data_dir, options)
-    if not supervise(data_dir):
+    if not supervise(data_dir, exclusive=options.one_at_a_time):
         _print(f"another supervisor is at work on {data_dir.path}")
     return 0
 
@@ -213,6 +213,10 @@ def parser() -> argparse.ArgumentParser:
     again.usage = f"{again.usage} RUN"
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "work off the queue, then end")
+    work.add_argument(
+        "--one-at-a-time", action="store_true",
+        help="work at one experiment after the other, whatever devices they ask for",
+    )  # fmt: skip
     suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
     suite.usage = "python -m runner suite NAME [options]"
     add_suite_options(suite)

@@ -53,7 +53,7 @@ EVENT_TABLES = {
 """Kind of event to its table, whose columns name the fields to read."""
 
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
-               "ending": "OBJECT"}  # fmt: skip
+               "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
 """Fields that are kept as JSON, and what they must be."""
 OWNER = {"experiment": "INTEGER", "run_id": "VARCHAR"}
 OF_FILE = (

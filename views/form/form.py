@@ -211,8 +211,8 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
     with where:
         fields.ask_listed(
             "devices", "Devices",
-            "Where every run computes. Several share each batch: type `cuda:0,cuda:1`, or "
-            "`cpu,cpu` for two processes on the CPUs.", _offered(machine),
+            "Where every run computes; `cuda` is any GPU that is free. Several share each batch: "
+            "type `cuda:0,cuda:1`, or `cpu,cpu` for two processes on the CPUs.", _offered(machine),
         )  # fmt: skip
         fields.ask(
             "parallel", "Several devices",
@@ -258,7 +258,7 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
 
 
 def _offered(machine: Capabilities) -> list[str]:
-    """Each device, and all GPUs together."""
+    """Each device, and of several GPUs any one and all together."""
     ids = [device.id for device in machine.devices]
     gpus = [id for id in ids if id.startswith("cuda")]
-    return [*ids, ",".join(gpus)] if len(gpus) > 1 else ids
+    return [*ids, "cuda", ",".join(gpus)] if len(gpus) > 1 else ids

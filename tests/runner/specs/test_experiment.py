@@ -70,7 +70,7 @@ def test_an_error_within_a_rule_is_not_taken_for_a_missing_field() -> None:
         ("name", 3, "must be text"),
         ("backends", ("inductor", "inductor"), "must not name a backend twice"),
         ("backends", ("in ductor",), "must be the name of a Dynamo backend"),
-        ("devices", ("cuda",), "must name a device"),
+        ("devices", ("gpu",), "must name a device"),
         ("devices", (), "must name a device"),
         ("devices", ("cpu", "cuda:0"), "must all be of one kind"),
         ("devices", ("cuda:0", "cuda:0"), "must not name a device twice"),
