@@ -13,6 +13,7 @@ from torch._inductor import config as inductor_config
 
 from runner.specs.tasks import TASKS, Task
 from runner.worker.device.finding import devices
+from runner.worker.device.numa import numa_node
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
                 "id": name,
                 "name": device.name,
                 "memory_bytes": device.memory_bytes,
-                "numa_node": device.numa_node,
+                "numa_node": numa_node(name),
             }
             for name, device in devices().items()
         ],

@@ -76,11 +76,6 @@ class Device(ABC):
         """Of the device's own memory; None where it has none or it is not known."""
         return None
 
-    @property
-    def numa_node(self) -> int | None:
-        """The node whose CPUs and memory are near it; None where it is none's or not known."""
-        return None
-
     @abstractmethod
     def clock(self) -> StepClock:
         """A clock that waits for the device at the ends of a block only."""

@@ -3,7 +3,6 @@
 Of ROCm nothing could be tried: no such device was at hand.
 """
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -81,17 +80,6 @@ class CudaDevice(Device):
     @property
     def memory_bytes(self) -> int:
         return int(self._properties.total_memory)
-
-    @property
-    def numa_node(self) -> int | None:
-        found = self._properties
-        address = (f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-                   if hasattr(found, "pci_domain_id") else "")  # fmt: skip
-        try:
-            node = int(Path(f"/sys/bus/pci/devices/{address}/numa_node").read_text())
-        except (OSError, ValueError):
-            return None
-        return None if node < 0 else node
 
     def clock(self) -> CudaClock:
         return CudaClock(self.torch_device)
