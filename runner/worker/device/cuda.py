@@ -96,6 +96,10 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def seed(self, number: int) -> None:
+        super().seed(number)
+        torch.cuda.default_generators[self.torch_device.index].manual_seed(number)
+
     def random_state(self) -> dict[str, Tensor]:
         return {RANDOM_STATE: torch.cuda.get_rng_state(self.torch_device)}
 

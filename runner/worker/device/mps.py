@@ -64,6 +64,10 @@ class MpsDevice(Device):
     def synchronize(self) -> None:
         torch.mps.synchronize()
 
+    def seed(self, number: int) -> None:
+        super().seed(number)
+        torch.mps.manual_seed(number)
+
     def random_state(self) -> dict[str, Tensor]:
         return {RANDOM_STATE: torch.mps.get_rng_state()}
 

@@ -28,6 +28,7 @@ from runner.worker.model.losses import Objective
 from runner.worker.model.workload import Workload
 from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.randomness.check import RandomNumbersCheck
+from runner.worker.randomness.seeds import step_seed
 from runner.worker.step.inference import Inference
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
@@ -54,6 +55,7 @@ class Trainer:
         self._variant = spec.variant
         self._workload = workload
         self._run = run
+        self._device = device
         self._log = log
         model = workload.model.train()
         self._splits = _splits_in_use(spec, workload, device.torch_device)
@@ -105,7 +107,7 @@ class Trainer:
     def train(self, turns: TurnSource) -> bool:
         """Trains to the end of the plan, or of training by its own rules (True), or until somebody
         asks to stop (False). Goes on from the latest checkpoint if there is one."""
-        # From here on every run of an experiment draws the same random numbers.
+        # What is drawn beside the steps is the same in every run of an experiment, too.
         torch.manual_seed(self._experiment.training.seed)
         self._hooks.call("train_begin")
         self._resume()
@@ -159,8 +161,10 @@ class Trainer:
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
+        seed = self._experiment.training.seed
 
         def step(place: int, steps: Steps) -> None:
+            self._device.seed(step_seed(seed, state.step))
             hooks.call("batch_begin")
             result = self._make_step(batches.window(block.window + place))
             steps.add(result, self._rate.current, copy=replays_graphs)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.backends.registry import list_backends, register_backend
+from torch.fx import GraphModule
 
 from runner.specs.experiment import ModelSpec
 from runner.worker.randomness.dropout_probes import DropoutProbes
@@ -23,15 +24,32 @@ ASKED = ("random_numbers", "redraw", "rehearsal", "dropout")
 @pytest.fixture(autouse=True)
 def afresh() -> Iterator[None]:
     with torch_afresh():
-        for name in ("own_numbers", "dropout_wrong_rate", "dropout_in_inference"):
+        names = ("own_numbers", "dropout_wrong_rate", "dropout_in_inference")
+        backends = {**{name: OWN_NUMBERS[name] for name in names}, "warms_up": warms_up}
+        for name, backend in backends.items():
             if name not in list_backends(exclude_tags=None):
-                register_backend(OWN_NUMBERS[name], name=name)
+                register_backend(backend, name=name)
         yield
+
+
+def warms_up(graph: GraphModule, inputs: list[Any]) -> Any:
+    """Draws more than it is asked to once, as whoever captures CUDA graphs does."""
+    was_run = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal was_run
+        results = graph.forward(*arguments)
+        if not was_run:
+            torch.rand(())
+        was_run = True
+        return results
+
+    return run
 
 
 def events_of(tmp_path: Path, backend: str, label: str, dropout: Any = "keep") -> Any:
     spec = experiment(backends=(backend,), model=ModelSpec(dropout=dropout))
-    found = run(spec, tmp_path / "events.jsonl", label)
+    found = run(spec, tmp_path / f"{label}.jsonl", label)
     return {kind: of_kind(found, kind) for kind in ("step", *ASKED)}
 
 
@@ -41,6 +59,16 @@ def test_a_backend_that_draws_what_eager_draws_is_asked_no_more(tmp_path: Path) 
     assert asked["same"] and asked["num_draws"] == 2
     assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
     assert not found["rehearsal"] and not found["dropout"] and not found["redraw"]
+
+
+def test_numbers_that_a_backend_draws_once_too_many_are_not_missing_in_later_steps(
+    tmp_path: Path,
+) -> None:
+    baseline = events_of(tmp_path, "warms_up", "baseline")
+    found = events_of(tmp_path, "warms_up", "warms_up")
+    losses, expected = ([event["loss"] for event in one["step"]] for one in (found, baseline))
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert found["random_numbers"][0]["same"]
 
 
 @pytest.mark.parametrize(("label", "dropout"), [("baseline", "keep"), ("eager", "off")])
