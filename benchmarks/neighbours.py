@@ -145,9 +145,9 @@ class Neighbourhood:
                 sys.exit(f"waited in vain; see {self.data_dir.supervisor_log}")
             time.sleep(0.1)
 
-    def let_loose(self, cpus: Collection[int]) -> None:
-        """Lets every thread of both experiments run on any of these CPUs."""
-        for group in (*self.groups(self.measured), *self.groups(self.neighbour)):
+    def keep_to(self, cpus: Collection[int], experiment_id: str | None) -> None:
+        """Has every thread of an experiment run on these CPUs."""
+        for group in self.groups(experiment_id):
             for stat in Path("/proc").glob("[0-9]*/stat"):
                 try:
                     if int(stat.read_text().rpartition(")")[2].split()[2]) != group:
@@ -239,17 +239,18 @@ def measure(options: argparse.Namespace, data_dir: DataDir) -> dict[str, dict[st
     places = {experiment_id: sorted({claim.cpus or "" for run in place.runs(experiment_id)
                                      if (claim := run.read_claim())})
               for experiment_id in (place.measured, place.neighbour or "")}  # fmt: skip
+    if not options.pinned_only:
+        every = cpu_allowance().cpus
+        for experiment_id in (place.measured, place.neighbour):
+            place.keep_to(every, experiment_id)
+        look("training, CPUs shared")
+        place.keep_to(parse_cpus(places[place.measured][0]), place.measured)
     place.end(place.neighbour)
     place.neighbour = None
     look("nothing")
     place.begin(compiling(options))
     look("compiling")
     place.end(place.neighbour)
-    if not options.pinned_only:
-        place.begin(training(options, 1, "neighbour let loose"))
-        place.let_loose(cpu_allowance().cpus)
-        look("training, CPUs shared")
-        place.end(place.neighbour)
     place.end(place.measured)
     found["CPUs"] = {"measured, neighbour": list(places.values())}
     return found

@@ -13,9 +13,12 @@ def numa_node(name: str) -> int | None:
     if not name.startswith("cuda"):
         return None
     found = torch.cuda.get_device_properties(torch.device(name))
-    if not hasattr(found, "pci_domain_id"):
+    numbers: list[int | None] = [
+        getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")
+    ]
+    if None in numbers:  # of a torch that does not tell them
         return None
-    address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+    address = "{:04x}:{:02x}:{:02x}.0".format(*(number or 0 for number in numbers))
     try:
         node = int((PCI / address / "numa_node").read_text())
     except (OSError, ValueError):
