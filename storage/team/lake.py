@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -22,7 +21,7 @@ from storage.errors import TeamStoreUnusable
 from storage.index.journal_rows import EVENT_TABLES, Cursor
 from storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
 from storage.team import extensions
-from storage.team.address import DATA_VARIABLE, S3, Address
+from storage.team.address import DATA_VARIABLE, Address
 from storage.team.extensions import quoted
 
 DESK, LAKE, LOCK = "desk", "team", "team_lock"
@@ -61,12 +60,12 @@ class Lake:
             "temp_directory": f"{self._folder.name}/spilled",
         }
         self.connection = duckdb.connect(f"{self._folder.name}/{DESK}.duckdb", config=config)
-        self._renewing = threading.Lock()
+        self._connecting, self._is_attached = threading.RLock(), False
         os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
         try:
             self._load_extensions()
-            with self._renewing:
-                self._attach()
+            with self.telling():
+                pass
         except BaseException:
             self.close()
             raise
@@ -112,8 +111,16 @@ class Lake:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Errors of the database as ours, without a password; a connection that was lost is made
-        anew for whoever asks next."""
+        """A connected store, or an error that says what is wrong, without a password. After a
+        connection was lost, whoever asks next has it made anew."""
+        with self._connecting:
+            if not self._is_attached:
+                self._attach()
+        with self._complaining():
+            yield
+
+    @contextmanager
+    def _complaining(self) -> Iterator[None]:
         try:
             yield
         except duckdb.Error as error:
@@ -121,8 +128,10 @@ class Lake:
             if any(one in text.lower() for one in OVERTAKEN):
                 raise Overtaken from None
             if any(one in text.lower() for one in LOST):
-                self._renew()
-            raise TeamStoreUnusable(self._complaint(text)) from None
+                self._is_attached = False
+            told = self.address.without_secrets(text)
+            complaint = f"{self.address.masked} cannot be used: {told}. {_remedy(told)}"
+            raise TeamStoreUnusable(complaint) from None
 
     def execute(self, statement: str) -> None:
         """Something that DuckLake does in transactions of its own, such as upkeep, while nobody
@@ -163,50 +172,37 @@ class Lake:
         scanner = {"postgres": "postgres_scanner", "sqlite": "sqlite_scanner"}
         for name in ("ducklake", scanner[self.address.catalog]):
             extensions.load(self.connection, name)
-        with self.telling():
+        with self._complaining():
             self.connection.execute("SET GLOBAL ducklake_max_retry_count = 0")
 
     def _attach(self) -> None:
         """Attaches the store, and makes it if there is none."""
         place = quoted(self.address.place)
-        with self.telling():
+        with self._complaining():
+            for name in (LAKE, LOCK):
+                self.connection.execute(f"DETACH DATABASE IF EXISTS {name}")
             if self.address.catalog == "postgres":
                 self.connection.execute(f"ATTACH '{place}' AS {LOCK} (TYPE postgres)")
             with self._alone():
-                self._use_data(self.address.data or "")
                 options = [f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"]
                 if self.address.data:
                     options.append(f"DATA_PATH '{quoted(self.address.data)}'")
-                self.connection.execute(
+                statement = (
                     f"ATTACH 'ducklake:{self.address.catalog}:{place}' AS {LAKE} "
                     f"({', '.join(options)})"
                 )
+                try:
+                    self.connection.execute(statement)
+                except duckdb.Error as error:
+                    if "httpfs" not in str(error):
+                        raise
+                    # Only the store knows that its rows lie on object storage.
+                    extensions.load(self.connection, "httpfs")
+                    self.connection.execute(s3_secret())
+                    self.connection.execute(statement)
                 with self.cursor() as cursor:
-                    self._use_data(str(option(cursor, "data_path") or ""))
                     _make_tables(cursor, check=self._check)
-
-    def _use_data(self, place: str) -> None:
-        """What it takes to read and write there."""
-        if place.startswith(S3):
-            extensions.load(self.connection, "httpfs")
-            self.connection.execute(s3_secret())
-
-    def _renew(self) -> None:
-        """Connects anew, as far as that can be: else whoever asks next tries again."""
-        if not self._renewing.acquire(blocking=False):
-            return
-        try:
-            for name in (LAKE, LOCK):
-                with suppress(duckdb.Error):
-                    self.connection.execute(f"DETACH DATABASE IF EXISTS {name}")
-            with suppress(TeamStoreUnusable, Overtaken):
-                self._attach()
-        finally:
-            self._renewing.release()
-
-    def _complaint(self, error: str) -> str:
-        told = self.address.without_secrets(error)
-        return f"{self.address.masked} cannot be used: {told}. {_remedy(told)}"
+        self._is_attached = True
 
 
 def _remedy(error: str) -> str:
@@ -233,14 +229,6 @@ def snapshot(cursor: Cursor) -> int:
     row = cursor.execute(f"SELECT id FROM ducklake_current_snapshot('{LAKE}')").fetchone()
     assert row is not None
     return int(row[0])
-
-
-def option(cursor: Cursor, name: str) -> Any:
-    """What the store keeps of itself, such as where its data lies."""
-    row = cursor.execute(
-        f"SELECT value FROM ducklake_options('{LAKE}') WHERE option_name = ?", [name]
-    ).fetchone()
-    return None if row is None else row[0]
 
 
 def s3_secret() -> str:

@@ -61,13 +61,10 @@ def _inlined(lake: Lake) -> int:
     """Rows that await upkeep."""
     with lake.connection.cursor() as cursor:
         catalog = f"__ducklake_metadata_{LAKE}"
-        query = """SELECT schema_name, table_name FROM duckdb_tables()
-            WHERE database_name = ? AND starts_with(table_name, 'ducklake_inlined_data_')
-                AND table_name <> 'ducklake_inlined_data_tables'"""
-        tables = cursor.execute(query, [catalog]).fetchall()
+        query = f"SELECT DISTINCT table_name FROM {catalog}.ducklake_inlined_data_tables"
         counts = [
-            f'SELECT count(*) AS n FROM {catalog}."{schema}"."{table}" WHERE end_snapshot IS NULL'
-            for schema, table in tables
+            f'SELECT count(*) AS n FROM {catalog}."{table}" WHERE end_snapshot IS NULL'
+            for (table,) in cursor.execute(query).fetchall()
         ]
         if not counts:
             return 0

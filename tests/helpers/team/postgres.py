@@ -28,6 +28,13 @@ def programs() -> Path:
     return found[-1].parent
 
 
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class Postgres:
     """A server that listens on a port of its own; passwords are asked for."""
 
@@ -37,9 +44,7 @@ class Postgres:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             os.chown(folder, pwd.getpwnam(self._user).pw_uid, -1)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         secret = folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)

@@ -1,9 +1,11 @@
 """Stores of a team for tests, and what is in them."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir
+from runner.folders.run_dir import DataDir, RunDir
 from storage.index.journal_rows import EVENT_TABLES
 from storage.index.store import Store
 from storage.team.address import Address
@@ -38,3 +40,16 @@ def _rows(store: Store, table: str) -> list[tuple[Any, ...]]:
     return sorted(
         tuple(map(str, row)) for row in store.rows(f"SELECT {', '.join(columns)} FROM {table}")
     )
+
+
+def grow(source: DataDir, target: DataDir, share: float) -> None:
+    """Has a data folder hold so much of each journal of another one."""
+    for run in source.run_dirs():
+        copy = RunDir(target.runs / run.run_id)
+        if not copy.path.exists():
+            shutil.copytree(run.path, copy.path)
+            copy.events_file.write_bytes(b"")
+        journal, have = run.events_file.read_bytes(), copy.events_file.stat().st_size
+        with copy.events_file.open("ab") as grown:
+            grown.write(journal[have : int(len(journal) * share)])
+    os.utime(target.runs)

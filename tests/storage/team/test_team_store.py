@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.errors import TeamStoreUnusable
@@ -22,7 +22,7 @@ from storage.team.rebuilding import reset
 from storage.team.store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
-from tests.helpers.team.stores import contents, data_folder, sqlite_store
+from tests.helpers.team.stores import contents, data_folder, grow, sqlite_store
 
 pytestmark = pytest.mark.heavy
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -260,16 +260,3 @@ def test_a_database_that_lets_nobody_in_is_told_with_what_to_do_and_without_the_
         Lake(Address("postgres", place, str(tmp_path)))
     assert "hunter2" not in str(refused.value)
     assert "a secret" not in str(refused.value)
-
-
-def grow(source: DataDir, target: DataDir, share: float) -> None:
-    """Has a data folder hold so much of each journal of another one."""
-    for run in source.run_dirs():
-        copy = RunDir(target.runs / run.run_id)
-        if not copy.path.exists():
-            shutil.copytree(run.path, copy.path)
-            copy.events_file.write_bytes(b"")
-        journal, have = run.events_file.read_bytes(), copy.events_file.stat().st_size
-        with copy.events_file.open("ab") as grown:
-            grown.write(journal[have : int(len(journal) * share)])
-    os.utime(target.runs)

@@ -1,0 +1,98 @@
+"""A team's store is made small, and backed up, while it is used."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from storage.index.store import Store
+from storage.team.address import Address
+from storage.team.lake import Lake, snapshot
+from storage.team.store import TeamStore
+from storage.team.upkeep import size, upkeep
+from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.team.postgres import Postgres
+from tests.helpers.team.stores import contents, data_folder, grow
+
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
+
+def test_upkeep_makes_files_of_rows_and_one_of_many_and_changes_nothing_that_is_told(
+    address: Address, tmp_path: Path
+) -> None:
+    source, folder = data_folder(tmp_path / "source"), data_folder(tmp_path / "folder")
+    record_experiment(source.runs, experiment_spec(num_steps=2000))
+    with TeamStore.at(address, folder) as store:
+        for part in range(1, 9):  # Some 250 steps a run each time, and a few events of other kinds.
+            grow(source, folder, part / 8)
+            store.ingest_all()
+        before, told, lake = size(store._lake), contents(store), store._lake
+        assert before.rows_in_database > 20
+        with lake.reading() as cursor:
+            states = snapshot(cursor)
+        assert states > 8
+        assert "steps" in list(upkeep(lake, days=7))
+        merged = size(lake)
+        assert merged.rows_in_database == 0
+        with lake.reading() as cursor:
+            steps = "SELECT file_count FROM ducklake_table_info('team') WHERE table_name = 'steps'"
+            assert cursor.execute(steps).fetchall() == [(1,)]
+            # An earlier state is still there.
+            query = f"SELECT count(*) FROM steps AT (VERSION => {states})"
+            assert cursor.execute(query).fetchall() == [(6000,)]
+        on_disk = sum(1 for _ in (tmp_path / "rows").rglob("*.parquet"))
+        list(upkeep(lake, days=0))
+        assert sum(1 for _ in (tmp_path / "rows").rglob("*.parquet")) < on_disk
+        with lake.reading() as cursor:
+            (kept,) = cursor.execute("SELECT count(*) FROM ducklake_snapshots('team')").fetchall()
+            assert kept == (1,)
+    with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
+        assert contents(reader) == told
+
+
+def test_a_backup_taken_while_others_write_holds_a_whole_state_that_is_filled_on(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    place = postgres.new_database()
+    address = Address("postgres", place, str(tmp_path / "rows"))
+    source, folder = data_folder(tmp_path / "source"), data_folder(tmp_path / "folder")
+    record_experiment(source.runs, experiment_spec(num_steps=4000))
+    grow(source, folder, 0.3)
+    writer = TeamStore.at(address, folder)
+    writer.ingest_all()
+    done = threading.Event()
+
+    def write() -> None:
+        for part in range(31, 60):
+            grow(source, folder, part / 100)
+            writer.ingest_all()
+            if done.is_set():
+                return
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    dump = tmp_path / "store.sql"
+    dump.write_text(postgres.client("pg_dump", place.split("dbname=")[1].split()[0]))
+    grown = size(writer._lake)
+    shutil.copytree(tmp_path / "rows", tmp_path / "copy")
+    done.set()
+    writing.join()
+    writer.close()
+    shutil.rmtree(tmp_path / "rows")  # The disaster.
+    assert grown.files > 0
+    restored = postgres.new_database()
+    name = restored.split("dbname=")[1].split()[0]
+    postgres.client("psql", "-q", "-d", name, "-f", str(dump))
+    moved = f"UPDATE ducklake_metadata SET value = '{tmp_path}/copy/' WHERE key = 'data_path'"
+    postgres.client("psql", "-q", "-d", name, "-c", moved)
+    again = Address("postgres", restored, None)
+    with TeamStore.at(again, data_folder(tmp_path / "reader")) as reader:
+        steps = len(contents(reader)["steps"])
+        assert 0.29 * 12_000 < steps < 12_000
+    grow(source, folder, 1.0)
+    with TeamStore.at(again, folder) as store:
+        store.ingest_all()
+        with Store.in_memory(folder) as embedded:
+            assert contents(store) == contents(embedded)
+    Lake(again).close()
