@@ -33,6 +33,8 @@ PROFILES = 2
 """Turns with steps that are waited for, of each run, that are enough; what comes after is not
 needed."""
 POLL_SECONDS = 0.1
+NAMED, REASON_CHARACTERS = 3, 300
+"""Tensors and lines that stand for all, and how much of a line."""
 
 Times = dict[str, list[float]]
 """Seconds of single steps, by what was timed."""
@@ -84,13 +86,18 @@ class Harness:
             raise Lost(f"the harness timed for more than {MEASURING_SECONDS:g} s")
         return answer
 
-    def status(self) -> str:
-        """How its accuracy check ended; raises `Lost`."""
+    def status(self) -> tuple[str, str]:
+        """How its accuracy check ended, and what it said of it; raises `Lost`."""
         try:
             with self._csv.open() as file:
-                return str([row["accuracy"] for row in csv.DictReader(file)][-1])
+                status = str([row["accuracy"] for row in csv.DictReader(file)][-1])
         except (OSError, KeyError, IndexError):
             raise Lost(f"the harness: {_last_line(self._log)}") from None
+        log = self._log.read_text(errors="replace").splitlines()
+        said = [
+            line[:REASON_CHARACTERS] for line in log if "Accuracy failed" in line or "RMSE" in line
+        ]
+        return status, "; ".join(said[:NAMED])
 
     def groups(self) -> Iterator[int]:
         if self._process.poll() is None:
@@ -170,12 +177,22 @@ class Ours:
             raise Lost(f"Breakeven: {self._why()}")
         return {label: _times(run) for label, run in self._runs.items()}
 
-    def status(self) -> str:
-        """How the backend's accuracy check ended; raises `Lost`."""
-        for event in read_events(self._runs["inductor"].events_file)[0]:
-            if event["kind"] == "accuracy_status":
-                return str(event["status"])
-        raise Lost(f"Breakeven: {self._why()}")
+    def status(self) -> tuple[str, str]:
+        """How the backend's accuracy check ended, and what was wrong; raises `Lost`."""
+        events = read_events(self._runs["inductor"].events_file)[0]
+        ended = [event for event in events if event["kind"] == "accuracy_status"]
+        if not ended:
+            raise Lost(f"Breakeven: {self._why()}")
+        wrong = [
+            f"{one['quantity']} {one['tensor']}: {one['rmse']:.3g}, "
+            f"eager {one['baseline_rmse']:.3g}, scale {one['scale']:.3g}"
+            for one in events
+            if one["kind"] == "accuracy" and not one["passed"] and one["rmse"] is not None
+        ]
+        said = [ended[0]["message"] or "", *ended[0]["notes"], *wrong[:NAMED]]
+        if len(wrong) > NAMED:
+            said.append(f"{len(wrong)} tensors in all")
+        return str(ended[0]["status"]), "; ".join(filter(None, said))
 
     def environment(self) -> dict[str, Any]:
         """Device, driver and versions, as the run recorded them."""

@@ -55,7 +55,9 @@ class _Pair:
     def measure(self) -> Record:
         """Both, the harness before and after ours. Raises `Lost`."""
         if self.cell.checks:
-            found: Record = {"harness": self._harness.status(), "ours": self._ours.status()}
+            statuses = {"harness": self._harness.status(), "ours": self._ours.status()}
+            found: Record = {who: status for who, (status, _) in statuses.items()}
+            found["said"] = {who: words for who, (_, words) in statuses.items()}
         else:
             first = self._harness.time()
             ours = self._ours.time()

@@ -138,11 +138,15 @@ def _statuses(records: Sequence[Record]) -> Iterator[str]:
     if not records:
         yield "Not compared on a GPU yet.\n"
         return
+    yield f"{_environments(records)}\n"
     same = sum(one["harness"] == one["ours"] for one in records)
     yield f"{same} of {len(records)} agree.\n"
-    yield "| model | | harness | ours |\n|---|---|---|---|"
+    yield "| model | | harness | ours | what they said |\n|---|---|---|---|---|"
     for one in records:
-        yield f"| {one['model']} | {one['part']} | {one['harness']} | {one['ours']} |"
+        agree = one["harness"] == one["ours"]
+        said = {} if agree else one.get("said", {})
+        words = "; ".join(f"{who}: {text}" for who, text in said.items() if text)
+        yield f"| {one['model']} | {one['part']} | {one['harness']} | {one['ours']} | {words} |"
     yield ""
 
 

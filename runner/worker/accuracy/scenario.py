@@ -8,9 +8,7 @@ harness.
 
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -19,6 +17,7 @@ from runner.specs.accuracy import Part
 from runner.specs.experiment import RunSpec
 from runner.worker.accuracy.layers import LayerOutputs
 from runner.worker.accuracy.names import Name, Outcome
+from runner.worker.accuracy.repeating import CannotRepeat, prepare, repeatable, require_repeatable
 from runner.worker.accuracy.sameness import Judgement, default_tolerance, judge, own_scales
 from runner.worker.accuracy.trial import BASELINE, Trial
 from runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
@@ -65,21 +64,23 @@ class AccuracyCheck:
         self._observer = CompileObserver(log)
         self._ended: dict[Part, tuple[Status, list[str]]] = {}
         """How each part came out, with its notes."""
+        self._cannot_repeat: set[Part] = set()
+        prepare()
 
     def check(self, turns: TurnSource) -> bool:
         """Checks every part that was asked for; False if somebody asked to stop before that."""
         if turns.wait() is None:
             return False
-        with _deterministic():
-            for part in self._experiment.accuracy.parts:
-                if turns.stop_requested:
-                    return False
-                self._observer.phase = PHASES[part]
-                self._log.append("phase", phase=PHASES[part])
-                self._log.flush(durable=True)
-                self._check(part)
-            for part in self._experiment.accuracy.parts:
-                if not turns.stop_requested and self._is_asked_for_layers(part):
+        for part in self._experiment.accuracy.parts:
+            if turns.stop_requested:
+                return False
+            self._observer.phase = PHASES[part]
+            self._log.append("phase", phase=PHASES[part])
+            self._log.flush(durable=True)
+            self._check(part)
+        for part in self._experiment.accuracy.parts:
+            if not turns.stop_requested and self._is_asked_for_layers(part):
+                with repeatable(strictly=part not in self._cannot_repeat):
                     self._look_at_layers(part)
         turns.done(finished=True)
         return True
@@ -88,7 +89,7 @@ class AccuracyCheck:
         status: Status
         message, notes = None, list[str]()
         try:
-            status = "pass" if self._compare(part, notes) else "fail_accuracy"
+            status = "pass" if self._compare_repeatably(part, notes) else "fail_accuracy"
         except _Ended as end:
             status, message = end.status, str(end)[:MAX_REASON_CHARACTERS]
         self._observer.report()
@@ -150,6 +151,18 @@ class AccuracyCheck:
         return not all(judgement.passed for _, judgement, _ in
                        self._judged(part, rest, baseline, reference))  # fmt: skip
 
+    def _compare_repeatably(self, part: Part, notes: list[str]) -> bool:
+        """`_compare` with operations that repeat themselves; where the model needs one that cannot,
+        with those of them that there are."""
+        try:
+            with repeatable(strictly=True):
+                return self._compare(part, notes)
+        except CannotRepeat as reason:
+            self._cannot_repeat.add(part)
+            notes[:] = [f"Not every operation repeats itself: {reason}"[:MAX_REASON_CHARACTERS]]
+            with repeatable(strictly=False):
+                return self._compare(part, notes)
+
     def _compare(self, part: Part, notes: list[str]) -> bool:
         """Whether every tensor of the run's backend passes; without one, of the baseline's
         repetition."""
@@ -170,6 +183,7 @@ class AccuracyCheck:
         try:
             return self._trial.reference(part, layers)
         except Exception as error:
+            require_repeatable(error)
             notes.append(
                 "The model does not run in double precision, so tensors are compared with the "
                 f"baseline's alone: {_said(error)}"
@@ -239,6 +253,7 @@ def _attempt(
     try:
         return run()
     except Exception as error:
+        require_repeatable(error)
         sys.stderr.write(traceback.format_exc())
         raise _Ended(statuses[who][is_out_of_memory(error)], _said(error)) from error
 
@@ -265,18 +280,3 @@ def _title(name: Name) -> str:
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """Lets torch choose operations that repeat themselves, where there are such."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with warnings.catch_warnings():
-            # What cannot repeat itself is seen in the baseline.
-            warnings.filterwarnings("ignore", message=".*deterministic")
-            yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)

@@ -1,5 +1,6 @@
 """The scenario `accuracy`: outputs and gradients against a reference in double precision."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,28 @@ def test_a_baseline_that_differs_from_itself_is_no_baseline(
     assert statuses(events) == dict.fromkeys(("training", "inference"), "eager_two_runs_differ")
     assert "two runs differ in logits" in of_kind(events, "accuracy_status")[0]["message"]
     assert not of_kind(events, "accuracy")
+
+
+def test_operations_are_asked_to_repeat_themselves_strictly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With warnings alone attention's fused kernels on a GPU add up in any order.
+    line = "assert not torch.is_deterministic_algorithms_warn_only_enabled()"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_a_model_whose_operation_cannot_repeat_itself_is_checked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "x = x + torch.zeros_like(x).put_(torch.arange(4), torch.ones(4, dtype=x.dtype))"
+    events = run(own(tmp_path, line, monkeypatch), tmp_path / "e.jsonl", "eager")
+    assert statuses(events) == {"training": "pass", "inference": "pass"}
+    (note,) = of_kind(events, "accuracy_status")[0]["notes"]
+    assert note == (
+        "Not every operation repeats itself: put_ does not have a deterministic implementation"
+    )
 
 
 def test_a_model_that_cannot_run_is_said_to_fail_without_a_compiler(
