@@ -13,12 +13,15 @@ from streamlit import App
 
 from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
+from views.access.lasting import Lasting
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.comparison.ahead import prepare
 from views.report.serving import Reports
 
 doors = Middleware(Doors, may_upload=may_act_by)
-app = App("dashboard.py", middleware=[doors, Middleware(Home), Middleware(Reports)])
+app = App(
+    "dashboard.py", middleware=[doors, Middleware(Home), Middleware(Lasting), Middleware(Reports)]
+)
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 

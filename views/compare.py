@@ -13,6 +13,7 @@ from storage.comparison.results import Comparison
 from storage.index.store import Store
 from storage.terminal.caution_words import caution_words
 from views.access import permissions
+from views.charts.moving import expect_charts
 from views.comparison import accuracy as compare_accuracy
 from views.comparison import (
     answers,
@@ -37,6 +38,7 @@ from views.shared.selection import choose_experiment
 
 
 def main() -> None:
+    expect_charts()
     store = get_store()
     experiments = queries.list_experiments(store)
     show_damaged(store)

@@ -15,6 +15,7 @@ from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.terminal.difference import WHY, obstacles
 from views.charts import sides as side_charts
+from views.charts.moving import expect_charts
 from views.charts.run_mark import run_mark
 from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of, slug
@@ -30,6 +31,7 @@ MAX_LINKS = 8
 
 
 def main() -> None:
+    expect_charts()
     store = get_store()
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     names = titles(listed)

@@ -216,7 +216,7 @@ def show_race(store: Store, experiment_id: str, active: bool) -> None:
     """The losses so far; of forward passes, which have none, the times of the steps."""
     card = race(store, experiment_id, active)
     if card is not None:
-        show_card(card, moves=True)
+        show_card(card)
     elif active:
         st.caption("The losses appear here as soon as the first block of steps is done.")
 

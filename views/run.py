@@ -11,6 +11,7 @@ from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.queries import RunRecord
+from views.charts.moving import expect_charts
 from views.comparison import device_panel, measured_again
 from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
@@ -49,6 +50,7 @@ TABS = {
 
 
 def main() -> None:
+    expect_charts()
     store = get_store()
     experiments = queries.list_experiments(store)
     show_damaged(store)

@@ -117,7 +117,7 @@ class Evidence:
 @kept
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
-    runs = queries.list_runs(store, experiment_id)
+    runs = queries.run_states(store, experiment_id)
     if runs.empty:
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"

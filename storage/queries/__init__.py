@@ -20,6 +20,7 @@ from storage.queries.device import device_samples, latest_device_samples
 from storage.queries.experiments import (
     list_experiments,
     list_runs,
+    run_states,
     unreadable,
 )
 from storage.queries.kept import revision
@@ -98,6 +99,7 @@ __all__ = [
     "resumptions",
     "revision",
     "run_record",
+    "run_states",
     "sources",
     "step_settings",
     "step_times",

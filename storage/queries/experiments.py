@@ -129,6 +129,21 @@ def _is_final(state: str) -> bool:
     return RunState(state).is_final
 
 
+PLANNED_AND_SAID = f"""
+        planned AS (
+            SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
+            WHERE {MINE} GROUP BY run_id),
+        said AS (
+            SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
+            FROM errors WHERE {MINE} GROUP BY run_id)"""
+REASON = f"""
+            CASE WHEN state = '{RunState.FAILED}' THEN coalesce(message, reason)
+                ELSE reason END AS reason"""
+NUM_STEPS = """
+            -- A script says by itself how many steps it makes, some only when it has.
+            coalesce(nullif(num_steps, 0), planned.steps, 0) AS num_steps"""
+
+
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
@@ -163,20 +178,11 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                 count(loss) AS num_losses,
                 median(seconds) FILTER (steady) AS steady_step_seconds
             FROM judged_steps($1) GROUP BY run_id),
-        planned AS (
-            SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
-            WHERE {MINE} GROUP BY run_id),
-        said AS (
-            SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
-            FROM errors WHERE {MINE} GROUP BY run_id)
-        SELECT run_id, label, role, backend, state, phase, phase_started,
-            CASE WHEN state = '{RunState.FAILED}' THEN coalesce(message, reason)
-                ELSE reason END AS reason,
+        {PLANNED_AND_SAID}
+        SELECT run_id, label, role, backend, state, phase, phase_started, {REASON},
             CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
             CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
-            coalesce(steps_done, 0) AS steps_done,
-            -- A script says by itself how many steps it makes, some only when it has.
-            coalesce(nullif(num_steps, 0), planned.steps, 0) AS num_steps, last_loss, num_losses,
+            coalesce(steps_done, 0) AS steps_done, {NUM_STEPS}, last_loss, num_losses,
             steady_step_seconds,
             coalesce(claimed, started) AS started, ended, folder, journal_offset, journal_inode
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
@@ -190,6 +196,21 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = timestamp(frame[column])
     return frame
+
+
+@kept
+def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
+    """run_id, label, role, backend, state, reason, num_steps of `list_runs`, which looks at every
+    step for the rest."""
+    return store.query(
+        f"""
+        WITH {PLANNED_AND_SAID}
+        SELECT run_id, label, role, backend, state, {REASON}, {NUM_STEPS}
+        FROM runs JOIN progress USING (run_id)
+            LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
+        WHERE {MINE} ORDER BY position""",
+        [store.number_of(experiment_id)],
+    )
 
 
 def unreadable(store: Store) -> pd.DataFrame:

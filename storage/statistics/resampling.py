@@ -31,6 +31,8 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float | None, float | 
     count = len(values)
     if count < MIN_PAIRS:
         return None, None
+    if (values == values[0]).all():  # as of the baseline beside itself
+        return float(values[0]), float(values[0])
     length = block_length(values)
     # Small whole numbers in the place of the values: the same resamples, several times as fast.
     ordered = np.sort(values)

@@ -120,6 +120,16 @@ def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
     expect(choice.locator(CHOSEN)).to_have_text("Time saved")
 
 
+def test_a_browser_loads_one_plotly_and_that_once(page: Page, address: str):
+    """Megabytes of JavaScript, which are there before the first chart is."""
+    for loads in ([True], [False]):
+        page.goto(f"{address}/?experiment={OLDER}")
+        page.locator(".moving-chart .main-svg").first.wait_for()
+        loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
+        sizes = {name: size for name, size in page.evaluate(loaded) if "plotly" in name.lower()}
+        assert [size > 100_000 for size in sizes.values()] == loads, sizes
+
+
 def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(
     page: Page, address: str, runs: dict[str, Recording], tmp_path: Path
 ):

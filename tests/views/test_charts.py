@@ -61,6 +61,18 @@ def test_the_controls_band_lies_between_its_low_and_high_beneath_the_lines():
     assert line.name == "baseline"
 
 
+def test_of_a_long_band_the_outermost_points_of_each_stretch_are_drawn():
+    steps = range(10_000)
+    low = [-5.0 if step == 4321 else 0.1 * (step % 7) for step in steps]
+    high = [9.0 if step == 8765 else 1.0 + 0.1 * (step % 7) for step in steps]
+    band = pd.DataFrame({"step": steps, "baseline": 0.5, "low": low, "high": high})
+    lower, upper, *_ = charts.losses(series("loss", baseline=[0.5] * 3), band).data
+    assert 500 <= len(lower.x) <= 2 * charts.MAX_POINTS
+    assert list(lower.x) == list(upper.x)
+    assert lower.y[list(lower.x).index(4321)] == min(lower.y) == -5.0
+    assert upper.y[list(upper.x).index(8765)] == max(upper.y) == 9.0
+
+
 def test_a_long_training_shows_its_moving_average_over_the_steps_themselves():
     # 300 steps alternating between 0 and 2: a window of 300 // 50 = 6 steps averages to 1.
     frame = series("loss", baseline=[0.0, 2.0] * 150)

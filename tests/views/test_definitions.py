@@ -73,8 +73,11 @@ def unexplained_columns(app: AppTest) -> list[str]:
 
 def unexplained_axes(app: AppTest) -> list[str]:
     missing = []
-    for chart, helps in blocks_with(app, "plotly_chart"):
-        figure = json.loads(chart.proto.spec)
+    for chart, helps in blocks_with(app, "bidi_component"):
+        told = json.loads(chart.proto.json)
+        if "figure" not in told:
+            continue
+        figure = json.loads(told["figure"])
         for trace in figure["data"]:
             if "z" in trace and not LINK.search(" ".join(helps)):
                 missing.append(f"colours of {trace['type']}")
@@ -126,10 +129,14 @@ def bare_page() -> None:
     import plotly.graph_objects as go
     import streamlit as st
 
+    from views.charts.moving import moving_chart
+
     with st.container():
         st.dataframe(pd.DataFrame({"Took": ["3 ms"], "Count": [2], "Name": ["a 1"]}))
-        st.plotly_chart(go.Figure(go.Bar(x=[1.5], y=["a"], orientation="h")))
-        st.plotly_chart(go.Figure(go.Box(q1=[1], median=[2], q3=[3], y=["a"], name="box")))
+        bar = go.Figure(go.Bar(x=[1.5], y=["a"], orientation="h"))
+        box = go.Figure(go.Box(q1=[1], median=[2], q3=[3], y=["a"], name="box"))
+        for figure, key in ((bar, "bar"), (box, "box")):
+            moving_chart(figure.to_json(), key, {}, "", "")
     st.html("<table><tr><th>Run</th><th>Loss</th></tr><tr><td>a 1</td><td>0.5</td></tr></table>")
     st.warning(
         "took `3 s` and [5 s](definitions#loss), then 1,200.5 ms; on 21 Nov 2026, torch 2.13"

@@ -121,12 +121,15 @@ def _bars(
 
 
 def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
-    figure.update_layout(**{**layout(), "height": 84 + ROW_HEIGHT * len(labels)}, bargap=0.4)
-    figure.update_layout(margin_t=8)
-    figure.update_xaxes(title_text=x_title, zeroline=False)
-    return figure.update_yaxes(
-        categoryorder="array", categoryarray=list(labels), autorange="reversed", title_text="",
-        tickvals=list(labels), ticktext=[_in_two_lines(label) for label in labels],
+    shared = layout() | {"height": 84 + ROW_HEIGHT * len(labels)}
+    rows = {
+        "categoryorder": "array", "categoryarray": list(labels), "autorange": "reversed",
+        "title_text": "", "tickvals": list(labels),
+        "ticktext": [_in_two_lines(label) for label in labels],
+    }  # fmt: skip
+    return figure.update_layout(
+        **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
+        yaxis=rows,
     )  # fmt: skip
 
 

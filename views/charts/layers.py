@@ -84,6 +84,7 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
     """
     figure = go.Figure()
     if band is not None and len(band):
+        band = _outline(band)
         allowed = (band["high"] - band["low"]) / 2
         figure.add_scatter(
             x=band["step"], y=allowed, name="allowed by the control", mode="lines",
@@ -117,14 +118,19 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
 
     All of them on a page show the same part of it (`ranges.js`).
     """
-    figure.update_layout(**layout(), hovermode="x unified", meta={"x": over})
     named = sum(trace.showlegend is not False for trace in figure.data)
-    if named < 2:
-        figure.update_layout(showlegend=False, margin_t=8)
-    # On a narrow screen each run takes a line of the legend, above and out of the same height.
-    figure.update_layout(height=HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS))
-    figure.update_xaxes(title_text=links.axis(over), showgrid=False, zeroline=False)
-    return figure.update_yaxes(title_text=y_title, zeroline=False)
+    alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
+    # At once, as each change of a figure is looked through by plotly.
+    return figure.update_layout(
+        **layout()
+        # On a narrow screen each run takes a line of the legend, above and out of the same height.
+        | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
+        hovermode="x unified",
+        meta={"x": over},
+        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False},
+        yaxis={"title_text": y_title, "zeroline": False},
+        **alone,
+    )
 
 
 def layout() -> dict[str, Any]:
@@ -158,7 +164,17 @@ def _loss_range(frame: pd.DataFrame) -> list[float] | None:
     return [low - 0.05 * span, high + 0.05 * span]
 
 
+def _outline(band: pd.DataFrame) -> pd.DataFrame:
+    """As much of a band as a screen can show: of a long one the lowest and the highest edge of each
+    stretch, where they are."""
+    if len(band) <= MAX_POINTS:
+        return band
+    parts = [thinned(band, edge) for edge in ("low", "high")]
+    return band.loc[parts[0].index.union(parts[1].index)]
+
+
 def _add_band(figure: go.Figure, band: pd.DataFrame) -> None:
+    band = _outline(band)
     edge = {"color": FAINT, "width": 0}
     figure.add_scatter(
         x=band["step"], y=band["low"], mode="lines", line=edge, showlegend=False, hoverinfo="skip"

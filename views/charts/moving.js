@@ -1,17 +1,5 @@
-// Draws a figure with plotly.js and, when other data come, tells the drawn one: what its reader
-// zoomed and hid stays, as long as the figure's `uirevision` is the same.
-let plotly;
-
-function load(source) {
-  plotly ??= new Promise((done, failed) => {
-    const script = document.createElement("script");
-    script.src = new URL(source, document.baseURI);
-    script.onload = () => done(window.Plotly);
-    script.onerror = failed;
-    document.head.append(script);
-  });
-  return plotly;
-}
+// Draws a figure with plotly.js (`loading.js`) and, when other data come, tells the drawn one: what
+// its reader zoomed and hid stays, as long as the figure's `uirevision` is the same.
 
 // The page's font and colours, as Streamlit gives them to its own charts.
 function themed(layout, box) {
@@ -52,19 +40,47 @@ function watchTheme() {
   watched.observe(app, { attributes: true, attributeFilter: ["class", "style"] });
 }
 
+// A chart has the width of its place, also once a hidden one (in a tab, or folded) is shown.
+function watchWidth(Plotly, box) {
+  if (box.isWatched) return;
+  box.isWatched = true;
+  const watch = new ResizeObserver(() => {
+    if (!box.isConnected) watch.disconnect();
+    else if (box.offsetWidth && box.offsetWidth !== box.drawnWidth) {
+      box.drawnWidth = box.offsetWidth;
+      Plotly.Plots.resize(box);
+    }
+  });
+  watch.observe(box);
+}
+
+// What is in sight is drawn first, the rest whenever the browser has nothing else to do: drawing
+// them all at once would keep it from answering for a second.
+function itsTurn(box) {
+  const isInSight = box.getBoundingClientRect().top < window.innerHeight;
+  if (box.layout || (isInSight && box.offsetWidth)) return null;
+  const whenIdle = window.requestIdleCallback ?? ((act) => setTimeout(act, 50));
+  return new Promise((act) => whenIdle(act, { timeout: 3000 }));
+}
+
 export default async function ({ data, parentElement }) {
   const box = parentElement.querySelector(".moving-chart");
   const figure = JSON.parse(data.figure);
   box.setAttribute("aria-label", data.alt);
   box.style.height = `${figure.layout.height}px`;
   const config = { ...data.config, responsive: true, showSendToCloud: false };
-  const Plotly = await load(data.plotly);
   const draw = () => {
     const layout = asOthers(box, data.group, themed({ ...figure.layout }, box));
     return Plotly.react(box, figure.data, layout, config);
   };
+  box.wanted = draw;
+  const Plotly = await load(data.plotly);
+  await itsTurn(box);
+  if (box.wanted !== draw) return; // Newer data came meanwhile.
+  box.drawnWidth = box.offsetWidth;
   await draw();
   link(Plotly, box, data.group);
   box.redraw = draw;
   watchTheme();
+  watchWidth(Plotly, box);
 }

@@ -1,8 +1,9 @@
-"""A chart that moves while somebody looks at it, or together with others over the same x.
+"""Charts as pages show them: they move while somebody looks at them, and together over the same x.
 
 Streamlit makes its own charts anew for every figure, whatever the figure's `uirevision` says, and
-none of them knows of another. This one is the same plotly.js, from the package that draws the
-pictures, told of the new data; zoom and hidden lines stay as they are.
+none of them knows of another. These are the same plotly.js, from the package that draws the
+pictures, told of the new data; zoom and hidden lines stay as they are. All charts are, so that a
+browser loads one plotly.js.
 """
 
 from functools import cache
@@ -10,16 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import plotly
-import plotly.graph_objects as go
 import streamlit as st
 from streamlit.components.v1 import declare_component
 
-SCRIPTS = ("ranges.js", "moving.js")
+from views.access.lasting import LASTING
+
+SCRIPTS = ("loading.js", "ranges.js", "moving.js")
 PLOTLY = "plotly.min.js"
+
+
+def _read(*names: str) -> str:
+    return "".join(Path(__file__).with_name(name).read_text() for name in names)
+
+
 _chart = st.components.v2.component(
     "moving_chart",
     html='<div class="moving-chart" role="figure"></div>',
-    js="".join(Path(__file__).with_name(name).read_text() for name in SCRIPTS),
+    js=_read(*SCRIPTS),
+    isolate_styles=False,
+)
+_loading = st.components.v2.component(
+    "loading_charts",
+    js=_read("loading.js") + "export default ({ data }) => void load(data.plotly);",
     isolate_styles=False,
 )
 
@@ -32,9 +45,14 @@ def _served() -> str:
     return declare_component("plotly_js", path=folder).name
 
 
-def shares_x(figure: go.Figure) -> bool:
-    """Whether others may stand over the same x, as `views.charts.layers.over_steps` has it."""
-    return bool(figure.layout.meta)
+def _address() -> str:
+    """Relative; that of another version is another, so that browsers may keep it for good."""
+    return f"component/{_served()}/{PLOTLY}?{LASTING}={plotly.__version__}"
+
+
+def expect_charts() -> None:
+    """Has the browser load plotly.js while the server still computes what is to be drawn."""
+    _loading(key="loading-charts", data={"plotly": _address()})
 
 
 def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group: str) -> None:
@@ -47,6 +65,6 @@ def moving_chart(figure: str, key: str, config: dict[str, Any], alt: str, group:
             "config": config,
             "alt": alt,
             "group": group,
-            "plotly": f"component/{_served()}/{PLOTLY}",
+            "plotly": _address(),
         },
     )

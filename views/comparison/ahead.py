@@ -38,17 +38,20 @@ def prepare() -> None:
 
 
 def compare_newest() -> None:
-    """Draws the charts too; whoever comes first finds them kept."""
+    """Draws the charts too; whoever comes first finds them kept. Who is there already, maybe for
+    another experiment, is not kept waiting by it."""
     from storage import queries
     from storage.comparison.comparison import compare
     from views.comparison.charts import draw
-    from views.shared.resources import open_store
+    from views.shared.resources import data_dir, open_store, process_wide
 
-    store = open_store()
+    store, folder = open_store(), data_dir().path
     store.ingest_all()
     experiments = queries.list_experiments(store)
     states = experiments["state"]
-    if experiments.empty or states.isin(ACTIVE_EXPERIMENTS).any():
+    read = process_wide().read
+    if folder in read or experiments.empty or states.isin(ACTIVE_EXPERIMENTS).any():
         return
     comparison = compare(store, str(experiments["experiment_id"].iloc[0]))
-    draw(store, comparison)
+    if folder not in read:
+        draw(store, comparison)

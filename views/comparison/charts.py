@@ -1,12 +1,13 @@
 """The charts of a comparison, each with its data and its way out."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from storage import queries
@@ -124,8 +125,9 @@ def cards(
     left = [_step_times(steps, events), _metric(results, "compile_seconds")]
     right = [*_throughput(results), _memory(results)]
     if spec.kind.trains_fully:
-        left.append(_scores(store, comparison, results, task_scores(results), steps))
-        right.append(_scores(store, comparison, results, ["loss"], steps))
+        scores = _evaluations(store, comparison, results, steps)
+        left.append(_scores(store, experiment_id, scores, results, task_scores(results)))
+        right.append(_scores(store, experiment_id, scores, results, ["loss"]))
     device = device_panel.card(_of(queries.device_samples(store, experiment_id), results), "device")
     return Charts(above, left, right, [device] if device else [])
 
@@ -175,18 +177,23 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
 def _losses(
     store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
 ) -> Card:
-    over = ["cumulative_seconds", *_counted(store, comparison.experiment_id)]
-    steps = _with_progress(store, comparison.experiment_id, steps)[["label", "step", "loss", *over]]
+    counts = _counted(store, comparison.experiment_id)
+    over = ["cumulative_seconds", *counts]
     losses = _of(queries.losses(store, comparison.experiment_id), results)
-    losses = losses.merge(steps.drop(columns="loss"), on=["label", "step"], how="left")
     resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
     events = _of(queries.compiler_events(store, comparison.experiment_id), results)
     band = comparison.loss_band
+
+    def losses_over(name: str) -> go.Figure:
+        grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]
+        mine = losses.merge(grown.drop(columns="loss"), on=["label", "step"], how="left")
+        return charts.losses(mine, None, grown, name)
+
     draw: dict[str, Draw] = {
         "By step": lambda: mark_compiler_events(
             mark_resumptions(charts.losses(losses, band, steps), resumptions), events
         ),
-        **{OVER[name]: partial(charts.losses, losses, None, steps, name) for name in over},
+        **{OVER[name]: partial(losses_over, name) for name in over},
         "Log": lambda: charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
         "Difference": partial(charts.loss_differences, losses, band),
     }
@@ -236,23 +243,31 @@ def _memory(results: Sequence[Result]) -> Card:
     return Card(metric.title, draw, _table(results, names), "peak-memory", names, help)
 
 
-def _scores(
-    store: Store,
-    comparison: Comparison,
-    results: Sequence[Result],
-    names: Sequence[str],
-    steps: pd.DataFrame,
-) -> Card:
-    """Numbers of the evaluations: bars for a single one, lines for several."""
-    experiment_id = comparison.experiment_id
+def _evaluations(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> pd.DataFrame:
+    """Numbers of the evaluations of the primary split; how long each run had trained by then."""
+    scores = _of(queries.evaluation_metrics(store, comparison.experiment_id), results)
     split = comparison.spec.evaluation.primary_split
-    scores = _of(queries.evaluation_metrics(store, experiment_id), results)
     scores = scores[(scores["split"] == split) & ~scores["compiled"]]
     # An evaluation after so many steps comes when the last of them is done.
-    ends = steps[["label", "step", "seconds"]].assign(
-        step=steps["step"] + 1, cumulative_seconds=steps.groupby("label")["seconds"].cumsum()
-    )
-    scores = scores.merge(ends.drop(columns="seconds"), on=["label", "step"], how="left")
+    ends = pd.DataFrame({
+        "label": steps["label"],
+        "step": steps["step"] + 1,
+        "cumulative_seconds": steps.groupby("label")["seconds"].cumsum(),
+    })  # fmt: skip
+    ends = ends[ends["step"].isin(scores["step"])]
+    return scores.merge(ends, on=["label", "step"], how="left")
+
+
+def _scores(
+    store: Store,
+    experiment_id: str,
+    scores: pd.DataFrame,
+    results: Sequence[Result],
+    names: Sequence[str],
+) -> Card:
+    """Numbers of the evaluations: bars for a single one, lines for several."""
     shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
     draw: dict[str, Draw] = {}
     for name in names:
@@ -289,9 +304,9 @@ def _counted(store: Store, experiment_id: str) -> dict[str, float]:
     return {name: float(count.iloc[0]) for name, count in counts.items() if len(count)}
 
 
-def _with_progress(store: Store, experiment_id: str, steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps with how long, and on how much, each run had trained by their end."""
-    counts = _counted(store, experiment_id)
+def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps with how long, and on how much, each run had trained by their end; `counts`: what
+    `_counted` says."""
     seconds = steps.groupby("label")["seconds"].cumsum()
     grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
     return steps.assign(cumulative_seconds=seconds, **grown)

@@ -12,12 +12,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from storage.exchange.table_files import TABLE_FORMATS, to_csv
-from views.charts.moving import moving_chart, shares_x
+from views.charts.moving import moving_chart
 from views.parts.cards import Card, Data, Draw
 from views.parts.drawing import browser, find_browser
 from views.parts.exports import Origin, files_of, origin, to_html
 from views.parts.pictures import FORMATS, SIZES, THEMES, Style, to_image
-from views.shared.inert import Markdown, inert, inert_figure
+from views.shared.inert import Markdown, inert
 from views.shared.selection import remembered
 
 NO_BROWSER = (
@@ -44,13 +44,12 @@ def chart_card(
     name: str,
     numbers: Sequence[str],
     help: Markdown = "",
-    moves: bool = False,
 ) -> None:
-    """Shows a chart as `Card` describes it. `moves`: data arrive while somebody looks at it."""
-    show_card(Card(title, draw, data, name, numbers, help), moves=moves)
+    """Shows a chart as `Card` describes it."""
+    show_card(Card(title, draw, data, name, numbers, help))
 
 
-def show_card(card: Card, *, moves: bool = False) -> None:
+def show_card(card: Card) -> None:
     """The chart under its title, with the downloads on the right.
 
     Several figures of the same data are offered as a choice, which the address keeps; only the
@@ -67,15 +66,10 @@ def show_card(card: Card, *, moves: bool = False) -> None:
         name = card.name
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
-        if moves or shares_x(figure):
-            # As long as it shows the same, new data leave zoom and hidden lines as they are.
-            group = origin().name
-            written = card.written(chosen, f"{group} {name} {chosen}")
-            moving_chart(written, f"chart-{name}", config, unescape(card.title), group)
-        else:
-            st.plotly_chart(
-                inert_figure(figure), key=f"chart-{name}", config=config, alt=unescape(card.title)
-            )
+        # As long as it shows the same, new data leave zoom and hidden lines as they are.
+        group = origin().name
+        written = card.written(chosen, f"{group} {name} {chosen}")
+        moving_chart(written, f"chart-{name}", config, unescape(card.title), group)
 
 
 def csv_button(label: Markdown, data: Data, name: str) -> None:

@@ -46,6 +46,8 @@ class ProcessWide(ModuleType):
         """From when on the run folders of each store are looked at again for a page that polls, and
         when they last were."""
         self.probes: dict[Path, Future[Capabilities]] = {}
+        self.read: set[Path] = set()
+        """The data folders of which a page was asked for."""
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
 
@@ -62,6 +64,7 @@ def data_dir() -> DataDir:
 
 def get_store() -> Store:
     """The one store of this process, up to date; stops the page if it cannot be opened."""
+    process_wide().read.add(data_dir().path)
     try:
         store = open_store()
     except (StoreLocked, StoreUnusable, OSError) as error:

@@ -10,7 +10,7 @@ from storage.comparison import comparison
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from views.comparison import ahead, charts
-from views.shared.resources import open_store
+from views.shared.resources import get_store, open_store
 
 
 def refuse(*_: object) -> None:
@@ -35,6 +35,15 @@ def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
     record_experiment(folder.runs)
     me = ProcessIdentity.of(os.getpid())
     Recording(folder.runs, "baseline", experiment_id="20251101-000000-000000-0000").claim(me)
+    monkeypatch.setattr(comparison, "_compare", refuse)
+    ahead.prepare()
+
+
+def test_whoever_is_there_already_is_not_kept_waiting_by_what_others_may_want(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs)
+    get_store()  # as every page does first
     monkeypatch.setattr(comparison, "_compare", refuse)
     ahead.prepare()
 
