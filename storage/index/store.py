@@ -9,6 +9,7 @@ database in memory.
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +28,8 @@ from storage.index.watch import Watch
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
 """Tells a database that this schema made from one that another version of the project made."""
+MANY_ROWS = 100_000
+"""Of which it is worth a moment to give back the memory that taking them in took."""
 CONFIG: dict[str, Any] = {
     # The machine's other cores belong to the training that is measured; and of an experiment there
     # are so few rows that a second thread takes more time than it saves.
@@ -105,6 +108,9 @@ class Store:
         while is_full:
             new_rows, is_full = self._tick(BULK_TICKS)
             num_rows += new_rows
+        if num_rows >= MANY_ROWS and self._lock is not None:
+            with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
+                settle(cursor)
         return num_rows
 
     @property
@@ -216,9 +222,18 @@ def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
     except duckdb.Error:
         made_by = []
     if made_by == [(SCHEMA_MARK,)]:
+        with suppress(duckdb.Error):  # On a full disk it is as good as it was.
+            settle(connection)
         return connection
     connection.close()
     return None
+
+
+def settle(connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes what lies in the log and in memory into the file. Of each column of each table the
+    database holds a part of 256 kB in memory until then, 100 MB in all; a process that was killed
+    leaves a log, which is read into memory again."""
+    connection.execute("CHECKPOINT")
 
 
 def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:

@@ -16,7 +16,8 @@ import pandas as pd
 from storage.index.store import Store
 
 MAX_BYTES = 64_000_000
-"""Of all that is kept of a store: the series of some experiments of six runs and 10,000 steps."""
+"""Of all that is kept of a store: the series of two or three experiments of six runs and 10,000
+steps."""
 MAX_REVISIONS = 100
 """Experiments of which it is kept how they stand."""
 
@@ -109,9 +110,10 @@ class _Memory:
 
 
 def _size(value: Any) -> int:
-    """Bytes, about: eight for each number or text, as many rows share theirs."""
+    """Bytes, about: of columns of other objects those of their addresses."""
     if isinstance(value, pd.DataFrame | pd.Series):
-        return 8 * int(value.size)
+        columns = value.items() if isinstance(value, pd.DataFrame) else [("", value)]
+        return sum(int(column.array.nbytes) for _, column in columns)
     if isinstance(value, list | tuple):
         return sum(map(_size, value))
     # A record of frames, or what hardly takes any room.

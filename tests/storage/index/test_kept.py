@@ -118,3 +118,9 @@ def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
         queries.blocks(store, EXPERIMENT_ID)
         queries.step_times(store, EXPERIMENT_ID)
         assert len(asked) > 1
+
+
+def test_of_texts_it_is_known_how_much_room_they_take() -> None:
+    frame = pd.DataFrame({"run_id": pd.Series(["x" * 1000] * 100, dtype="str"), "step": range(100)})
+    assert 100_000 + 800 <= kept._size(frame) < 110_000
+    assert kept._size([frame["step"], frame["step"]]) == 1600

@@ -1,6 +1,7 @@
 """The store: one owner, readers beside it, many threads, a file that may be lost."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -65,6 +66,42 @@ def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir)
 
 
 @pytest.mark.heavy
+def log_of(data_dir: DataDir) -> int:
+    """Bytes that are not in the database file yet."""
+    log = data_dir.database_file.with_name(data_dir.database_file.name + ".wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+    with Store.open(data_dir) as store:
+        monkeypatch.setattr("storage.index.store.MANY_ROWS", 154)
+        assert store.ingest_all() == 153
+        assert log_of(data_dir) > 0
+        assert store.rows(held)[0][0] > 1_000_000
+    record_experiment(data_dir.runs, experiment_id="20260101-000000-000000-0001")
+    with Store.open(data_dir) as store:
+        monkeypatch.setattr("storage.index.store.MANY_ROWS", 153)
+        assert store.ingest_all() == 153
+        assert log_of(data_dir) == 0
+        assert store.rows(held)[0][0] == 0
+
+
+def test_the_log_of_a_process_that_was_killed_is_not_held_in_memory(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    killed = DataDir(tmp_path / "killed")
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        shutil.copytree(data_dir.path, killed.path)  # as it lies there while the process goes on
+    assert log_of(killed) > 0
+    with Store.open(killed) as store:
+        assert log_of(killed) == 0
+        assert num_steps(store) == 120
+
+
 def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDir) -> None:
     Store.open(data_dir).close()
     script = (
