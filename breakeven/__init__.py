@@ -19,9 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from torch import Tensor, nn
 
-__all__ = ["compile", "evaluated", "record", "step"]
+__all__ = ["compile", "evaluated", "load", "record", "save", "step"]
 
 
 class _Session(Protocol):
@@ -36,6 +38,10 @@ class _Session(Protocol):
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None: ...
 
     def record(self, name: str, value: "float | Tensor") -> None: ...
+
+    def save(self, state: Any, file: "str | PathLike[str]") -> None: ...
+
+    def load(self, file: "str | PathLike[str]", arguments: dict[str, Any]) -> Any: ...
 
 
 _session: _Session | None = None
@@ -92,6 +98,37 @@ def record(name: str, value: "float | Tensor") -> None:
     """Records a number of one's own at the current step; the Run page charts it."""
     if _session is not None:
         _session.record(name, value)
+
+
+def save(state: Any, file: "str | PathLike[str]") -> None:
+    """Saves a checkpoint to go on from; by hand it is `torch.save(state, file)`.
+
+    Call it between two steps. Under the runner the file is there whole or not at all, the steps
+    before it are on the disk, and where the generators of random numbers stood is kept beside it.
+    What it takes is part of no step.
+    """
+    if _session is not None:
+        return _session.save(state, file)
+    import torch
+
+    torch.save(state, file)
+
+
+def load(file: "str | PathLike[str]", **arguments: Any) -> Any:
+    """What `save` has left there, or None: then the training begins at its beginning.
+
+    Call it before the first step, when all is made that draws random numbers: their generators
+    stand afterwards where they stood when it was saved. Under the runner it finds what this run has
+    saved, in this attempt or in one that ended early, and no file from elsewhere; steps are counted
+    on. By hand it is `torch.load(file, **arguments)` if there is such a file.
+    """
+    if _session is not None:
+        return _session.load(file, arguments)
+    if not os.path.exists(file):
+        return None
+    import torch
+
+    return torch.load(file, **arguments)
 
 
 def _attach(session: _Session | None) -> None:

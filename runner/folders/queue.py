@@ -210,7 +210,10 @@ def _why_none_can_resume(experiment: Experiment) -> str:
     if not any(state.ended_early for state in states):
         return "none of them has ended early; those that have not ended go on by themselves"
     if experiment.spec.is_script:
-        return "a script that ended early begins anew: start the experiment again"
+        return (
+            "those that ended early left no checkpoint that they could go on from "
+            "(docs/own-script.md). Start the experiment anew"
+        )
     due = experiment.spec.first_checkpoint_step
     if due is None:
         return (

@@ -1,8 +1,8 @@
 """The raw series of an experiment's runs, as the comparison needs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -114,6 +114,10 @@ class Evidence:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
 
 
+FOUND_BY_BASELINE = ("flops_per_step", "precision")
+"""Fields of `workload`."""
+
+
 @kept
 def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, list[Evidence]]:
     """All runs of an experiment, in the order of its variants; raises `NotInStore`."""
@@ -163,7 +167,18 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 **mine,
             )
         )
-    return queries.run_record(store, evidence[0].run_id).spec, evidence
+    spec = queries.run_record(store, evidence[0].run_id).spec
+    if spec.is_script:
+        evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
+    return spec, evidence
+
+
+def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
+    """With what only a run without a compiler finds out of a script, for it holds of all."""
+    baseline = next((one for one in runs if one.role == "baseline"), run)
+    told = baseline.workload
+    found = {name: told.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None}
+    return replace(run, workload=run.workload | found) if run.workload else run
 
 
 def _said_steps(workload: dict[str, Any], steps: pd.DataFrame) -> int:

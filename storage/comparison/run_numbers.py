@@ -53,7 +53,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         tokens_per_second=_per_second(run, "tokens_per_step"),
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
-        peak_share=_peak_share(run, flops_per_second, spec.training.precision),
+        peak_share=_peak_share(run, flops_per_second, _precision(spec, run)),
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=_whole_number(steady["peak_memory_bytes"].max()),
         compile_peak_memory_bytes=_whole_number(compiled["peak_memory_bytes"].max()),
@@ -88,10 +88,17 @@ def _real_tokens_per_second(run: Evidence) -> float | None:
     return None if rate is None or padding is None else rate * (1 - padding)
 
 
-def _peak_share(run: Evidence, achieved: float | None, precision: Precision) -> float | None:
+def _precision(spec: ExperimentSpec, run: Evidence) -> Precision | None:
+    """In which the run computes; a script says that itself, as far as it was found out."""
+    return run.workload.get("precision") if spec.is_script else spec.training.precision
+
+
+def _peak_share(run: Evidence, achieved: float | None, precision: Precision | None) -> float | None:
     """Share of what the device can do at most, where that is known."""
+    if achieved is None or precision is None:
+        return None
     peak = peak_flops(run.environment.get("device_name"), precision)
-    return None if achieved is None or peak is None else achieved / peak
+    return None if peak is None else achieved / peak
 
 
 def _last_scores(run: Evidence, split: str) -> dict[str, float]:

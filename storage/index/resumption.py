@@ -12,6 +12,7 @@ import duckdb
 
 TAKEN_BACK = {
     "steps": "step >= resumed_step",
+    "inputs": "step >= resumed_step",
     "blocks": "first_step >= resumed_step",
     "device_samples": "first_step >= resumed_step",
     "gradient_statistics": "step >= resumed_step",

@@ -287,10 +287,14 @@ CREATE TABLE errors (
 -- What follows are views of one experiment, `mine`, whose rows are picked before anything is computed:
 -- a window over a whole table would have every experiment pay for all others.
 
--- A run's attempts: 1 is its first process, each resumption begins the next one.
+-- A run's attempts: 1 is its first process, each resumption begins the next one. One that begins
+-- anew leaves nothing of those before it, and is the first of all that counts.
 CREATE MACRO attempts(mine) AS TABLE
-SELECT *, 1 + row_number() OVER (PARTITION BY run_id ORDER BY seq) AS attempt
-FROM resumptions WHERE experiment = mine;
+SELECT * EXCLUDE (anew),
+    1 + sum((step > 0)::INTEGER) OVER (PARTITION BY run_id, anew ORDER BY seq) AS attempt
+FROM (
+    SELECT *, sum((step = 0)::INTEGER) OVER (PARTITION BY run_id ORDER BY seq) AS anew
+    FROM resumptions WHERE experiment = mine);
 
 -- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
 -- attempt.

@@ -23,6 +23,11 @@ NO_CHECKPOINTS = (
     "last one."
 )
 
+NO_CHECKPOINTS_OF_SCRIPT = (
+    "None that the run could go on from: a script saves them with `breakeven.save`, or with "
+    "`transformers.Trainer` or Lightning (docs/own-script.md)."
+)
+
 
 def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
     made = of_run(queries.checkpoints(store, record.experiment_id), run)
@@ -38,7 +43,8 @@ def show_checkpoints(store: Store, run: pd.Series, record: RunRecord) -> None:
             metric.name if metric else "checkpoint_value": made["value"],
             "file": made["file"],
         })  # fmt: skip
-    show_table("Checkpoints", made, "checkpoints", "None yet." if asked else NO_CHECKPOINTS)
+    why_none = NO_CHECKPOINTS_OF_SCRIPT if record.spec.is_script else NO_CHECKPOINTS
+    show_table("Checkpoints", made, "checkpoints", "None yet." if asked else why_none)
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
     if not resumptions.empty:
         resumptions = resumptions.assign(time=resumptions["time"].map(words.moment))

@@ -6,7 +6,6 @@ steps done; the position in the data follows from that number, and the history i
 """
 
 import os
-import random
 import re
 import time
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +22,7 @@ from runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from runner.worker.callbacks import Callback, Hooks, TrainingState
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
+from runner.worker.random_state import random_state, set_random_state
 from runner.worker.step.schedules import LearningRate
 
 FORMAT = 1
@@ -49,7 +48,7 @@ class Checkpointed:
             "rate": self.rate.state_dict(),
             "scaler": self.scaler.state_dict(),
             "callbacks": self.hooks.state_dict(),
-            "random": _random_state(self.device),
+            "random": random_state(self.device),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -62,7 +61,7 @@ class Checkpointed:
         self.rate.load_state_dict(state["rate"])
         self.scaler.load_state_dict(state["scaler"])
         self.hooks.load_state_dict(state["callbacks"])
-        _set_random_state(state["random"], self.device)
+        set_random_state(state["random"], self.device)
 
 
 class Checkpoints(Callback):
@@ -180,22 +179,3 @@ def _save(state: dict[str, Any], file: Path) -> int:
         beside.unlink(missing_ok=True)
         raise
     return file.stat().st_size
-
-
-def _random_state(device: Device) -> dict[str, Any]:
-    kind, words, position, has_gauss, gauss = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": [kind, [int(word) for word in words], position, has_gauss, gauss],
-        **device.random_state(),
-    }
-
-
-def _set_random_state(state: dict[str, Any], device: Device) -> None:
-    torch.set_rng_state(state["torch"])
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    device.set_random_state(state)

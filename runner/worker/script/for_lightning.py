@@ -1,13 +1,16 @@
 """Lightning's `Trainer`, under both names of the package."""
 
 import functools
+import inspect
 import math
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from runner.worker.script.batch_sizes import StepSize, num_samples
 from runner.worker.script.session import ScriptSession
 
+NAME = "lightning"
 PREFIXES = ("validation_", "valid_", "val_")
 
 
@@ -19,9 +22,46 @@ def attach(module: ModuleType, session: ScriptSession) -> None:
     @functools.wraps(make)
     def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
         make(trainer, *args, **kwargs)
-        trainer.callbacks.append(callback_class(session))
+        # Before those that save: the step is over first.
+        trainer.callbacks.insert(0, callback_class(session))
+        trainer.fit = _going_on(trainer, trainer.fit, session)
+        trainer.save_checkpoint = _told_of(trainer, trainer.save_checkpoint, session)
 
     module.Trainer.__init__ = init
+
+
+def _going_on(trainer: Any, fit: Any, session: ScriptSession) -> Any:
+    """Trains on from where an earlier attempt at the run saved, if it did."""
+    given = inspect.signature(fit)
+    make_epochs = trainer.fit_loop.run
+
+    def make_epochs_as_then() -> Any:
+        # At once: it draws an order of samples before it says that training begins.
+        session.resuming.put_back_random_numbers()
+        return make_epochs()
+
+    @functools.wraps(fit)
+    def going_on(*args: Any, **kwargs: Any) -> Any:
+        saved = session.resuming.checkpoint_of(NAME)
+        bound = given.bind(*args, **kwargs)
+        if saved is not None:
+            bound.arguments["ckpt_path"] = str(saved)
+            trainer.fit_loop.run = make_epochs_as_then
+        return fit(*bound.args, **bound.kwargs)
+
+    return going_on
+
+
+def _told_of(trainer: Any, save: Any, session: ScriptSession) -> Any:
+    @functools.wraps(save)
+    def told_of(filepath: Any, weights_only: bool | None = None, *args: Any, **kwargs: Any) -> None:
+        # In the middle of an epoch it does not know how to find the next sample.
+        is_whole = not weights_only and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        file, step = Path(filepath).absolute(), trainer.global_step
+        with session.checkpointing(NAME, file, step, is_whole=is_whole):
+            save(filepath, weights_only, *args, **kwargs)
+
+    return told_of
 
 
 class _Told:
@@ -38,7 +78,7 @@ class _Told:
         if not self._session.has_compiled_besides(pl_module):
             # What Lightning compiles of a module that somebody compiled.
             pl_module.training_step = self._session.compile(pl_module.training_step, pl_module, {})
-        self._session.trained_by("lightning", None, _num_steps(trainer))
+        self._session.trained_by(NAME, None, _num_steps(trainer))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

@@ -1,12 +1,16 @@
 """`transformers.Trainer` and those derived from it, `Seq2SeqTrainer` among them."""
 
 import functools
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from runner.worker.script.batch_sizes import StepSize
 from runner.worker.script.session import ScriptSession
 
+NAME = "transformers.Trainer"
+PREFIX_CHECKPOINT_DIR = "checkpoint"
+"""Begins the names of its checkpoints' folders, as transformers.trainer_utils has it."""
 NO_METRICS = ("runtime", "samples_per_second", "steps_per_second", "compilation_time", "epoch")
 PREFIX = "eval_"
 
@@ -21,6 +25,8 @@ def attach(module: ModuleType, session: ScriptSession) -> None:
         make(trainer, *args, **kwargs)
         size = StepSize()
         trainer.training_step = _measured(trainer.training_step, size)
+        trainer.train = _going_on(trainer.train, session)
+        trainer._save_checkpoint = _told_of(trainer, trainer._save_checkpoint, session)
         trainer.add_callback(callback_class(session, size))
 
     module.Trainer.__init__ = init
@@ -36,6 +42,30 @@ def _measured(training_step: Any, size: StepSize) -> Any:
         return loss
 
     return measured
+
+
+def _going_on(train: Any, session: ScriptSession) -> Any:
+    """Trains on from where an earlier attempt at the run saved, if it did."""
+
+    @functools.wraps(train)
+    def going_on(resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        saved = session.resuming.checkpoint_of(NAME)
+        whence = resume_from_checkpoint if saved is None else str(saved)
+        return train(whence, *args, **kwargs)
+
+    return going_on
+
+
+def _told_of(trainer: Any, save: Any, session: ScriptSession) -> Any:
+    @functools.wraps(save)
+    def told_of(model: Any, trial: Any, *args: Any, **kwargs: Any) -> None:
+        step = trainer.state.global_step
+        folder = Path(trainer._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        is_whole = not trainer.args.save_only_model
+        with session.checkpointing(NAME, folder.absolute(), step, is_whole=is_whole):
+            save(model, trial, *args, **kwargs)
+
+    return told_of
 
 
 def _num_samples(loader: Any) -> int | None:
@@ -55,7 +85,7 @@ class _Told:
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
     ) -> None:
-        self._session.trained_by("transformers.Trainer", model, state.max_steps)
+        self._session.trained_by(NAME, model, state.max_steps)
         self._size.clear()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:

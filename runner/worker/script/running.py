@@ -20,6 +20,7 @@ from runner.worker.device.finding import open_device
 from runner.worker.device.visible import name_of_visible
 from runner.worker.environment import describe_environment
 from runner.worker.event_log import EventLog
+from runner.worker.script.earlier import read_earlier
 from runner.worker.script.importing import after_import
 from runner.worker.script.session import EndOfScript, ScriptSession
 from runner.worker.script.trainers import TRAINERS
@@ -38,6 +39,7 @@ NOT_INSTALLED = (
 def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
     """From the specification to the last event; False if it was stopped."""
     experiment = spec.experiment
+    earlier = read_earlier(run)
     log.append("phase", phase="preparing")
     log.flush(durable=True)
     device = open_device(name_of_visible(experiment.device))
@@ -49,9 +51,10 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     for source, file, sha256 in copy_sources(experiment.user_code, run.artifacts / "source"):
         log.append("source", source=source, file=f"artifacts/source/{file}", sha256=sha256)
     keep_outputs(experiment, run, log)
-    session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log))
+    session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log), earlier)
     script, folder = _places(experiment)
-    shutil.rmtree(run.workplace, ignore_errors=True)  # of an attempt that was cut short
+    if not run.has_checkpoint:
+        shutil.rmtree(run.workplace, ignore_errors=True)  # of an attempt that was cut short
     linked = make_workplace(folder, run.workplace)
     if linked:
         session.workload.notes.append(
@@ -60,7 +63,8 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     with Watchdog(session, experiment.script.patience_seconds, log):
         _execute_to_the_end(_inside(script, folder, run.workplace), run, spec, session)
     finished = session.finish()
-    tidy(folder, run.workplace)
+    if finished or not run.has_checkpoint:
+        tidy(folder, run.workplace)
     return finished
 
 

@@ -2,13 +2,15 @@
 
 Elsewhere the runner makes the steps and the model is what it calls. Here it is the other way round:
 the script calls, at the end of each of its steps, and all that lies between two steps happens in
-that call. What is done there in which order stands in `_blocks`, which waits at each `yield` for
-the script to make its next step.
+that call: `blocks.py` beside this says what is done there in which order.
 """
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import suppress
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,24 +20,24 @@ from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit
-from runner.supervision.turns import Turn
 from runner.worker.callbacks import OwnValue
 from runner.worker.compiler.compiling import CompileObserver
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.profiling.profiler import StepProfiler
+from runner.worker.random_state import random_state
+from runner.worker.script.blocks import ScriptBlocks
+from runner.worker.script.checkpoints import Saved, ScriptCheckpoints
 from runner.worker.script.compiling import ScriptCompiler
+from runner.worker.script.earlier import Earlier
+from runner.worker.script.resuming import Resuming
 from runner.worker.script.sameness import inputs_of, models_of, random_states
+from runner.worker.script.step_flops import StepFlops
 from runner.worker.script.workload import ScriptWorkload
-from runner.worker.training.plan import Block
-from runner.worker.training.recording import BlockRecorder, Steps
-from runner.worker.training.timing import BlockTimer, NoMoreSteps
+from runner.worker.training.recording import BlockRecorder
+from runner.worker.training.timing import BlockTimer
 from runner.worker.turn_source import TurnSource
 
-BLOCKS_BEFORE_PROFILE = 2
-"""Of a script whose end nobody knows: one that compiles and one that is timed."""
-BLOCKS_BESIDE_PROFILE = 4
-"""Without a profile of a script that is so short that hardly anything else would be measured."""
 MAX_RAISED = 1000
 """Steps of a script that goes on although it was ended: it catches everything."""
 SPLITS = {"eval": "validation", "valid": "validation", "val": "validation", "dev": "validation"}
@@ -58,8 +60,15 @@ class ScriptSession:
     """What the functions of `breakeven` do while a script is measured."""
 
     def __init__(
-        self, spec: RunSpec, run: RunDir, device: Device, log: EventLog, turns: TurnSource
+        self,
+        spec: RunSpec,
+        run: RunDir,
+        device: Device,
+        log: EventLog,
+        turns: TurnSource,
+        earlier: Earlier | None,
     ) -> None:
+        """`earlier`: what attempts before this one have left."""
         self._experiment = experiment = spec.experiment
         self._variant = spec.variant
         self._device = device
@@ -67,31 +76,36 @@ class ScriptSession:
         self._turns = turns
         self._values: list[OwnValue] = []
         self.observer = CompileObserver(log)
-        recorder = BlockRecorder(log, values=self._values)
-        self._timer = BlockTimer(spec.experiment_id, device, log, self.observer, recorder)
+        self._recorder = BlockRecorder(log, values=self._values)
+        self._timer = BlockTimer(spec.experiment_id, device, log, self.observer, self._recorder)
         self._profiler = StepProfiler(experiment, run, device, log, self.observer)
         self.compiler = ScriptCompiler(spec.variant, self)
         self.workload = ScriptWorkload(spec, run, device, log, self.compiler.asked)
+        self._blocks = ScriptBlocks(
+            experiment, self.workload, turns, self._timer, self._profiler, log
+        )
+        self._checkpoints = ScriptCheckpoints(run, log)
+        self.resuming = Resuming(run, device, log, self._checkpoints, self._blocks, earlier)
+        self._flops = StepFlops()
         self._modules: list[nn.Module] = []
         self._functions: list[Callable[..., Any]] = []
         self._trained: set[nn.Module] = set()
-        self._plan: Generator[int, None, None] | None = None
-        self._made = Steps()
         self._is_evaluating = False
-        self._hash_is_due = False
-        self._is_over = False
-        self._num_evaluations: dict[str, int] = {}
-        self.num_steps = 0
+        self._num_evaluations: Counter[str] = Counter()
         self._num_raised = 0
         self._trainer: str | None = None
-        self._is_waiting = False
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the training that are done."""
+        return self._blocks.num_steps
 
     @property
     def is_excused(self) -> bool:
         """Whether the script makes no step because it waits for its turn, compiles, evaluates, or
         has made its last one."""
         is_at_work = self._is_evaluating or self.observer.is_compiling
-        return self._is_waiting or is_at_work or self._is_over
+        return self._blocks.is_waiting or is_at_work or self._blocks.is_over
 
     # What the script says.
 
@@ -116,25 +130,26 @@ class ScriptSession:
     ) -> bool:
         """For who can end a training in good order; raises `EndOfScript` where there is no time for
         that."""
-        if self._plan is None:
+        if not self._blocks.is_begun:
             raise WorkloadError(NOTHING_COMPILED)
+        self._count_no_more(samples, tokens)
         self.evaluate(False)
-        if not self._is_over:
-            self._made.losses.append(self._kept(loss))
+        if not self._blocks.is_over:
+            self._blocks.made.losses.append(self._kept(loss))
             self.workload.count(samples, tokens)
-            self.num_steps += 1
-            self._go_on()
+            self._blocks.step_made()
+            self._count_if_untimed()
         if self._turns.stop_requested:
             raise EndOfScript
-        return self._is_over
+        return self._blocks.is_over
 
     def evaluated(self, split: str, samples: int | None, metrics: dict[str, Any]) -> None:
-        if self._plan is not None and not self._is_over:
-            self.evaluate(False)
-            self._timer.leave_out()
+        self.evaluate(False)
+        self._leave_out()
         told = {name: None if value is None else float(value) for name, value in metrics.items()}
         name = SPLITS.get(split, split)
-        number = self._num_evaluations[name] = self._num_evaluations.get(name, 0) + 1
+        self._num_evaluations[name] += 1
+        number = self._num_evaluations[name] + self.resuming.num_evaluations.get(name, 0)
         loss = told.pop("loss", None)
         self._log.append(
             "evaluation", epoch=number - 1, step=self.num_steps, split=name, compiled=False,
@@ -143,6 +158,23 @@ class ScriptSession:
 
     def record(self, name: str, value: float | Tensor) -> None:
         self._values.append((self.num_steps, name, value))
+
+    def save(self, state: Any, file: Any) -> None:
+        with self._at_checkpoint():
+            path = _whole(file)
+            if self._blocks.is_begun:
+                where = random_state(self._device)
+                self._checkpoints.write(state, self.num_steps, path, where)
+            else:  # before the first step: there is nothing to go on from
+                torch.save(state, path)
+
+    def load(self, file: Any, arguments: dict[str, Any]) -> Any:
+        saved = self._checkpoints.latest(path=_whole(file))
+        if saved is None:
+            return None
+        state = torch.load(saved.path, **arguments)
+        self.resuming.go_on_from(saved)
+        return state
 
     # What libraries say that train on its behalf.
 
@@ -171,6 +203,30 @@ class ScriptSession:
         if model is not None and not self.has_compiled:
             self.compile(model, None, {})
 
+    @contextmanager
+    def checkpointing(self, name: str, path: Path, step: int, *, is_whole: bool) -> Iterator[None]:
+        """While a library writes a checkpoint after so many steps of the training that it makes;
+        `is_whole` if it can go on from there as if nothing had been."""
+        with self._at_checkpoint():
+            self._checkpoints.forget(path)
+            since = time.perf_counter()
+            yield
+            if is_whole and step == self.num_steps > 0 and path.exists():
+                where = random_state(self._device)
+                saved = Saved(step=step, by=name, path=path, random=where)
+                self._checkpoints.written(saved, time.perf_counter() - since)
+
+    @contextmanager
+    def _at_checkpoint(self) -> Iterator[None]:
+        """All rows of earlier steps are on the disk before one is written, which is part of no
+        step."""
+        self.evaluate(False)
+        self._blocks.end_block()
+        self._recorder.write_values()
+        self._log.flush(durable=True)
+        yield
+        self._leave_out()
+
     # What happens around what it compiled.
 
     def on_compile(self, module: nn.Module | None, function: Callable[..., Any]) -> None:
@@ -180,9 +236,9 @@ class ScriptSession:
             self._functions.append(function)
 
     def on_call(self, module: nn.Module | None, arguments: object) -> None:
-        if self._is_over:
+        if self._blocks.is_over:
             return
-        if self._plan is None:
+        if not self._blocks.is_begun:
             self._begin(arguments)
         # A model that never trains, such as a teacher, is part of the step.
         is_training = module is None or module.training
@@ -190,14 +246,16 @@ class ScriptSession:
             self._trained.add(module)
         if is_training or module in self._trained:
             self.evaluate(not is_training)
-        if self._hash_is_due and is_training:
+        if self._blocks.looks_at_inputs and is_training:
+            self._blocks.looks_at_inputs = False
             self._hash(arguments)
 
     def evaluate(self, is_evaluating: bool) -> None:
         """What is compiled in between belongs to the evaluation, which is part of no step."""
-        if is_evaluating == self._is_evaluating or self._plan is None or self._is_over:
+        if is_evaluating == self._is_evaluating or not self._is_training:
             return
         self._is_evaluating = is_evaluating
+        self._flops.pause(is_evaluating)
         if is_evaluating:
             self._timer.pause()
         self.observer.report()
@@ -209,12 +267,24 @@ class ScriptSession:
             self._timer.resume()
 
     def _hash(self, arguments: object) -> None:
-        self._hash_is_due = False
         self._timer.pause()
         inputs, random = inputs_of(arguments), random_states(self._device)
         found = {} if inputs is None else {"sha256": inputs.sha256, "floats": inputs.floats}
         self._log.append("inputs", step=self.num_steps, random=random, **found)
         self._timer.resume()
+
+    def _count_if_untimed(self) -> None:
+        """The second step of the first block is the first that is looked at whole."""
+        is_second = self.num_steps == len(self._blocks.made) == 1
+        if is_second and self._variant.backend is None and not self._blocks.is_over:
+            self._flops.begin()
+
+    def _count_no_more(self, samples: int | None, tokens: int | None) -> None:
+        if self._flops.is_counting:
+            self._flops.end()
+            if self.observer.num_compilations:  # by the script, which nobody looks into
+                self._flops.uncounted.add("what the script compiles by itself")
+            self.workload.counted(self._flops, samples, tokens)
 
     def _kept(self, loss: Tensor | float | None) -> Tensor | None:
         if loss is None or isinstance(loss, (int, float)):
@@ -227,104 +297,27 @@ class ScriptSession:
         kept = loss.detach().reshape(())
         return kept.clone() if self._variant.captures_cuda_graphs else kept
 
-    # The plan.
-
     def _begin(self, arguments: object) -> None:
         """All is set up: the first step may begin as soon as it is this run's turn."""
         found = [model for function in self._functions for model in models_of(function)]
-        self.workload.begin(list(dict.fromkeys([*self._modules, *found])), arguments)
-        self._plan = self._blocks()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """To where the next step has to be made, or to the end."""
-        assert self._plan is not None
-        try:
-            place = next(self._plan)
-        except StopIteration:
-            self._is_over = True
+        models = list(dict.fromkeys([*self._modules, *found]))
+        self.workload.notes += self.resuming.tell()
+        earlier = self.resuming.went_on_after
+        if earlier is None:
+            self.workload.begin(models, arguments)
         else:
-            # Where hashing costs no time that counts: in the first block, and where the device is
-            # idle anyway, at the beginning of each.
-            self._hash_is_due = place in (0, self.num_steps)
-
-    def _blocks(self) -> Generator[int, None, None]:
-        """Turn after turn; waits at each `yield`, of a place in its block, for the script to make a
-        step."""
-        self._log.append("phase", phase="waiting")
-        self._log.flush(durable=True)
-        self._turns.ready()
-        number = 0
-        while (turn := self._wait()) is not None:
-            if number == BLOCKS_BEFORE_PROFILE:
-                self.workload.write()
-            if self._profiles(number):
-                yield from self._profiled_block(turn)
-            else:
-                yield from self._block(turn, self._block_steps())
-            if self._stops():
-                return
-            number += 1
-            self._turns.done(finished=False)
-
-    def _wait(self) -> Turn | None:
-        self._is_waiting = True
-        turn = self._turns.wait()
-        self._is_waiting = False
-        return turn
-
-    def _stops(self) -> bool:
-        limit = self._experiment.script.steps
-        return self._is_over or self._turns.stop_requested or 0 < limit <= self.num_steps
-
-    def _block(
-        self, turn: Turn, num_steps: int, *, warm_up: bool = False
-    ) -> Generator[int, None, None]:
-        first = self.num_steps
-        block = Block(first_step=first, num_steps=num_steps, epoch=0, window=first,
-                      evaluate=False, ends_epoch=False, warm_up=warm_up)  # fmt: skip
-        self._made = Steps()
-        return self._timer.steps(block, turn, self._made, self._stops)
-
-    def _block_steps(self) -> int:
-        """Up to the end of a block, of the script, or of what comes before the profile."""
-        ends = [self.num_steps + self._experiment.block_steps]
-        limit = self.workload.num_steps
-        if limit:
-            ends += [end for end in (limit - self._profile_steps, limit) if end > self.num_steps]
-        return min(ends) - self.num_steps
+            self.workload.go_on(models, earlier.workload)
+        self.observer.step = self.num_steps
+        self._blocks.begin()
 
     @property
-    def _profile_steps(self) -> int:
-        """At the end of a script of known length; none of one too short to be timed beside."""
-        steps = self._profiler.num_turns * self._profiler.steps_of_turn
-        timed = self.workload.num_steps - steps
-        return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
+    def _is_training(self) -> bool:
+        return self._blocks.is_begun and not self._blocks.is_over
 
-    def _profiles(self, number: int) -> bool:
-        """Whether the block of this number is profiled: the last ones if it is known which these
-        are, else early ones."""
-        turns = self._profiler.num_turns
-        if not self.workload.num_steps:
-            return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + turns
-        left = self.workload.num_steps - self.num_steps
-        return self._profile_steps > 0 and 0 < left <= self._profile_steps
-
-    def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
-        """Counts in no timing, like a warm-up; the steps are steps of the training all the same."""
-        num_steps = self._profiler.steps_of_turn
-        timed = self._block(turn, num_steps, warm_up=True)
-        profiled = self._profiler.steps(turn.round)
-        for place in timed:
-            next(profiled, None)
-            try:
-                yield place
-            except NoMoreSteps as end:
-                with suppress(StopIteration):
-                    timed.throw(end)
-                break
-        if len(self._made) == num_steps:
-            next(profiled, None)
+    def _leave_out(self) -> None:
+        """What was done since the last step is part of none."""
+        if self._is_training:
+            self._timer.leave_out()
 
     # The end.
 
@@ -335,6 +328,8 @@ class ScriptSession:
         """
         if not self.num_steps:
             raise WorkloadError(NO_STEP)
+        if not self._blocks.is_begun:  # an earlier attempt ended behind the last step
+            self.workload.notes += self.resuming.tell()
         self.end_block()
         self._evaluate_no_more()
         if self._turns.stop_requested:
@@ -350,10 +345,8 @@ class ScriptSession:
 
     def end_block(self) -> None:
         """There will be no further step: writes down those of the block that is open."""
-        if self._plan is not None and not self._is_over:
-            self._is_over = True
-            with suppress(StopIteration):
-                self._plan.throw(NoMoreSteps())
+        self._flops.end()
+        self._blocks.end()
 
     def _evaluate_no_more(self) -> None:
         self.observer.phase = "evaluating"
@@ -365,3 +358,8 @@ NO_STEP = (
     "each step, behind optimizer.step(); a script that trains with transformers.Trainer, "
     "accelerate or lightning needs no change, if it is that what trains"
 )
+
+
+def _whole(file: Any) -> Path:
+    """A link stays one: what it leads to may be a person's own."""
+    return Path(os.path.abspath(file))

@@ -1,5 +1,6 @@
 """What a script trains: found out when its first step begins, and checked."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,8 +14,12 @@ from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.model.models import perturb, weights_sha256
 from runner.worker.script.sameness import code_sha256, inputs_of
+from runner.worker.script.step_flops import StepFlops
 
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
+        "precision", "flops_per_step")  # fmt: skip
+"""What stays as the first attempt at a run has found it."""
 SEVERAL_PROCESSES = (
     "the script trains with {} processes together, and only one of them is measured. Start it "
     "with one process"
@@ -37,6 +42,7 @@ class ScriptWorkload:
         self._log = log
         self._asked = asked
         self._known: dict[str, Any] = {}
+        self._flops: dict[str, Any] | None = None
         self._counts: dict[str, list[int]] = {"samples": [], "tokens": []}
         self.num_steps = spec.experiment.num_steps
         """Steps that the script will make; 0 where nobody knows."""
@@ -63,15 +69,35 @@ class ScriptWorkload:
             self._learn_precision(models)
         self.write()
 
+    def go_on(self, models: list[nn.Module], said: Mapping[str, Any]) -> None:
+        """As `begin`, where an earlier attempt at the run has said what it trains."""
+        self._check(models)
+        self._note_threads()
+        self._known = {name: said.get(name) for name in KEPT}
+        self.notes[:0] = [note for note in said.get("notes") or () if note not in self.notes]
+        self.write()
+
     def count(self, samples: int | None, tokens: int | None) -> None:
         """What a step has worked on, None for what nobody knows."""
         for name, count in (("samples", samples), ("tokens", tokens)):
             if count is not None:
                 self._counts[name].append(int(count))
 
+    def counted(self, counter: StepFlops, samples: int | None, tokens: int | None) -> None:
+        """Floating-point operations of a step that worked on so much, or why they are not known."""
+        if counter.flops is not None:
+            self._flops = {"flops": counter.flops, "samples": samples, "tokens": tokens}
+            return
+        names = ", ".join(sorted(counter.uncounted)[:3])
+        self.notes.append(
+            f"Floating-point operations are not known: nobody counts those of {names}."
+        )
+
     def write(self) -> None:
         """What is known by now."""
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
+        if self._flops is not None:
+            self._known["flops_per_step"] = self._flops["flops"] * self._steps_size(means)
         self._log.append(
             "workload",
             **self._known,
@@ -80,6 +106,13 @@ class ScriptWorkload:
             tokens_per_step=means.get("tokens"),
             notes=[*self.notes, *self._told_of_compiling()],
         )
+
+    def _steps_size(self, means: Mapping[str, int]) -> float:
+        """How many times as large as the step that was counted the mean one is."""
+        for name in ("tokens", "samples"):
+            if self._flops is not None and self._flops[name] and name in means:
+                return float(means[name] / self._flops[name])
+        return 1.0
 
     def _told_of_compiling(self) -> list[str]:
         return [

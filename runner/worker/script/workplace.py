@@ -20,8 +20,8 @@ NOT_TAKEN = {"__pycache__", "node_modules", "venv", "env"}
 
 
 def make_workplace(folder: Path, place: Path) -> list[str]:
-    """Copies `folder` to `place`, which must not be there; the names of what was linked."""
-    place.mkdir(parents=True)
+    """Copies `folder` to `place`, where what is there stays; the names of what was linked."""
+    place.mkdir(parents=True, exist_ok=True)
     linked: list[str] = []
     copied, files = 0, 0
     for parent, folders, names in os.walk(folder):
@@ -30,12 +30,12 @@ def make_workplace(folder: Path, place: Path) -> list[str]:
         folders[:] = kept if files < MAX_FILES else []
         for name in kept:
             if files < MAX_FILES and not os.path.islink(Path(parent, name)):
-                (here / name).mkdir()
+                (here / name).mkdir(exist_ok=True)
             else:
                 linked += _link(Path(parent, name), here / name, folder)
         for name in names:
             file, size = Path(parent, name), _size(Path(parent, name))
-            if size is None:
+            if size is None or os.path.lexists(here / name):
                 continue
             files += 1
             if size <= LARGEST_COPIED_BYTES and copied + size <= MAX_COPIED_BYTES:
@@ -74,7 +74,8 @@ def _size(file: Path) -> int | None:
 
 
 def _link(original: Path, here: Path, folder: Path) -> Iterator[str]:
-    here.symlink_to(original.resolve())
+    if not os.path.lexists(here):
+        here.symlink_to(original.resolve())
     yield str(original.relative_to(folder))
 
 

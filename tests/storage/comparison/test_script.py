@@ -153,3 +153,35 @@ def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir:
                        metrics={}, accuracy=None)  # fmt: skip
         run.end()
     assert parity(data_dir)[0] == "holds"
+
+
+def test_operations_and_precision_hold_of_all_runs_though_only_the_baseline_finds_them(
+    data_dir: DataDir,
+) -> None:
+    device = {"device_name": "NVIDIA H100 80GB HBM3"}
+    found = {"precision": "bf16", "flops_per_step": 4.947e13}
+    record(data_dir, "baseline", environment=device, **found)
+    record(data_dir, "inductor", environment=device, compile_seconds=3.0)
+    told = {one.label: one.measured for one in compared(data_dir).results}
+    assert told["inductor"].flops_per_second == pytest.approx(4.947e14)  # steps of 0.1 s
+    assert told["inductor"].peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
+
+
+def test_of_a_script_whose_precision_nobody_found_no_share_of_the_peak_is_known(
+    data_dir: DataDir,
+) -> None:
+    device = {"device_name": "NVIDIA H100 80GB HBM3"}
+    record(data_dir, "baseline", environment=device, flops_per_step=4.947e13, precision=None)
+    (found,) = (one.measured for one in compared(data_dir).results)
+    assert found.flops_per_second is not None and found.peak_share is None
+
+
+def test_a_script_that_began_anew_has_the_compile_latency_of_the_attempt_that_counts(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, "baseline")
+    run = Recording(data_dir.runs, "inductor", SPEC).claim().start(num_steps=80)
+    run.blocks([0.1] * 3, LOSSES[:30], 9.0)
+    run.resume(0).blocks([0.1] * 8, LOSSES, 3.0)
+    run.end()
+    assert compared(data_dir).results[-1].measured.compile_seconds == pytest.approx(3.0)

@@ -81,9 +81,12 @@ def run(
     code: str,
     label: str = "baseline",
     turns: TurnsOnPaper | None = None,
+    *,
+    again: bool = False,
     **changes: Any,
 ) -> Ran:
-    """Runs a script of this code, in a folder `project`; raises what the run would fail by."""
+    """Runs a script of this code, in a folder `project`; raises what the run would fail by.
+    `again` makes another attempt at a run that ended early."""
     project = folder / "project"
     project.mkdir(exist_ok=True)
     script = project / "train.py"
@@ -92,7 +95,9 @@ def run(
     (variant,) = (variant for variant in spec.variants if variant.label == label)
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     place = RunDir(folder / run_spec.run_id)
-    assert not place.path.exists(), "a run of this label has its journal there already"
+    assert place.path.exists() == again, "a run of this label has its journal there already"
+    if again:
+        place.reopen()
     place.write_spec(run_spec)
     log, turns = EventLog(place.events_file), turns or TurnsOnPaper()
     with _as_it_was(project):

@@ -184,7 +184,7 @@ def test_the_last_steps_are_profiled_where_it_is_known_which_these_are(tmp_path:
 def test_of_a_script_without_a_known_end_early_steps_are_profiled(tmp_path: Path) -> None:
     code = TEN_STEPS.replace("range(10)", "range(20)")
     ran = run(tmp_path, code, profile_steps=2)
-    assert places(ran)[:4] == [(0, 4, False), (4, 4, False), (8, 3, True), (11, 4, False)]
+    assert places(ran)[:4] == [(0, 4, False), (4, 4, False), (8, 3, True), (11, 5, False)]
     assert ran.losses == by_hand(code.replace("model = breakeven.compile(model)\n", ""))
 
 

@@ -1,0 +1,179 @@
+"""Turns and blocks of a script, whose steps nobody but the script can make.
+
+What is done in which order stands in `_blocks`, which waits at each `yield` for the script to make
+its next step.
+"""
+
+from collections.abc import Generator
+from contextlib import suppress
+
+from runner.specs.experiment import ExperimentSpec
+from runner.supervision.turns import Turn
+from runner.worker.event_log import EventLog
+from runner.worker.profiling.profiler import StepProfiler
+from runner.worker.script.workload import ScriptWorkload
+from runner.worker.training.plan import Block
+from runner.worker.training.recording import Steps
+from runner.worker.training.timing import BlockTimer, NoMoreSteps
+from runner.worker.turn_source import TurnSource
+
+BLOCKS_BEFORE_PROFILE = 2
+"""Of a script whose end nobody knows: one that compiles and one that is timed."""
+BLOCKS_BESIDE_PROFILE = 4
+"""Without a profile of a script that is so short that hardly anything else would be measured."""
+
+
+class ScriptBlocks:
+    """How far a script is, in blocks that a turn each is waited for."""
+
+    def __init__(
+        self,
+        experiment: ExperimentSpec,
+        workload: ScriptWorkload,
+        turns: TurnSource,
+        timer: BlockTimer,
+        profiler: StepProfiler,
+        log: EventLog,
+    ) -> None:
+        self._experiment = experiment
+        self._workload = workload
+        self._turns = turns
+        self._timer = timer
+        self._profiler = profiler
+        self._log = log
+        self._plan: Generator[int, None, None] | None = None
+        self._profile_turns = profiler.num_turns
+        self._begins_at = 0
+        self.made = Steps()
+        """Those of the block that is open."""
+        self.num_steps = 0
+        """Steps of the training that are done."""
+        self.is_waiting = False
+        self.is_over = False
+        self.looks_at_inputs = False
+        """Whether the step that begins is one of those whose inputs are hashed: where that costs no
+        time that counts, in the first block, and where the device is idle anyway, at the beginning
+        of each."""
+
+    @property
+    def is_begun(self) -> bool:
+        return self._plan is not None
+
+    def go_on_from(self, step: int, *, is_profiled: bool) -> None:
+        """So many steps were done, and perhaps profiled, by an earlier attempt."""
+        self.num_steps = self._begins_at = step
+        if is_profiled:
+            self._profile_turns = 0
+
+    def begin(self) -> None:
+        """Waits for the first turn; the script may then make its first step."""
+        self._plan = self._blocks()
+        self._go_on()
+
+    def step_made(self) -> None:
+        """Waits until the next may begin."""
+        self.num_steps += 1
+        self._go_on()
+
+    def end_block(self) -> None:
+        """Writes down the steps of the block that is open; the next begins with the next turn."""
+        if self.is_begun and not self.is_over and len(self.made):
+            self._go_on(ends_block=True)
+
+    def end(self) -> None:
+        """There will be no further step: writes down those of the block that is open."""
+        if self._plan is not None and not self.is_over:
+            self.is_over = True
+            with suppress(StopIteration):
+                self._plan.throw(NoMoreSteps())
+
+    def _go_on(self, *, ends_block: bool = False) -> None:
+        """To where the next step has to be made, or to the end."""
+        assert self._plan is not None
+        try:
+            place = self._plan.throw(NoMoreSteps()) if ends_block else next(self._plan)
+        except StopIteration:
+            self.is_over = True
+        else:
+            self.looks_at_inputs = place in (0, self.num_steps - self._begins_at)
+
+    def _blocks(self) -> Generator[int, None, None]:
+        """Turn after turn; waits at each `yield`, of a place in its block, for the script to make a
+        step."""
+        self._log.append("phase", phase="waiting")
+        self._log.flush(durable=True)
+        self._turns.ready()
+        number = 0
+        while (turn := self._wait()) is not None:
+            if number == BLOCKS_BEFORE_PROFILE:
+                self._workload.write()
+            if self._profiles(number):
+                yield from self._profiled_block(turn)
+            else:
+                yield from self._block(turn, self._block_steps())
+            if self._stops():
+                return
+            number += 1
+            self._turns.done(finished=False)
+
+    def _wait(self) -> Turn | None:
+        self.is_waiting = True
+        turn = self._turns.wait()
+        self.is_waiting = False
+        return turn
+
+    def _stops(self) -> bool:
+        limit = self._experiment.script.steps
+        return self.is_over or self._turns.stop_requested or 0 < limit <= self.num_steps
+
+    def _block(
+        self, turn: Turn, num_steps: int, *, warm_up: bool = False
+    ) -> Generator[int, None, None]:
+        first = self.num_steps
+        block = Block(first_step=first, num_steps=num_steps, epoch=0, window=first,
+                      evaluate=False, ends_epoch=False, warm_up=warm_up)  # fmt: skip
+        self.made = Steps()
+        return self._timer.steps(block, turn, self.made, self._stops)
+
+    def _block_steps(self) -> int:
+        """About as many as asked for, up to the end of the script, or of what comes before the
+        profile. Blocks end at the same steps in every attempt, so that inputs can be compared."""
+        length = self._experiment.block_steps
+        ends = [length * round((self.num_steps + length) / length)]
+        limit = self._workload.num_steps
+        if limit:
+            ends += [end for end in (limit - self._profile_steps, limit) if end > self.num_steps]
+        return min(ends) - self.num_steps
+
+    @property
+    def _profile_steps(self) -> int:
+        """At the end of a script of known length; none of one too short to be timed beside."""
+        steps = self._profile_turns * self._profiler.steps_of_turn
+        timed = self._workload.num_steps - steps
+        return steps if timed >= BLOCKS_BESIDE_PROFILE * self._experiment.block_steps else 0
+
+    def _profiles(self, number: int) -> bool:
+        """Whether the block of this number is profiled: the last ones if it is known which these
+        are, else early ones."""
+        if not self._workload.num_steps:
+            return BLOCKS_BEFORE_PROFILE <= number < BLOCKS_BEFORE_PROFILE + self._profile_turns
+        left = self._workload.num_steps - self.num_steps
+        return 0 < left <= self._profile_steps
+
+    def _profiled_block(self, turn: Turn) -> Generator[int, None, None]:
+        """Counts in no timing, like a warm-up; the steps are steps of the training all the same."""
+        end = self.num_steps + self._profiler.steps_of_turn
+        profiled = self._profiler.steps(turn.round)
+        # Not always at once: what must be on the disk before a checkpoint ends a block.
+        while self.num_steps < end and not self._stops():
+            timed = self._block(turn, end - self.num_steps, warm_up=True)
+            for place in timed:
+                next(profiled, None)
+                try:
+                    yield place
+                except NoMoreSteps as ended:
+                    with suppress(StopIteration):
+                        timed.throw(ended)
+                    break
+        if self.num_steps == end:
+            next(profiled, None)

@@ -1,0 +1,131 @@
+"""From which of its own checkpoints a script can go on.
+
+Scripts, and libraries that train for them, write their checkpoints where they like in the run's
+working folder. Once one is whole and all rows before it are on the disk, a small file among the
+run's checkpoints says so: after how many steps, by whom, and where the generators of random numbers
+stood. One that was written over since, or in the middle of whose writing the process ended, counts
+no more.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.folders.run_dir import UNFINISHED, RunDir
+from runner.worker.event_log import EventLog
+
+FORMAT = 1
+OWN = "breakeven.save"
+"""Who wrote a checkpoint of a loop of one's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A checkpoint that is whole."""
+
+    step: int
+    """Steps done by then."""
+    by: str
+    path: Path
+    random: dict[str, Any]
+    """Where the generators of random numbers stood."""
+
+
+class ScriptCheckpoints:
+    """The checkpoints of one run, also those of its earlier attempts."""
+
+    def __init__(self, run: RunDir, log: EventLog) -> None:
+        self._run = run
+        self._log = log
+
+    def latest(self, by: str | None = None, path: Path | None = None) -> Saved | None:
+        """The one after most steps, of those that this writer wrote, or that lie there."""
+        found = [
+            saved for _, saved in self._found()
+            if saved is not None and by in (None, saved.by) and path in (None, saved.path)
+        ]  # fmt: skip
+        return max(found, key=lambda saved: saved.step, default=None)
+
+    def forget(self, path: Path) -> None:
+        """What lies there is about to be written over, and cannot be gone on from meanwhile."""
+        for note, saved in self._found():
+            if saved is not None and saved.path == path:
+                note.unlink()
+
+    def write(self, state: Any, step: int, path: Path, random: dict[str, Any]) -> None:
+        """Saves as `torch.save` does, so that the file is there whole or not at all."""
+        since = time.perf_counter()
+        beside = path.with_name(path.name + UNFINISHED)
+        try:
+            with beside.open("wb") as stream:
+                torch.save(state, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            # Renaming leaves it what it is: until then, the note is one of a file that was written
+            # over, and the one before is as good as ever.
+            self._note(Saved(step=step, by=OWN, path=path, random=random), _identity(beside))
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        self._tell(step, path, time.perf_counter() - since)
+
+    def written(self, saved: Saved, seconds: float) -> None:
+        """A library has written one, in so many seconds."""
+        self._note(saved, _identity(saved.path))
+        self._tell(saved.step, saved.path, seconds)
+
+    def _note(self, saved: Saved, identity: list[int]) -> None:
+        self._run.checkpoints.mkdir(parents=True, exist_ok=True)
+        place = self._relative(saved.path)
+        of_path = hashlib.sha256(place.encode()).hexdigest()[:8]
+        note = self._run.checkpoints / f"step-{saved.step:08d}-{of_path}.pt"
+        beside = note.with_suffix(UNFINISHED)
+        content = {"format": FORMAT, "step": saved.step, "by": saved.by, "path": place,
+                   "identity": identity, "random": saved.random}  # fmt: skip
+        torch.save(content, beside)
+        os.replace(beside, note)
+
+    def _tell(self, step: int, path: Path, seconds: float) -> None:
+        removed = [note for note, saved in self._found() if saved is None]
+        for note in removed:
+            note.unlink()
+        self._log.append("checkpoint", step=step, file=self._relative(path), bytes=_bytes(path),
+                         seconds=seconds, value=None, removed=[])  # fmt: skip
+        self._log.flush(durable=True)
+
+    def _found(self) -> Iterator[tuple[Path, Saved | None]]:
+        """All notes; None for what cannot be gone on from any more."""
+        for note in sorted(self._run.checkpoints.glob("step-*.pt")):
+            yield note, self._read(note)
+
+    def _read(self, note: Path) -> Saved | None:
+        content = torch.load(note, map_location="cpu", weights_only=True)
+        if content.get("format") != FORMAT:
+            return None
+        path = self._run.path / content["path"]
+        if not path.exists() or _identity(path) != content["identity"]:
+            return None
+        return Saved(step=content["step"], by=content["by"], path=path, random=content["random"])
+
+    def _relative(self, path: Path) -> str:
+        """To the run folder, unless it lies elsewhere."""
+        inside = path.is_relative_to(self._run.path)
+        return str(path.relative_to(self._run.path) if inside else path)
+
+
+def _identity(path: Path) -> list[int]:
+    """What differs once something else lies there."""
+    found = path.stat()
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def _bytes(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)

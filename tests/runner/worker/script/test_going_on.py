@@ -1,0 +1,304 @@
+"""Scripts that were killed go on from their own checkpoints, as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import breakeven
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.events import read_events
+from runner.folders.queue import PROJECT_ROOT, find_experiment, resume, submit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.specs.experiment import ScriptSpec
+from storage import queries
+from storage.index.store import Store
+from tests.helpers.loop import of_kind
+from tests.helpers.waiting import wait_until
+from tests.runner.worker.script.scripts import NET, Ran, experiment, run
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+KILLER = """
+import os, signal, sys
+from pathlib import Path
+
+def strike(step):
+    '''Kills this process in the first of the planned steps, which is one no more.'''
+    plan = Path(sys.argv[1])
+    steps = plan.read_text().split()
+    if steps and int(steps[0]) == step:
+        plan.write_text(" ".join(steps[1:]))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+"""
+PLAIN = """
+import torch
+from torch import nn
+import breakeven
+
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+model = breakeven.compile(model)
+first = 0
+saved = breakeven.load("last.pt")
+if saved is not None:
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    first = saved["done"]
+for number in range(first, 40):
+    points = torch.randn(8, 4)
+    loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    strike(number)
+    breakeven.step(loss, samples=8)
+    if number % 10 == 9:
+        breakeven.evaluated(loss=float(loss))
+    if number % 7 == 6:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        breakeven.save({**state, "done": number + 1}, "last.pt")
+"""
+TRAINER = """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+class Texts(torch.utils.data.Dataset):
+    def __init__(self):
+        self.texts = torch.randint(50, (64, 8), generator=torch.Generator().manual_seed(0))
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __getitem__(self, place):
+        text = self.texts[place]
+        return {"input_ids": text, "labels": (text[0] > text[-1]).long()}
+
+class Killed(Trainer):
+    def training_step(self, *args):
+        strike(self.state.global_step)
+        return super().training_step(*args)
+
+torch.manual_seed(0)
+model = BertForSequenceClassification(BertConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=16, max_position_embeddings=8))
+Killed(model, TrainingArguments(
+    output_dir="out", max_steps=40, per_device_train_batch_size=4, learning_rate=1e-3,
+    save_steps=7, save_total_limit=1, report_to="none"), train_dataset=Texts()).train()
+"""
+LIGHTNING = """
+import lightning, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Curve(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+    def training_step(self, batch, number):
+        strike(self.global_step)
+        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+    def validation_step(self, batch, number):
+        self.log("val_loss", nn.functional.mse_loss(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-2)
+
+lightning.seed_everything(0)
+points = torch.randn(56, 1)
+curve = TensorDataset(points, points.sin())
+trainer = lightning.Trainer(max_epochs=6, logger=False, enable_progress_bar=False)
+trainer.fit(Curve(), DataLoader(curve, batch_size=8, shuffle=True), DataLoader(curve, batch_size=8))
+"""
+FAILING = (
+    NET
+    + """
+from pathlib import Path
+model = breakeven.compile(model)
+first = 0
+saved = breakeven.load("last.pt")
+if saved is not None:
+    model.load_state_dict(saved["model"])
+    first = saved["done"]
+for number in range(first, 12):
+    torch.manual_seed(number)
+    breakeven.step(made(torch.randn(8, 4)), samples=8)
+    if number == 4:
+        breakeven.save({"model": model.state_dict(), "done": 5}, "last.pt")
+    if number == 9 and not Path("failed").exists():
+        Path("failed").touch()
+        raise ValueError("by chance")
+"""
+)
+"""Fails once, in its tenth step; there is one checkpoint, in the middle of its second block."""
+
+
+def run_of(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> RunDir:
+    """A run of a script that waits, and is killed at these steps."""
+    folder.mkdir()
+    (folder / "train.py").write_text(KILLER + code)
+    (folder / "kills").write_text(" ".join(map(str, kills)))
+    spec = experiment(
+        folder / "train.py", backends=(), controls=0, block_steps=5, cpu_threads=1,
+        script=ScriptSpec(arguments=(str(folder / "kills"),)), **changes,
+    )  # fmt: skip
+    data_dir = DataDir(folder / "data")
+    (run,) = find_experiment(data_dir, submit(data_dir, spec)).runs
+    return run
+
+
+def work(run: RunDir) -> int:
+    """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
+    environment = {**os.environ, CODE_VARIABLE: str(run.path.parents[2])}
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, timeout=200).returncode
+
+
+def killed_at(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> RunDir:
+    run = run_of(folder, code, kills, **changes)
+    for _ in kills:
+        assert work(run) == -signal.SIGKILL
+        run.reopen()
+    assert work(run) == 0, run.log_tail()
+    return run
+
+
+def events(run: RunDir, kind: str) -> list[dict[str, Any]]:
+    return of_kind(read_events(run.events_file)[0], kind)
+
+
+def curve(run: RunDir) -> dict[int, float]:
+    return {step["step"]: step["loss"] for step in events(run, "step")}
+
+
+@pytest.mark.parametrize(
+    ("code", "kills", "gone_on"),
+    [
+        (PLAIN, (13, 23), [7, 21]),
+        (TRAINER, (18,), [14]),
+        (LIGHTNING, (12, 30), [7, 28]),
+    ],
+    ids=["plain", "Trainer", "Lightning"],
+)
+def test_killed_scripts_have_the_losses_of_one_that_was_not(
+    tmp_path: Path, code: str, kills: tuple[int, ...], gone_on: list[int]
+) -> None:
+    run = killed_at(tmp_path / "killed", code, kills)
+    undisturbed = killed_at(tmp_path / "undisturbed", code, ())
+    assert [event["step"] for event in events(run, "resumed")] == gone_on
+    assert curve(run) == curve(undisturbed) and len(curve(run)) >= 40
+    told, first = events(run, "workload")[-1], events(undisturbed, "workload")[-1]
+    same = ("weights_sha256", "data_sha256", "code_sha256", "num_steps", "precision")
+    assert {name: told[name] for name in same} == {name: first[name] for name in same}
+    # What both saw at the same step was the same, and enough was looked at on the way.
+    seen = [{one["step"]: one["floats"] + [one["sha256"]] for one in events(each, "inputs")}
+            for each in (run, undisturbed)]  # fmt: skip
+    both = seen[0].keys() & seen[1].keys()
+    assert {step: seen[0][step] for step in both} == {step: seen[1][step] for step in both}
+    assert {step for step in both if step > gone_on[-1]} >= {35}
+
+
+def failed_once(folder: Path, code: str = FAILING, label: str = "baseline", **changes: Any) -> Ran:
+    """What another attempt left, after one that failed."""
+    with pytest.raises(ValueError, match="by chance"):
+        run(folder, code, label, **changes)
+    return run(folder, code, label, again=True, **changes)
+
+
+def test_blocks_end_where_checkpoints_are_written_so_that_no_step_before_is_lost(
+    tmp_path: Path,
+) -> None:
+    ran = failed_once(tmp_path)
+    found = [
+        (one["kind"], one.get("first_step", one.get("step")), one.get("num_steps"))
+        for one in ran.events
+        if one["kind"] in ("block", "checkpoint", "resumed")
+    ]
+    assert found == [
+        ("block", 0, 4), ("block", 4, 1), ("checkpoint", 5, None), ("block", 5, 3), ("block", 8, 2),
+        ("resumed", 5, None), ("block", 5, 3), ("block", 8, 4),
+    ]  # fmt: skip
+    (checkpoint,) = ran.of("checkpoint")
+    assert checkpoint["file"] == "work/last.pt" and checkpoint["bytes"] > 500
+
+
+def test_a_checkpoint_among_steps_that_are_profiled_leaves_their_profile_whole(
+    tmp_path: Path,
+) -> None:
+    ran = run(tmp_path, FAILING.replace("== 4:", "== 10:").replace("== 9 and", "< 0 and"),
+              profile_steps=3)  # fmt: skip
+    blocks = [(one["first_step"], one["num_steps"]) for one in ran.of("block") if one["warm_up"]]
+    (profile,) = ran.of("profile")
+    assert blocks == [(8, 3), (11, 1)] and profile.get("failure") is None and profile["steps"] == 3
+
+
+def test_a_control_that_goes_on_is_not_perturbed_once_more(tmp_path: Path) -> None:
+    ran = failed_once(tmp_path, label="control")
+    (tmp_path / "other").mkdir()
+    undisturbed = run(tmp_path / "other", FAILING.replace("raise", "None and "), "control")
+    assert ran.losses[-7:] == undisturbed.losses[-7:]
+
+
+def test_a_script_that_asks_for_no_checkpoint_begins_anew_and_that_is_said(tmp_path: Path) -> None:
+    ran = failed_once(tmp_path, FAILING.replace('breakeven.load("last.pt")', "None"))
+    (resumed,) = ran.of("resumed")
+    assert (resumed["step"], resumed["file"], resumed["attempt"]) == (0, None, 2)
+    assert ran.losses[10:] == pytest.approx(ran.losses[:10] + ran.losses[-2:])
+    assert "Attempt 2 began anew" in ran.workload["notes"][-1]
+
+
+def test_a_file_that_no_attempt_of_this_run_has_saved_is_no_checkpoint(tmp_path: Path) -> None:
+    """As one of a training by hand, beside the script; or one that was written over since."""
+    (tmp_path / "project").mkdir()
+    torch.save({"done": 11, "model": {}}, tmp_path / "project" / "last.pt")
+    assert len(run(tmp_path, FAILING.replace("raise", "None and ")).losses) == 12
+    written_over = "if number == 8: torch.save(1, 'last.pt')\n    if number == 9"
+    over = FAILING.replace("if number == 9", written_over)
+    assert failed_once(tmp_path, over, "control").of("resumed")[0]["step"] == 0
+
+
+def test_what_was_done_twice_counts_once(tmp_path: Path) -> None:
+    ran = killed_at(tmp_path / "killed", PLAIN, (33,))
+    with Store.in_memory(DataDir(ran.path.parents[1])) as store:
+        experiment_id = ran.run_id.partition(".")[0]
+        assert queries.step_times(store, experiment_id)["step"].tolist() == list(range(40))
+        assert queries.inputs(store, experiment_id)["step"].is_unique
+        assert queries.evaluations(store, experiment_id)["step"].tolist() == [10, 20, 30, 40]
+
+
+def test_a_cancelled_script_is_resumed_in_the_folder_that_it_left(tmp_path: Path) -> None:
+    ran = run_of(
+        tmp_path / "mine", PLAIN.replace("strike(number)", "import time; time.sleep(0.1)"), ()
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "runner.worker", str(ran.path)], cwd=PROJECT_ROOT,
+        env={**os.environ, CODE_VARIABLE: str(tmp_path / "mine")},
+    )  # fmt: skip
+    wait_until(lambda: ran.has_checkpoint)
+    worker.terminate()
+    worker.wait()
+    assert ran.state is RunState.CANCELLED
+    found = find_experiment(DataDir(ran.path.parents[1]), ran.run_id.partition(".")[0])
+    assert resume(found) == ["baseline"]
+    assert work(ran) == 0
+    assert curve(ran).keys() == set(range(40)) and events(ran, "resumed")[0]["step"] >= 7
+    assert not (ran.workplace / "train.py").exists(), "its own files are removed at the end"
+
+
+def test_by_hand_saving_and_loading_are_torchs(tmp_path: Path) -> None:
+    file = tmp_path / "last.pt"
+    assert breakeven.load(file) is None
+    breakeven.save({"weights": torch.ones(2)}, file)
+    assert torch.equal(breakeven.load(file)["weights"], torch.ones(2))
+    assert breakeven.load(file, weights_only=False).keys() == torch.load(file).keys()
