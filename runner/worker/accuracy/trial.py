@@ -15,7 +15,8 @@ from runner.specs.variants import Variant
 from runner.worker.accuracy.layers import LayerOutputs
 from runner.worker.accuracy.names import Name, Outcome
 from runner.worker.callbacks import Callback, Hooks, TrainingState
-from runner.worker.compiler.compiling import compile_blocks, make_compiler
+from runner.worker.compiler.compiling import make_compiler
+from runner.worker.compiler.in_place import compile_blocks
 from runner.worker.data.batches import MicroBatch
 from runner.worker.data.splits import Split
 from runner.worker.device.base import Device

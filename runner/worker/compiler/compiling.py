@@ -11,7 +11,6 @@ from typing import Any, cast
 import torch
 import torch._dynamo
 import torch._inductor.config
-from torch import nn
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
@@ -73,28 +72,6 @@ def compile_arguments(variant: Variant) -> dict[str, Any]:
         "dynamic": variant.dynamic,
         "options": options or None,
     }
-
-
-def compile_blocks(model: nn.Module, variant: Variant) -> None:
-    """Compiles the model's repeated blocks in place, so that one compilation serves them all.
-
-    The blocks are the members of every `nn.ModuleList` that holds more than one module of one
-    class. Raises `WorkloadError` if the model has none.
-    """
-    blocks = [
-        block
-        for modules in model.modules()
-        if isinstance(modules, nn.ModuleList) and len(modules) > 1
-        for block in modules
-        if {type(other) for other in modules} == {type(block)}
-    ]
-    if not blocks:
-        raise WorkloadError(
-            f"{type(model).__name__} has no repeated blocks (an nn.ModuleList of one class); "
-            "choose another scope than 'blocks'"
-        )
-    for block in blocks:
-        block.compile(**compile_arguments(variant))
 
 
 @dataclass

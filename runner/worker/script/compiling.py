@@ -6,20 +6,18 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MethodType
 from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch._dynamo import external_utils, trace_rules
 
 from runner.specs.variants import Variant
 from runner.worker.compiler.compiling import (
     compile_arguments,
-    compile_blocks,
     leave_alone,
     make_compiler,
 )
+from runner.worker.compiler.in_place import compile_blocks, traceable
 from runner.worker.compiler.source_lines import PACKAGES, RUNNER, STANDARD_LIBRARY, short_path
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
@@ -61,7 +59,7 @@ class ScriptCompiler:
         if self._variant.scope == "blocks":
             compile_blocks(module, self._variant)
         else:
-            call = self._compiled(_traceable(module), given)
+            call = self._compiled(traceable(module), given)
         module._compiled_call_impl = self._watched(module._call_impl, call, module)
         # Scripts look for what they compiled beneath `torch.compile`'s wrapper. Not as a submodule.
         object.__setattr__(module, "_orig_mod", module)
@@ -122,16 +120,6 @@ class ScriptCompiler:
         where = f"{short_path(caller.f_code.co_filename)}:{caller.f_lineno}"
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
         self.asked[where.removeprefix(f"{Path.cwd()}/")] = settings
-
-
-def _traceable(module: nn.Module) -> Callable[..., Any]:
-    """The module's call, as `torch.compile` takes it: Dynamo does not begin in a forward that lies
-    in torch itself, as that of `nn.Sequential` does, but goes on there from another one."""
-    call: Callable[..., Any] = module._call_impl
-    is_method = isinstance(module.forward, MethodType)
-    if is_method and trace_rules.check(module.forward):
-        call = external_utils.wrap_inline(call)
-    return call
 
 
 def _is_scripts(frame: Any) -> bool:

@@ -9,7 +9,8 @@ import torch
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.turns import Turn
-from runner.worker.compiler.compiling import CompileObserver, compile_blocks
+from runner.worker.compiler.compiling import CompileObserver
+from runner.worker.compiler.in_place import compile_blocks
 from runner.worker.data.batches import FixedBatches
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog

@@ -19,7 +19,8 @@ from runner.worker.builtin_callbacks.checkpoints import (
 )
 from runner.worker.builtin_callbacks.setup import CallbackSetup
 from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import CompileObserver, compile_blocks, make_compiler
+from runner.worker.compiler.compiling import CompileObserver, make_compiler
+from runner.worker.compiler.in_place import compile_blocks
 from runner.worker.data.batches import EpochBatches, FixedBatches, MicroBatch, Windows
 from runner.worker.data.splits import Split
 from runner.worker.device.base import Device

@@ -103,6 +103,26 @@ def test_a_module_of_torchs_own_is_compiled_too(tmp_path: Path) -> None:
     assert run(tmp_path, code, "eager").of("compile_started")
 
 
+def test_blocks_of_torchs_own_classes_are_compiled_too(tmp_path: Path) -> None:
+    deep = """
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(4, 2, 8) for _ in range(3)])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, points):
+        for layer in self.layers:
+            points = layer(points)
+        return self.head(points)
+
+model = Deep()
+"""
+    code = TEN_STEPS.replace("model = Net()", deep)
+    ran = run(tmp_path, code, "eager-blocks", backends=("eager:scope=blocks",))
+    assert [event["step"] for event in ran.of("step") if event["compiled"]] == [0]
+
+
 def test_what_was_given_to_the_first_steps_and_the_first_of_each_block_is_hashed(
     tmp_path: Path,
 ) -> None:

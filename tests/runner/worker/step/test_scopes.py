@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 from runner.checks.user_code import CODE_VARIABLE
 from runner.errors import WorkloadError
 from runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
 from runner.specs.variants import parse_backend
-from runner.worker.compiler.compiling import compile_arguments, compile_blocks, make_compiler
+from runner.worker.compiler.compiling import compile_arguments, make_compiler
+from runner.worker.compiler.in_place import compile_blocks
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh
@@ -78,6 +80,24 @@ def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
     events = run(spec, tmp_path / "events.jsonl", "eager-blocks")
     compiled = of_kind(events, "compile_metrics")
     assert [event["phase"] for event in compiled] == ["training", "evaluating"]
+
+
+@pytest.mark.parametrize("block", [
+    lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+    lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU()),
+    lambda: nn.Linear(8, 8),
+])  # fmt: skip
+def test_blocks_of_torchs_own_classes_are_compiled_too_and_once_for_all(block: Any) -> None:
+    """Dynamo passes over a forward that lies in torch itself, without a word."""
+    model = nn.Module()
+    model.blocks = nn.ModuleList([block() for _ in range(4)])
+    counters.clear()
+    compile_blocks(model, parse_backend("eager:scope=blocks"))
+    points = torch.randn(2, 3, 8, requires_grad=True)
+    for one in model.blocks:
+        points = one(points)
+    points.sum().backward()
+    assert counters["frames"] == {"total": 1, "ok": 1} and counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_model_without_repeated_blocks_is_refused() -> None:
