@@ -4,6 +4,7 @@
 # make test-fast  under a minute, for every change: no torch, no process, no browser, no whole page
 # make test-slow  real work that takes too long for every day; last result in docs/slow-tests.md
 # make team-store  a team's store under faults, on a PostgreSQL server of the tests' own
+# make cluster    a real Ray cluster of three nodes on this machine, one killed; docs/cluster.md
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
@@ -13,7 +14,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow team-store test-gpu parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow cluster team-store test-gpu parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -31,6 +32,10 @@ test-slow: .venv/installed-dev chromium
 
 team-store: .venv/installed-dev
 	$(BIN)/python -m pytest -m 'slow or not slow' --durations=0 tests/storage/team
+
+cluster: .venv/installed-dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-cluster.txt
+	$(BIN)/python -m pytest -m cluster --durations=0 -s tests/runner/cluster
 
 # With whatever python there is: a GPU machine often comes with its own torch.
 test-gpu:

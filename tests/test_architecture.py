@@ -27,6 +27,10 @@ PAGES = {"experiments", "compare", "difference", "live", "launch", "run", "suite
          "trends", "definitions"}  # fmt: skip
 
 
+CLUSTERS = {"ray_engine.py": "ray"}
+"""Modules of `runner/cluster/` that need a package of their own, which nobody else imports."""
+
+
 def sources(part: str) -> list[Path]:
     files = sorted((PROJECT_ROOT / part).rglob("*.py"))
     if part == "runner":
@@ -81,7 +85,13 @@ def test_imports_point_one_way(part: str) -> None:
 def test_the_light_half_of_the_runner_uses_the_standard_library_alone() -> None:
     for file in sources("runner"):
         tops = {name.partition(".")[0] for name in imported_modules(file)} - {"runner"}
-        assert tops <= sys.stdlib_module_names, file
+        own = CLUSTERS.get(file.name) if file.parent.name == "cluster" else None
+        assert tops - {own} <= sys.stdlib_module_names, file
+
+
+def test_the_package_of_a_cluster_is_imported_only_where_it_is_asked_for() -> None:
+    for statement in ("import runner.commands.cli", "import runner.cluster.driver"):
+        assert not modules_after(statement) & set(CLUSTERS.values())
 
 
 def test_nobody_imports_the_worker() -> None:

@@ -12,10 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from runner.commands.cluster import add_cluster_options, supervise_cluster
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.filters import add_list_options, filter_arguments, read_filter
 from runner.commands.library import add_library_commands
@@ -121,7 +123,10 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     _allow_code(data_dir, options)
-    if not supervise(data_dir, exclusive=options.one_at_a_time):
+    work: Callable[[], bool] = partial(supervise, data_dir, exclusive=options.one_at_a_time)
+    if options.ray is not None:
+        work = partial(supervise_cluster, data_dir, options)
+    if not work():
         _print(f"another supervisor is at work on {data_dir.path}")
     return 0
 
@@ -132,7 +137,8 @@ def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
         for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
             stands = run.standing
             why = f": {printable(stands.reason)}" if stands.reason else ""
-            _print(f"    {variant.label:<20} {stands.state}{why}")
+            again = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+            _print(f"    {variant.label:<20} {stands.state}{again}{why}")
     damaged = list(damages(data_dir))
     if damaged:
         _print("run folders that cannot be used:")
@@ -213,6 +219,7 @@ def parser() -> argparse.ArgumentParser:
     again.usage = f"{again.usage} RUN"
     queue = add("submit", _submit, "queue an experiment and print its id; `supervise` runs it")
     work = add("supervise", _supervise, "work off the queue, then end")
+    add_cluster_options(work)
     work.add_argument(
         "--one-at-a-time", action="store_true",
         help="work at one experiment after the other, whatever devices they ask for",

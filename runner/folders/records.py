@@ -30,6 +30,8 @@ class Claim:
     """Which it was given, where the supervisor placed it."""
     cpus: str | None = None
     """Which its experiment has to itself, such as `0-3`."""
+    node: str | None = None
+    """The machine that it runs on, where the host that claimed it only answers for it."""
 
     @classmethod
     def by(
@@ -59,6 +61,8 @@ class Claim:
         _require(_is_time(claim.time), "time")
         for name in devices:
             _require_text(name, "devices")
+        if claim.node is not None:
+            _require_text(claim.node, "node")
         if claim.cpus is not None:
             _require_text(claim.cpus, "cpus")
             parse_cpus(claim.cpus)

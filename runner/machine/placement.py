@@ -20,6 +20,9 @@ class Machine:
     cpus: frozenset[int]
     shares: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """CPUs of each device but the CPUs themselves, by its name: those of its experiments."""
+    is_known: bool = False
+    """Whether these are all devices that there are. Else one that is not among them is believed to
+    be there: what asks for it then fails with the reason."""
 
     def share(self, device: str) -> frozenset[int]:
         """All CPUs for a device that nobody knows: what runs on it then runs alone."""
@@ -60,6 +63,14 @@ class Plan:
     """Ids of those that hold, or were there before for, what an experiment waits for."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """A place on one of several machines."""
+
+    node: str
+    place: Place
+
+
 def plan(queue: Sequence[Wish], held: Mapping[str, Place], machine: Machine) -> Plan:
     """`queue`: what waits, first to last; `held`: what runs, by its id."""
     begins: dict[str, Place] = {}
@@ -79,6 +90,32 @@ def plan(queue: Sequence[Wish], held: Mapping[str, Place], machine: Machine) -> 
                                     if them & needs or wish.exclusive)  # fmt: skip
             in_the_way[wish.key] = needs
     return Plan(begins=begins, waits=waits)
+
+
+def plan_nodes(
+    queue: Sequence[Wish], held: Mapping[str, Spot], machines: Mapping[str, Machine]
+) -> dict[str, Spot]:
+    """What may begin where, on several machines: each experiment on one of them, the one with the
+    fewest others that has room. What waits keeps free, on each, all that it could begin on."""
+    begins: dict[str, Spot] = {}
+    before: list[Wish] = []
+    for wish in queue:
+        at_work = {**held, **begins}
+        load = {node: sum(spot.node == node for spot in at_work.values()) for node in machines}
+        for node in sorted(machines, key=lambda name: load[name]):
+            here = {key: spot.place for key, spot in at_work.items() if spot.node == node}
+            place = plan([*before, wish], here, machines[node]).begins.get(wish.key)
+            if place is not None:
+                begins[wish.key] = Spot(node=node, place=place)
+                break
+        else:
+            before.append(wish)
+    return begins
+
+
+def has_room(wish: Wish, machine: Machine) -> bool:
+    """Whether the experiment could run here if nothing else did."""
+    return any(place.cpus <= machine.cpus for place in _possible(wish, machine))
 
 
 def is_full(held: Mapping[str, Place], machine: Machine) -> bool:
@@ -113,8 +150,9 @@ def _is_any(name: str) -> bool:
 
 def _of_kind(kind: str, machine: Machine) -> list[str]:
     """Devices of a kind by their number; the first, where nobody knows which there are."""
+    unknown = [] if machine.is_known else [f"{kind}:0"]
     found = [name for name in machine.shares if re.fullmatch(rf"{kind}:\d+", name)]
-    return sorted(found, key=lambda name: int(name.partition(":")[2])) or [f"{kind}:0"]
+    return sorted(found, key=lambda name: int(name.partition(":")[2])) or unknown
 
 
 def _cpus_of(devices: Sequence[str], machine: Machine) -> frozenset[int]:

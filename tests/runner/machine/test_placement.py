@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.machine.placement import Machine, Place, Wish, is_full, plan
+from runner.machine.placement import Machine, Place, Wish, has_room, is_full, plan, plan_nodes
 
 LAPTOP = Machine(cpus=frozenset(range(4)))
 TWO_GPUS = Machine(
@@ -71,6 +71,24 @@ def test_a_device_that_nobody_knows_has_the_machine_to_itself() -> None:
     found = plan([wish("a", "cuda:7"), wish("b", "cuda:0")], {}, TWO_GPUS)
     assert (places(found.begins), found.waits) == ({"a": "cuda:7"}, {"b": ("a",)})
     assert places(plan([wish("a", "cuda")], {}, LAPTOP).begins) == {"a": "cuda:0"}
+
+
+def test_on_several_machines_each_goes_where_least_is_and_what_waits_keeps_all_of_them() -> None:
+    no_gpu = Machine(cpus=frozenset(range(4)), is_known=True)
+    machines = {"one": TWO_GPUS, "two": TWO_GPUS, "three": no_gpu}
+    assert not has_room(wish("a", "cuda"), no_gpu) and has_room(wish("e"), no_gpu)
+    queue = [wish("a", "cuda"), wish("b", "cuda"), wish("c", "cuda", "cuda"), wish("d", "cuda"),
+             wish("e")]  # fmt: skip
+    found = plan_nodes(queue[:2], {}, machines)
+    assert {key: spot.node for key, spot in found.items()} == {"a": "one", "b": "two"}
+    both = plan_nodes(queue, {}, machines)
+    assert {key: spot.node for key, spot in both.items()} == {
+        "a": "one", "b": "two", "e": "three",
+    }, "whoever needs no GPU fills the gap"  # fmt: skip
+    del machines["three"]
+    assert list(plan_nodes(queue[:3], {}, machines)) == ["a", "b"]
+    after = plan_nodes(queue[2:], {"a": found["a"]}, machines)
+    assert {key: spot.node for key, spot in after.items()} == {"c": "two", "d": "one"}
 
 
 MACHINE = Machine(

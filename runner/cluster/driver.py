@@ -1,0 +1,306 @@
+"""The supervisor of a cluster: places what waits on its machines, and brings all of it home.
+
+At home everything is as if it ran here: folders grow, states are derived from them, stopping is a
+marker in the folder. The driver answers for every run that it placed, so its claims name itself
+and, beside it, the machine. Where a machine is lost, its experiment begins elsewhere, from the
+latest checkpoints that came home if every run has one, else anew; what was there is kept in
+`attempts/`. Work that a driver left behind when it died is taken up by the next.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from runner.cluster.host import Delivery, NodeFacts, facts, files_of
+from runner.cluster.parts import There, at_home, store
+from runner.errors import RunnerError
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import Experiment, experiments
+from runner.folders.queue_order import startable
+from runner.folders.records import Claim, Exit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.locks import FileLock
+from runner.machine.occupancy import wish_of
+from runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
+from runner.specs.experiment import RunSpec
+from runner.supervision.exit_records import ExitRecords, say
+from runner.supervision.orphans import MAX_ATTEMPTS
+
+POLL_SECONDS = 0.3
+QUEUE_SECONDS = 2.0
+"""How often the queue is gone through."""
+
+
+class JobLost(Exception):
+    """Whoever worked at an experiment is gone, with its machine or alone; why, in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine of the cluster."""
+
+    name: str
+    facts: NodeFacts
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(cpus=self.facts.cpus, shares=self.facts.shares, is_known=True)
+
+
+class Job(Protocol):
+    """The work on one experiment, somewhere."""
+
+    @property
+    def node(self) -> str | None:
+        """Where it was placed; None while that is not known."""
+
+    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+        """What is new since the last one, if there is an answer yet; raises `JobLost`."""
+
+    def cancel(self, run_ids: list[str]) -> None:
+        """Asks runs to stop."""
+
+    def end(self) -> None:
+        """Ends it, whatever it does, and gives back what it holds."""
+
+
+class Engine(Protocol):
+    """What places work on machines."""
+
+    def nodes(self) -> list[Node]:
+        """The machines that are there now."""
+
+    def start(self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]) -> Job:
+        """Has a machine begin an experiment; `key` is its id and attempt, by which it is found."""
+
+    def left_behind(self) -> Mapping[str, Job]:
+        """Work that an earlier driver placed, by its key."""
+
+
+@dataclass(kw_only=True)
+class _Placed:
+    """An experiment that is worked at somewhere."""
+
+    experiment: Experiment
+    job: Job
+    spot: Spot
+    known: dict[str, dict[str, There]]
+    host: str | None = None
+    told: set[str] = field(default_factory=set)
+    """Runs that were asked to stop."""
+
+
+def drive(
+    data_dir: DataDir, engine: Engine, *, same_versions: bool = False, linger: float | None = None
+) -> bool:
+    """Works off the queue on a cluster, until nothing was there for `linger` seconds or for good.
+
+    `same_versions`: whether machines with other versions than this one are left out. Returns False,
+    at once, if another supervisor holds the data folder.
+    """
+    lock = FileLock(data_dir.supervisor_lock)
+    if not lock.acquire(1.0):
+        return False
+    with lock:
+        _Driver(data_dir, engine, same_versions).work(linger)
+    return True
+
+
+class _Driver:
+    def __init__(self, data_dir: DataDir, engine: Engine, same_versions: bool) -> None:
+        self._data_dir = data_dir
+        self._engine = engine
+        self._exits = ExitRecords()
+        self._placed: dict[str, _Placed] = {}
+        self._me = ProcessIdentity.of(os.getpid())
+        self._usual = facts().versions if same_versions else None
+        self._told: set[str] = set()
+        """What need not be said again."""
+
+    def work(self, linger: float | None) -> None:
+        self._take_up()
+        idle_since, look_next = time.monotonic(), 0.0
+        while linger is None or time.monotonic() - idle_since < linger:
+            self._exits.write_owed()
+            for placed in list(self._placed.values()):
+                self._look_after(placed)
+            if time.monotonic() >= look_next:
+                self._begin_what_can(self._engine.nodes())
+                look_next = time.monotonic() + QUEUE_SECONDS
+            if self._placed or startable(self._data_dir) or self._exits.is_owing:
+                idle_since = time.monotonic()
+            time.sleep(POLL_SECONDS)
+
+    def _take_up(self) -> None:
+        """Goes on with what an earlier driver placed; begins elsewhere what is nowhere any more."""
+        left = dict(self._engine.left_behind())
+        for experiment in experiments(self._data_dir):
+            job = left.pop(_key(experiment), None)
+            mine = [run for run in experiment.runs if not run.is_recorded and _is_mine(run)]
+            if job is not None and not all(run.is_recorded for run in experiment.runs):
+                say(f"{experiment.experiment_id}: taken up again")
+                self._place(experiment, job, Spot(node=job.node or "", place=_everything()))
+                for run in mine:
+                    self._answer_for(run)
+                continue
+            if job is not None:
+                job.end()
+            if mine:
+                self._begin_elsewhere(experiment, "its machine was gone when the driver came back")
+        for job in left.values():  # of experiments that are over here, or went on otherwise
+            job.end()
+
+    def _answer_for(self, run: RunDir) -> None:
+        claim = run.read_claim()
+        if claim is not None:
+            run.write_claim(replace(claim, process=self._me, supervisor=self._me))
+
+    def _place(self, experiment: Experiment, job: Job, spot: Spot) -> None:
+        known = {run.run_id: at_home(run) for run in experiment.runs}
+        self._placed[experiment.experiment_id] = _Placed(
+            experiment=experiment, job=job, spot=spot, known=known
+        )
+
+    def _begin_what_can(self, nodes: list[Node]) -> None:
+        found = {one.experiment_id: one for one in startable(self._data_dir)
+                 if one.experiment_id not in self._placed}  # fmt: skip
+        if not found:
+            return
+        machines = {node.name: node.machine for node in nodes if self._fits(node)}
+        held = {key: placed.spot for key, placed in self._placed.items()}
+        wishes = [_anywhere(wish_of(one)) for one in found.values()]
+        for wish in wishes:
+            if machines and not any(has_room(wish, one) for one in machines.values()):
+                self._say_once(f"{wish.key}: waits for a machine with {', '.join(wish.devices)}")
+        for key, spot in plan_nodes(wishes, held, machines).items():
+            experiment = found[key]
+            try:
+                files = files_of(experiment)
+                job = self._engine.start(_key(experiment), spot.node, spot.place, files)
+            except (RunnerError, OSError) as error:
+                for run in experiment.runs:
+                    if run.state is RunState.QUEUED:
+                        self._exits.write(run, RunState.FAILED, f"not started: {error}", None)
+                continue
+            say(f"{key}: placed on {spot.node[:12]}, {spot.place.devices}")
+            self._place(experiment, job, spot)
+
+    def _fits(self, node: Node) -> bool:
+        if self._usual is None or node.facts.versions == self._usual:
+            return True
+        other = {name: version for name, version in node.facts.versions.items()
+                 if self._usual.get(name) != version}  # fmt: skip
+        self._say_once(f"machine {node.facts.host} is left out: its versions differ: {other}")
+        return False
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            say(text)
+
+    def _look_after(self, placed: _Placed) -> None:
+        experiment, key = placed.experiment, placed.experiment.experiment_id
+        stopped = [run.run_id for run in experiment.runs
+                   if run.cancel_requested and run.run_id not in placed.told]  # fmt: skip
+        try:
+            if stopped:
+                placed.job.cancel(stopped)
+                placed.told.update(stopped)
+            delivery = placed.job.delivery(placed.known)
+        except JobLost as error:
+            say(f"{key}: {error}")
+            placed.job.end()
+            del self._placed[key]
+            self._begin_elsewhere(experiment, f"machine {placed.host or 'unknown'} was lost")
+            return
+        if delivery is None:
+            return
+        with suppress(OSError):  # A full disk: what was not taken in is asked for again.
+            self._take_in(placed, delivery)
+            if delivery.is_over:
+                placed.job.end()
+                del self._placed[key]
+                self._close(experiment)
+
+    def _take_in(self, placed: _Placed, delivery: Delivery) -> None:
+        runs = {run.run_id: run for run in placed.experiment.runs}
+        if placed.host is None:
+            placed.host = delivery.host
+            node = placed.job.node or placed.spot.node
+            placed.spot = Spot(node=node, place=delivery.place)
+        for run_id, claim in delivery.claims.items():
+            self._claim(runs[run_id], claim, delivery.host)
+        for part in delivery.parts:
+            store(runs[part.run_id], part, placed.known[part.run_id])
+        for run_id, text in delivery.specs.items():
+            run = self._data_dir.run_dir(run_id)
+            if not run.path.exists():
+                run.write_spec(RunSpec.from_json(text))
+
+    def _claim(self, run: RunDir, there: Claim, host: str) -> None:
+        """Written once: with the machine and when it began there, and who answers for it here."""
+        if not run.claim_file.exists():
+            mine = Claim.by(self._me, there.devices, there.cpus)
+            run.write_claim(replace(mine, time=there.time, node=host))
+
+    def _close(self, experiment: Experiment) -> None:
+        """Whatever ended without a record there, for instance for want of disk, is over here."""
+        for run in experiment.runs:
+            if not run.is_recorded:
+                why = "it ended there without a record of how"
+                self._exits.write(run, RunState.FAILED, why, None)
+
+    def _begin_elsewhere(self, experiment: Experiment, why: str) -> None:
+        """Puts what was lost back into the queue, marked; all runs together, because what is
+        compared is measured on one machine."""
+        lost = [run for run in experiment.runs if not run.is_recorded]
+        for run in [run for run in lost if run.cancel_requested]:
+            self._exits.write(run, RunState.CANCELLED, f"stopped on request; {why}", None)
+            lost.remove(run)
+        if any(run.attempt >= MAX_ATTEMPTS for run in lost):
+            for run in lost:
+                self._exits.write(run, RunState.LOST, why, None)
+        elif lost:
+            goes_on = all(run.has_checkpoint for run in lost)
+            how = "goes on from its latest checkpoints" if goes_on else "begins anew"
+            say(f"{experiment.experiment_id}: {why}; it {how}")
+            for run in lost:
+                if run.claim_file.exists():
+                    run.write_exit(Exit.now(RunState.LOST, f"{why}; it {how} elsewhere", None))
+            again = lost if goes_on else _to_begin_anew(experiment)
+            for run in again:
+                run.reopen() if goes_on else run.begin_anew()
+
+
+def _to_begin_anew(experiment: Experiment) -> list[RunDir]:
+    """All runs that were begun, those that have finished, too; not what somebody stopped."""
+    return [run for run in experiment.runs if run.state is not RunState.CANCELLED
+            and (run.claim_file.exists() or run.is_recorded)]  # fmt: skip
+
+
+def _key(experiment: Experiment) -> str:
+    """Tells an experiment's attempts apart: what an earlier one left somewhere is not taken up."""
+    return f"{experiment.experiment_id}.{max(run.attempt for run in experiment.runs)}"
+
+
+def _is_mine(run: RunDir) -> bool:
+    """Whether a driver of this data folder answered for it."""
+    with suppress(RunnerError):
+        claim = run.read_claim()
+        return claim is not None and claim.node is not None and claim.is_from_this_host
+    return False
+
+
+def _anywhere(wish: Wish) -> Wish:
+    """On a cluster the number of a GPU says nothing: any will do."""
+    return replace(wish, devices=tuple(name.partition(":")[0] if name.startswith("cuda") else name
+                                       for name in wish.devices))  # fmt: skip
+
+
+def _everything() -> Place:
+    """Until it tells where it is."""
+    return Place(devices=(), cpus=frozenset(), exclusive=True)

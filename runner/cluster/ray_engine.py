@@ -1,0 +1,183 @@
+"""Ray places the experiments: a placement group each, and in it an actor that works at one.
+
+Groups and actors are detached: they outlive the driver, and the next one finds them by name.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from runner.checks.user_code import CODE_VARIABLE
+from runner.cluster.driver import JobLost, Node
+from runner.cluster.host import WORKER, Delivery, Host, NodeFacts, facts
+from runner.cluster.parts import There
+from runner.errors import RunnerError
+from runner.folders.queue import PROJECT_ROOT
+from runner.machine.placement import Place
+
+PACKAGES = ("runner", "breakeven")
+"""Travel to every machine, so that all run the same code as home."""
+PREFIX = "breakeven."
+UNAVAILABLE_SECONDS = 60.0
+"""How long a machine may not answer before it counts as lost."""
+
+
+class RayEngine:
+    """The machines of a Ray cluster."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        namespace: str = "breakeven",
+        packages: Sequence[str] = PACKAGES,
+        worker: Sequence[str] = WORKER,
+        patience_seconds: float = 600.0,
+    ) -> None:
+        """Connects; raises `RunnerError` if there is no such cluster."""
+        self._worker = tuple(worker)
+        self._patience_seconds = patience_seconds
+        self._facts: dict[str, NodeFacts] = {}
+        self.alive: set[str] = set()
+        """Ids of the machines that were there at the last look."""
+        self._asked: dict[str, Any] = {}
+        variables = {CODE_VARIABLE: os.environ.get(CODE_VARIABLE, "")}
+        with tempfile.TemporaryDirectory() as staged:
+            for package in packages:
+                ignore = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(PROJECT_ROOT / package, Path(staged, package), ignore=ignore)
+            environment = {"working_dir": staged, "env_vars": variables}
+            try:
+                ray.init(address=address, namespace=namespace, runtime_env=environment,
+                         log_to_driver=False, logging_level="warning")  # fmt: skip
+            except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+                raise RunnerError(f"--ray {address}: {error}") from error
+
+    def nodes(self) -> list[Node]:
+        """Those that have told what they are; each is asked once."""
+        found = []
+        there = [node for node in ray.nodes() if node["Alive"]]
+        self.alive = {str(node["NodeID"]) for node in there}
+        for node in there:
+            name = str(node["NodeID"])
+            if name not in self._facts:
+                self._ask(name, int(node["Resources"].get("GPU", 0)))
+            if name in self._facts and node["Resources"].get("CPU", 0) >= 1:
+                found.append(Node(name=name, facts=self._facts[name]))
+        return found
+
+    def _ask(self, node: str, num_gpus: int) -> None:
+        if node not in self._asked:
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            task = ray.remote(num_cpus=0)(facts).options(scheduling_strategy=there)
+            self._asked[node] = task.remote(num_gpus)
+        ready, _ = ray.wait([self._asked[node]], timeout=0)
+        if ready:
+            try:
+                self._facts[node] = ray.get(self._asked.pop(node))
+            except RayError:
+                return  # asked again the next time, if it is still there
+
+    def start(
+        self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
+    ) -> "RayJob":
+        resources = next(one["Resources"] for one in ray.nodes() if one["NodeID"] == node)
+        num_gpus = sum(name.startswith("cuda") for name in place.devices)
+        cpus = min(float(len(place.cpus)), float(resources["CPU"]))
+        bundle = {"CPU": cpus} | ({"GPU": float(num_gpus)} if num_gpus else {})
+        group = placement_group(
+            [bundle], strategy="STRICT_PACK", name=PREFIX + key, lifetime="detached",
+            bundle_label_selector=[{"ray.io/node-id": node}],
+        )  # fmt: skip
+        # Inside, the GPUs that Ray gave are the first ones.
+        devices = tuple(f"cuda:{number}" for number in range(num_gpus)) or place.devices
+        inside = Place(devices=devices, cpus=place.cpus, exclusive=place.exclusive)
+        actor = (
+            ray.remote(num_cpus=cpus, num_gpus=num_gpus, max_concurrency=2)(Host)
+            .options(
+                name=PREFIX + key, lifetime="detached", max_restarts=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
+            )
+            .remote(
+                key.rpartition(".")[0], files, inside, self._worker, self._patience_seconds
+            )
+        )  # fmt: skip
+        return RayJob(self, actor, group, node)
+
+    def left_behind(self) -> dict[str, "RayJob"]:
+        found = {}
+        for name in ray.util.list_named_actors():
+            if name.startswith(PREFIX):
+                job = RayJob(self, ray.get_actor(name), _group(name), None)
+                found[name.removeprefix(PREFIX)] = job
+        return found
+
+
+def _group(name: str) -> PlacementGroup | None:
+    try:
+        return ray.util.get_placement_group(name)
+    except ValueError:
+        return None
+
+
+class RayJob:
+    """An actor, and the group that it sits in."""
+
+    def __init__(
+        self, engine: RayEngine, actor: Any, group: PlacementGroup | None, node: str | None
+    ) -> None:
+        self.node = node
+        self._engine = engine
+        self._actor = actor
+        self._group = group
+        self._asked: Any = None
+        self._silent_since = time.monotonic()
+
+    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+        if self._asked is None:
+            self._asked = self._actor.deliver.remote({run: dict(has) for run, has in known.items()})
+        ready, _ = ray.wait([self._asked], timeout=0)
+        if not ready:
+            if self.node is not None and self.node not in self._engine.alive:
+                raise JobLost("its machine has left the cluster")
+            return None
+        asked, self._asked = self._asked, None
+        try:
+            found: Delivery = ray.get(asked, timeout=10)
+        except (ActorUnavailableError, GetTimeoutError) as error:
+            if time.monotonic() - self._silent_since > UNAVAILABLE_SECONDS:
+                raise JobLost(f"no answer for {UNAVAILABLE_SECONDS:.0f} s: {error}") from error
+            return None
+        except RayActorError as error:
+            raise JobLost(str(error).splitlines()[0]) from error
+        except RayError as error:
+            raise JobLost(str(error)) from error
+        self._silent_since = time.monotonic()
+        if found.is_over:
+            self._actor.clean.remote()
+        return found
+
+    def cancel(self, run_ids: list[str]) -> None:
+        self._actor.cancel.remote(run_ids)
+
+    def end(self) -> None:
+        try:
+            if self._asked is None:
+                ray.wait([self._actor.clean.remote()], timeout=5)
+            ray.kill(self._actor)
+        except RayError:
+            pass  # It is gone already.
+        if self._group is not None:
+            remove_placement_group(self._group)

@@ -1,0 +1,193 @@
+"""The driver of a cluster, with machines that are threads of this process and processes without
+torch: what it makes of a lost machine, of an earlier driver, of what is to be stopped."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+
+import runner.supervision.run_process
+from runner.cluster.driver import JobLost, Node, drive
+from runner.cluster.host import Delivery, Host, facts
+from runner.cluster.parts import There
+from runner.folders.queue import cancel, experiments, find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.machine.placement import Place
+from runner.specs.experiment import CheckpointSpec
+from tests.helpers.waiting import wait_until
+from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+
+pytestmark = pytest.mark.heavy
+WORKER = ("-m", "tests.helpers.fake_worker")
+
+
+@dataclass
+class LocalJob:
+    """A host in this process; it can be cut off as if its machine were gone."""
+
+    host: Host
+    node: str | None
+    is_cut: bool = False
+    is_ended: bool = False
+
+    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+        if self.is_cut:
+            raise JobLost("the machine is gone")
+        return self.host.deliver(known)
+
+    def cancel(self, run_ids: list[str]) -> None:
+        self.host.cancel(run_ids)
+
+    def end(self) -> None:
+        self.is_ended = True
+        if not self.is_cut:
+            return
+        for run in self.host._data_dir.run_dirs():  # as they end when their pipes close
+            run.request_cancel()
+
+
+class LocalEngine:
+    """Machines that are all this one."""
+
+    def __init__(self, *names: str, versions: Mapping[str, str] | None = None) -> None:
+        self.names = list(names)
+        self.jobs: dict[str, LocalJob] = {}
+        self.versions = versions
+
+    def nodes(self) -> list[Node]:
+        own = facts()
+        other = replace(own, versions=self.versions) if self.versions else own
+        return [Node(name=name, facts=other) for name in self.names]
+
+    def start(
+        self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]
+    ) -> LocalJob:
+        host = Host(key.rpartition(".")[0], files, place, WORKER, give_up=lambda: None)
+        self.jobs[key] = LocalJob(host, node)
+        return self.jobs[key]
+
+    def left_behind(self) -> dict[str, LocalJob]:
+        return {key: job for key, job in self.jobs.items() if not job.is_ended}
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.cluster.driver.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("runner.cluster.driver.QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+
+
+def driving(data_dir: DataDir, engine: LocalEngine) -> Callable[[], None]:
+    """Starts a driver; what is given back waits for its end."""
+    thread = threading.Thread(target=drive, args=(data_dir, engine), kwargs={"linger": 0.5})
+    thread.start()
+    return thread.join
+
+
+def steps_of(data_dir: DataDir, key: str) -> dict[str, list[int]]:
+    return {label: [event["step"] for event in events(run, "step")]
+            for label, run in run_dirs(data_dir, key).items()}  # fmt: skip
+
+
+def test_experiments_go_to_machines_and_come_home_whole(data_dir: DataDir) -> None:
+    engine = LocalEngine("one", "two")
+    keys = [submit(data_dir, experiment("slow", steps=20)) for _ in range(3)]
+    wait = driving(data_dir, engine)
+    wait_until(lambda: len(engine.jobs) == 2)
+    live = run_dirs(data_dir, keys[0])
+    wait_until(lambda: bool(events(live["slow"], "block")))
+    assert live["slow"].state is RunState.RUNNING, "as it is where it runs"
+    wait()
+    assert {job.node for job in list(engine.jobs.values())[:2]} == {"one", "two"}
+    for key in keys:
+        assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+        assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(20))}
+        claims = [run.read_claim() for run in run_dirs(data_dir, key).values()]
+        assert all(one is not None and one.node and one.is_from_this_host for one in claims)
+    assert all(job.is_ended for job in engine.jobs.values())
+
+
+def test_what_was_on_a_lost_machine_begins_anew_as_a_whole_and_says_so(data_dir: DataDir) -> None:
+    engine = LocalEngine("one", "two")
+    key = submit(data_dir, experiment("slow", steps=30))
+    wait = driving(data_dir, engine)
+    wait_until(lambda: bool(events(run_dirs(data_dir, key)["slow"], "block")))
+    engine.jobs[f"{key}.1"].is_cut = True
+    wait()
+    assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+    assert set(map(tuple, steps_of(data_dir, key).values())) == {tuple(range(30))}
+    for run in run_dirs(data_dir, key).values():
+        assert run.attempt == 2
+        kept = run.attempts / "1"
+        assert "was lost; it begins anew elsewhere" in (kept / "exit.json").read_text()
+        assert (kept / "events.jsonl").exists()
+
+
+def test_with_checkpoints_of_all_runs_it_goes_on_from_them(data_dir: DataDir) -> None:
+    engine = LocalEngine("one")
+    spec = experiment("slow", steps=30, checkpoints=CheckpointSpec(every=10, unit="steps"))
+    key = submit(data_dir, spec)
+    wait = driving(data_dir, engine)
+    wait_until(lambda: bool(events(run_dirs(data_dir, key)["slow"], "block")))
+    there = engine.jobs[f"{key}.1"].host._data_dir
+    for run in there.run_dirs():
+        run.checkpoints.mkdir(parents=True)
+        (run.checkpoints / "step-10.pt").write_bytes(b"weights")
+    wait_until(lambda: all(run.has_checkpoint for run in run_dirs(data_dir, key).values()))
+    before = {label: run.events_file.read_bytes()
+              for label, run in run_dirs(data_dir, key).items()}  # fmt: skip
+    engine.jobs[f"{key}.1"].is_cut = True
+    wait_until(lambda: f"{key}.2" in engine.jobs)
+    second = engine.jobs[f"{key}.2"].host._data_dir
+    for label, run in ((run.run_id.partition(".")[2], run) for run in second.run_dirs()):
+        assert (run.checkpoints / "step-10.pt").read_bytes() == b"weights"
+        assert run.events_file.read_bytes().startswith(before[label])
+    wait()
+    for label, run in run_dirs(data_dir, key).items():
+        assert run.state is RunState.FINISHED
+        assert run.events_file.read_bytes().startswith(before[label]), "a prefix, still"
+
+
+def test_a_run_is_stopped_where_it_is_and_no_lost_machine_has_it_begin_again(
+    data_dir: DataDir,
+) -> None:
+    engine = LocalEngine("one")
+    key = submit(data_dir, experiment("hang"))
+    wait = driving(data_dir, engine)
+    wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
+    engine.jobs[f"{key}.1"].is_cut = True
+    cancel(find_experiment(data_dir, key))
+    wait()
+    assert states(data_dir, key)["hang"] is RunState.CANCELLED
+    assert len(engine.jobs) == 1
+    key = submit(data_dir, experiment("hang"))
+    wait = driving(data_dir, engine)
+    wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
+    cancel(find_experiment(data_dir, key))
+    wait()
+    assert states(data_dir, key)["hang"] is RunState.CANCELLED
+    assert (run_dirs(data_dir, key)["hang"].path / "exit.json").exists()
+
+
+def test_a_machine_with_other_versions_is_left_out_if_that_was_asked(data_dir: DataDir) -> None:
+    engine = LocalEngine("other", versions={"python": "2.7"})
+    key = submit(data_dir, experiment())
+    thread = threading.Thread(target=drive, args=(data_dir, engine),
+                              kwargs={"linger": 0.3, "same_versions": True})  # fmt: skip
+    thread.start()
+    time.sleep(1)
+    assert not engine.jobs
+    engine.versions = None
+    thread.join()
+    assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+
+
+def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None:
+    submit(data_dir, experiment("greedy"))
+    driving(data_dir, LocalEngine("one"))()
+    first, repeat = experiments(data_dir)
+    assert repeat.spec.fallback_of == first.experiment_id
+    assert {run.state for run in repeat.runs} == {RunState.FINISHED}

@@ -1,0 +1,128 @@
+"""What comes home of a run folder: prefixes of what grows, whole files, and the end last."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.cluster.parts import Part, There, at_home, missing, store
+from runner.errors import InvalidRunFolder
+from runner.folders.run_dir import RunDir
+
+
+def folders(parent: Path) -> tuple[RunDir, RunDir]:
+    """There, and at home."""
+    found = RunDir(parent / "there" / "e.baseline"), RunDir(parent / "home" / "e.baseline")
+    for run in found:
+        run.path.mkdir(parents=True)
+    return found
+
+
+def bring(there: RunDir, home: RunDir, known: dict[str, There], most: int) -> list[str]:
+    """One delivery; the paths that came."""
+    parts = list(missing(there, known, most))
+    for part in parts:
+        store(home, part, known)
+    return [part.path for part in parts]
+
+
+def append(file: Path, data: bytes) -> None:
+    with file.open("ab") as opened:
+        opened.write(data)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 30), st.booleans()), max_size=12))
+def test_a_journal_at_home_is_a_prefix_at_any_time_and_whole_at_last_whoever_asks(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[bytes, int, bool]]
+) -> None:
+    there, home = folders(tmp_path_factory.mktemp("parts"))
+    known: dict[str, There] = {}
+    written = b""
+    for data, most, is_new_driver in writes:
+        append(there.events_file, data)
+        written += data
+        if is_new_driver:
+            known = dict(at_home(home))
+        bring(there, home, known, most)
+        kept = home.events_file.read_bytes() if home.events_file.exists() else b""
+        assert written.startswith(kept)
+    for _ in range(len(written) + 1):
+        if not bring(there, home, known, 7):
+            break
+    assert home.events_file.exists() == bool(written)
+    assert not written or home.events_file.read_bytes() == written
+
+
+def test_the_end_comes_after_all_else_and_what_the_supervisor_at_home_writes_never(
+    tmp_path: Path,
+) -> None:
+    there, home = folders(tmp_path)
+    append(there.events_file, b"x" * 25)
+    there.checkpoints.mkdir(parents=True)
+    (there.checkpoints / "step-10.pt").write_bytes(b"c" * 25)
+    (there.checkpoints / "step-20.pt.tmp").write_bytes(b"half")
+    there.compile_cache.mkdir()
+    for path in ("exit.json", "claim.json", "spec.json", "cancel", "compile-cache/big"):
+        (there.path / path).write_text("{}")
+    known: dict[str, There] = {}
+    came = [path for _ in range(9) for path in bring(there, home, known, 10)]
+    checkpoint = "artifacts/checkpoints/step-10.pt"
+    assert list(dict.fromkeys(came)) == ["events.jsonl", checkpoint, "exit.json"]
+    assert came[-1] == "exit.json"
+    assert (home.path / checkpoint).read_bytes() == b"c" * 25
+    assert sorted(file.name for file in home.path.rglob("*") if file.is_file()) == [
+        "events.jsonl", "exit.json", "step-10.pt",
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_is_written_anew_on_its_way_never_comes_home_mixed(
+    tmp_path: Path,
+) -> None:
+    there, home = folders(tmp_path)
+    there.artifacts.mkdir()
+    file, arrived = there.artifacts / "latest.pt", home.artifacts / "latest.pt"
+    file.write_bytes(b"a" * 30)
+    known: dict[str, There] = {}
+    bring(there, home, known, 10)
+    file.write_bytes(b"b" * 20)
+    os.utime(file, ns=(1, 10**18))
+    for _ in range(3):
+        bring(there, home, known, 10)
+        assert not arrived.exists() or arrived.read_bytes() == b"b" * 20
+    assert arrived.read_bytes() == b"b" * 20
+
+
+def test_no_checkpoint_comes_before_the_steps_that_led_to_it(tmp_path: Path) -> None:
+    there, home = folders(tmp_path)
+    there.checkpoints.mkdir(parents=True)
+    known: dict[str, There] = {}
+    for step in range(5):
+        append(there.events_file, json.dumps({"step": step}).encode() + b"\n")
+        (there.checkpoints / f"{step}.pt").write_bytes(b"c")
+        bring(there, home, known, 20)
+        told = len(home.events_file.read_bytes().splitlines())
+        assert len(list(home.artifacts.rglob("*.pt"))) <= told
+
+
+@pytest.mark.parametrize("path", ["../other/exit.json", "spec.json", "a/../../x", "/etc/passwd"])
+def test_a_part_that_leads_out_of_the_folder_or_belongs_to_home_is_refused(
+    tmp_path: Path, path: str
+) -> None:
+    _, home = folders(tmp_path)
+    part = Part(run_id="e.baseline", path=path, offset=0, data=b"x", is_end=True)
+    with pytest.raises(InvalidRunFolder):
+        store(home, part, {})
+    assert not list(home.path.iterdir())
+
+
+def test_output_that_was_cut_there_is_cut_here(tmp_path: Path) -> None:
+    there, home = folders(tmp_path)
+    known: dict[str, There] = {}
+    there.output_file.write_bytes(b"long" * 9)
+    bring(there, home, known, 100)
+    there.output_file.write_bytes(b"short")
+    bring(there, home, known, 100)
+    assert home.output_file.read_bytes() == b"short"
