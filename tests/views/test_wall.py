@@ -72,6 +72,24 @@ def test_the_wall_has_every_device_of_the_machine_and_no_controls(folder: DataDi
     assert not [*app.button, *app.selectbox, *app.get("page_link")]
 
 
+@pytest.mark.heavy
+def test_experiments_that_share_the_cpus_have_a_tile_each(folder: DataDir):
+    keep(folder, WITH_GPU)
+    for number, name in enumerate(("One", "Two", "Waiting")):
+        spec = experiment_spec(num_steps=80, name=name)
+        for label in ("baseline", "control", "inductor"):
+            key = f"20261122-10101{number}-000000-aaaa"
+            run = Recording(folder.runs, label, spec, key)
+            if name != "Waiting":
+                run.claim(ProcessIdentity.of(os.getpid())).start()
+    app = opened("live", wall="1")
+    (wall,) = (one.proto.body for one in app.get("html") if '<div class="wall">' in one.proto.body)
+    first, second, gpu = wall.split("</section>")[:3]
+    assert "One" in first and "1 more in the queue" in first
+    assert "Two" in second and "more in the queue" not in second
+    assert "<h2>Test GPU</h2>" in gpu
+
+
 def test_phases_now_and_last_time_share_a_scale_and_what_goes_on_is_told_by_the_last_time():
     last = {"Dynamo": 2.0, "AOTAutograd": 8.0}
     since = NOW - pd.Timedelta(seconds=4)

@@ -70,26 +70,31 @@ def tiles(store: Store, now: pd.Timestamp) -> list[Tile]:
     names = {one.id: one.name for one in machine.devices} if machine else {}
     active = local[local["state"].isin(ACTIVE_EXPERIMENTS)]
     devices = dict.fromkeys([*names, *active["device"]])
-    return [_tile(store, device, names.get(device, device), local[local["device"] == device], now)
-            for device in devices]  # fmt: skip
+    return [tile for device in devices
+            for tile in _tiles(store, device, names.get(device, device),
+                               local[local["device"] == device], now)]  # fmt: skip
 
 
-def _tile(store: Store, device: str, name: str, mine: pd.DataFrame, now: pd.Timestamp) -> Tile:
-    """`mine`: the experiments of the device, newest first."""
+def _tiles(
+    store: Store, device: str, name: str, mine: pd.DataFrame, now: pd.Timestamp
+) -> list[Tile]:
+    """One, or one for each of the experiments that share the device; `mine` are all of it, newest
+    first."""
     known = mine["device_name"].dropna()
     tile = Tile(device=name if name != device or known.empty else str(known.iloc[0]))
     active = mine[mine["state"].isin(ACTIVE_EXPERIMENTS)].iloc[::-1]
     running = active[active["state"] == ExperimentState.RUNNING]
-    first = next(iter((running if len(running) else active).to_dict("records")), None)
-    if first is not None:
-        tile.going = _going(store, str(first["experiment_id"]), str(first["name"]), now)
-        tile.num_waiting = len(active) - 1
+    shown = running if len(running) else active[:1]
+    tiles = [tile, *(Tile(device=tile.device) for _ in range(len(shown) - 1))]
+    tile.num_waiting = len(active) - len(shown)
+    for one, going in zip(tiles, shown.to_dict("records"), strict=False):
+        one.going = _going(store, str(going["experiment_id"]), str(going["name"]), now)
     # What was measured on another machine and copied here has another device's name.
     here = mine[mine["device_name"].isna() | (mine["device_name"] == tile.device)]
     over = here.loc[~here["state"].isin(ACTIVE_EXPERIMENTS), "experiment_id"]
     if len(over):
         tile.last = _last(store, str(over.iloc[0]))
-    return tile
+    return tiles
 
 
 def _going(store: Store, experiment_id: str, name: str, now: pd.Timestamp) -> Going:
