@@ -42,6 +42,8 @@ from runner.folders.states import RunState
 from runner.specs.experiment import RunSpec
 from runner.texts import printable
 
+CHECKPOINT_ENDINGS = (".pt", ".sharded")
+"""Of a file that one device wrote, and of a folder that several wrote together."""
 UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
 
@@ -190,7 +192,7 @@ class RunDir:
     def has_checkpoint(self) -> bool:
         """Whether a run that ended early could go on from somewhere."""
         try:
-            return any(file.endswith(".pt") for file in os.listdir(self.checkpoints))
+            return any(file.endswith(CHECKPOINT_ENDINGS) for file in os.listdir(self.checkpoints))
         except OSError:
             return False
 

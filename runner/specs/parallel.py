@@ -63,6 +63,7 @@ def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
     rule = "must name one device for inference: without gradients devices have nothing to share"
     require(not asked.is_inference, "devices", asked.devices, rule)
     _check_batches(asked)
+    _check_torch(asked, compiled)
 
 
 def _check_batches(asked: Asked) -> None:
@@ -74,3 +75,21 @@ def _check_batches(asked: Asked) -> None:
     rule = f"must be 'drop' or 'pad': {count} devices cannot share a batch of {left_over} equally"
     shares = training.last_batch != "dynamic" or left_over % count == 0
     require(shares, "training.last_batch", training.last_batch, rule)
+    rule = f"must be 'drop': of the {left_over} samples of an epoch's last batch not every device "
+    rule += "has one, and the mean over no sample is no number"
+    fills = left_over == 0 or left_over > training.batch_size // count * (count - 1)
+    require(training.last_batch != "pad" or fills, "training.last_batch", "pad", rule)
+
+
+def _check_torch(asked: Asked, compiled: Sequence[Variant]) -> None:
+    """What torch does not support; `tests/runner/worker/ranks/test_support.py` asks it."""
+    for text, variant in zip(asked.backends, compiled, strict=True):
+        rule = "cannot be one graph: Dynamo cannot trace what gathers weights and averages "
+        rule += "gradients; choose scope=blocks, whose graphs lie between"
+        in_one = variant.fullgraph and variant.scope != "blocks"
+        require(not in_one or asked.parallel == "dp", "backends", text, rule)
+    precision = asked.training.precision
+    rule = "was never tried with 'fsdp', where each device sees its own gradients alone overflow; "
+    rule += "choose bf16"
+    fits = asked.parallel != "fsdp" or precision != "fp16"
+    require(fits, "training.precision", precision, rule)

@@ -18,6 +18,7 @@ class WorkerExit(IntEnum):
     CANCELLED = 75
     OUT_OF_MEMORY = 77
     DISK_FULL = 78
+    RANK_LOST = 79
 
 
 def explain(returncode: int) -> tuple[RunState, str]:
@@ -30,6 +31,9 @@ def explain(returncode: int) -> tuple[RunState, str]:
         return RunState.OUT_OF_MEMORY, "the device ran out of memory; output.log says where"
     if returncode == WorkerExit.DISK_FULL:
         return RunState.FAILED, "the disk was full; free some space, then resume or start it anew"
+    if returncode == WorkerExit.RANK_LOST:
+        reason = "one of its processes ended or hung; output.log says which"
+        return RunState.FAILED, reason
     if returncode < 0:
         known = -returncode in set(signal.Signals)
         name = signal.Signals(-returncode).name if known else str(-returncode)

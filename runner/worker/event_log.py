@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,11 @@ class EventLog:
         os.close(self._file)
         self._file = -1  # The system gives the old number to the next file that is opened.
 
+    def close_as_it_is(self) -> None:
+        """Closes the journal of a run that fails; what cannot be written is left out."""
+        with suppress(OSError):
+            self.close()
+
     def _write(self, data: bytes) -> None:
         """Writes all of `data` or none: a part that a full disk took is cut off again."""
         written = 0
@@ -95,6 +101,22 @@ class EventLog:
             except (ValueError, KeyError, TypeError):
                 continue
         return 0
+
+
+class SilentLog(EventLog):
+    """The journal of a rank that keeps none: rank 0 alone writes."""
+
+    def __init__(self) -> None:
+        pass
+
+    def extend(self, kind: str, rows: Iterable[Mapping[str, Any]], **shared: Any) -> None:
+        pass
+
+    def flush(self, *, durable: bool = False) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def _line(event: dict[str, Any]) -> bytes:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import transformers
 
-from runner.errors import WorkloadError
 from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.scenarios import ScenarioName
@@ -17,6 +16,7 @@ from runner.worker.environment import describe_environment
 from runner.worker.event_log import EventLog
 from runner.worker.model.models import perturb
 from runner.worker.model.workload import Workload, load_workload
+from runner.worker.ranks.group import ALONE, Group
 from runner.worker.training.forward_passes import ForwardPasses
 from runner.worker.training.training import Trainer
 from runner.worker.turn_source import AnnouncedTurns, TurnSource
@@ -25,28 +25,37 @@ from runner.worker.user_code import copy_sources
 Work = Callable[[TurnSource], bool]
 
 
-def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> bool:
-    """Sets up, waits for the first turn, does what the scenario says; False if it was stopped."""
+def run_session(
+    run: RunDir,
+    spec: RunSpec,
+    log: EventLog,
+    turns: TurnSource,
+    device: Device | None = None,
+    group: Group = ALONE,
+) -> bool:
+    """Sets up, waits for the first turn, does what the scenario says; False if it was stopped.
+
+    `device` is that of this process, where a run has several.
+    """
     experiment = spec.experiment
-    if len(experiment.devices) > 1:
-        raise WorkloadError(f"devices = {experiment.devices!r}: a run uses one device")
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
-    device = open_device(experiment.device)
+    device = device or open_device(experiment.device)
     is_tf32 = experiment.training.precision == "tf32" or experiment.settings == "harness"
     device.allow_tf32(is_tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
-    _keep_sources(experiment, run, log)
-    keep_outputs(experiment, run, log)
+    if group.rank == 0:
+        _keep_sources(experiment, run, log)
+        keep_outputs(experiment, run, log)
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
     if spec.variant.perturbation:
         seed = experiment.training.seed + spec.variant.perturbation_seed
         perturb(workload.model, spec.variant.perturbation, seed)
-    work = _prepare_work(spec, workload, run, device, log)
+    work = WORK[experiment.scenario](spec, workload, run, device, log, group)
     _enter(log, "waiting")
     turns.ready()
     finished = not turns.stop_requested and work(AnnouncedTurns(turns, log))
@@ -55,33 +64,28 @@ def run_session(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) ->
     return finished
 
 
-def _prepare_work(
-    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
-) -> Work:
-    """What is left to do with the turns of a run; it says whether it came to its end."""
-    return WORK[spec.experiment.scenario](spec, workload, run, device, log)
-
-
 def _make_steps(
-    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog, group: Group
 ) -> Work:
     if spec.experiment.is_inference:
         return ForwardPasses(spec, workload, run, device, log).measure
-    return Trainer(spec, workload, run, device, log).train
+    return Trainer(spec, workload, run, device, log, group).train
 
 
 def _check_accuracy(
-    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+    spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog, group: Group
 ) -> Work:
     return AccuracyCheck(spec, workload, device, log).check
 
 
-WORK: dict[ScenarioName, Callable[[RunSpec, Workload, RunDir, Device, EventLog], Work]] = {
+WORK: dict[ScenarioName, Callable[[RunSpec, Workload, RunDir, Device, EventLog, Group], Work]] = {
     "train": _make_steps,
     "speed": _make_steps,
     "accuracy": _check_accuracy,
     "cache": _make_steps,
 }
+"""What is left to do with the turns of a run, once it is prepared; it says whether it came to its
+end."""
 
 
 def _enter(log: EventLog, phase: str) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from runner.folders.process import signal_group
 from runner.supervision.exits import WorkerExit
@@ -64,8 +64,7 @@ class SupervisedTurns:
     def _leave_in_time(self) -> None:
         """A compilation, or a step of minutes, does not look whether it shall stop."""
         time.sleep(STOPPING_SECONDS)
-        _save_in_time(self._save)
-        os._exit(WorkerExit.CANCELLED)
+        leave(self._save, WorkerExit.CANCELLED)
 
 
 class OwnTurns:
@@ -137,6 +136,12 @@ def end_abandoned(save: Callable[[], None]) -> None:
     _save_in_time(save)
     signal_group(os.getpgrp(), signal.SIGKILL)
     time.sleep(LAST_WORDS_SECONDS)
+
+
+def leave(save: Callable[[], None], status: int) -> NoReturn:
+    """Ends this process at once, whatever it is at, after a short time for last words."""
+    _save_in_time(save)
+    os._exit(status)
 
 
 def _save_in_time(save: Callable[[], None]) -> None:

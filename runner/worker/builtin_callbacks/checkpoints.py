@@ -7,6 +7,7 @@ steps done; the position in the data follows from that number, and the history i
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ import torch
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.folders.run_dir import UNFINISHED, RunDir
+from runner.folders.run_dir import CHECKPOINT_ENDINGS, UNFINISHED, RunDir
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from runner.worker.callbacks import Callback, Hooks, TrainingState
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.random_state import random_state, set_random_state
+from runner.worker.ranks.group import ALONE, Group
 from runner.worker.step.schedules import LearningRate
 
 FORMAT = 1
+ENDINGS = WHOLE, SHARDED = CHECKPOINT_ENDINGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,30 +41,69 @@ class Checkpointed:
     scaler: torch.amp.GradScaler
     hooks: Hooks
     device: Device
+    group: Group = ALONE
 
-    def state_dict(self, step: int) -> dict[str, Any]:
-        return {
+    def save(self, run: RunDir, step: int) -> tuple[Path, int]:
+        """Writes the checkpoint of a step so that it is there whole or not at all; where, and its
+        size in bytes. All ranks call it."""
+        random_states = self.group.gather(random_state(self.device))
+        rest = {
             "format": FORMAT,
             "step": step,
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "rate": self.rate.state_dict(),
             "scaler": self.scaler.state_dict(),
             "callbacks": self.hooks.state_dict(),
-            "random": random_state(self.device),
         }
+        if self.group.size > 1:
+            from runner.worker.ranks.sharded_checkpoints import save_sharded
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-            for group in optimizer.param_groups:
-                if isinstance(group["lr"], torch.Tensor):
-                    group["lr"] = group["lr"].to(self.device.torch_device)
+            folder = run.checkpoints / f"{_name(step)}{SHARDED}"
+            rest["random_by_rank"] = random_states
+            return folder, save_sharded(folder, self.model, self.optimizers, rest, self.group)
+        state = {
+            **rest,
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "random": random_states[0],
+        }
+        file = run.checkpoints / f"{_name(step)}{WHOLE}"
+        return file, _save(state, file)
+
+    def load(self, file: Path) -> None:
+        """Puts everything back as it was; raises `WorkloadError` for what cannot be read."""
+        if file.suffix == SHARDED:
+            from runner.worker.ranks.sharded_checkpoints import load_sharded
+
+            state = load_sharded(file, self.model, self.optimizers)
+            _check_format(state, file)
+            states = state["random_by_rank"]
+            # On more ranks than before the further ones go on from their seed.
+            kept = states[self.group.rank] if self.group.rank < len(states) else None
+        else:
+            state = self._load_whole(file)
+            kept = state["random"] if self.group.rank == 0 else None
+        for optimizer in self.optimizers:
+            for parameters in optimizer.param_groups:
+                if isinstance(parameters["lr"], torch.Tensor):
+                    parameters["lr"] = parameters["lr"].to(self.device.torch_device)
         self.rate.load_state_dict(state["rate"])
         self.scaler.load_state_dict(state["scaler"])
         self.hooks.load_state_dict(state["callbacks"])
-        set_random_state(state["random"], self.device)
+        if kept is not None:
+            set_random_state(kept, self.device)
+
+    def _load_whole(self, file: Path) -> dict[str, Any]:
+        state = load_checkpoint(file)
+        try:
+            self.model.load_state_dict(state["model"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+        except RuntimeError as error:
+            if self.group.size == 1:
+                raise
+            rule = "was written by one device and does not fit several that share the weights"
+            raise WorkloadError(f"{file} {rule}: {error}") from error
+        return state
 
 
 class Checkpoints(Callback):
@@ -115,11 +157,15 @@ class Checkpoints(Callback):
             del self._values[step]
         # All rows of earlier steps must be on the disk before a checkpoint says they are.
         self._log.flush(durable=True)
-        file = checkpoint_file(self._run, state.step)
-        num_bytes = _save(self._saved.state_dict(state.step), file)
-        removed = [checkpoint_file(self._run, step) for step in sorted(superfluous)]
-        for old in removed:
-            old.unlink(missing_ok=True)
+        file, num_bytes = self._saved.save(self._run, state.step)
+        removed = [
+            old
+            for step in sorted(superfluous)
+            for old in (self._run.checkpoints / f"{_name(step)}{end}" for end in ENDINGS)
+            if old.exists()
+        ]
+        if self._saved.group.rank == 0:
+            list(map(_remove, removed))
         self._log.append(
             "checkpoint",
             step=state.step,
@@ -140,16 +186,23 @@ class Checkpoints(Callback):
         return {*latest, *(step for _, step in judged[: self._spec.keep_best])}
 
 
-def checkpoint_file(run: RunDir, step: int) -> Path:
-    return run.checkpoints / f"step-{step:08d}.pt"
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _remove(checkpoint: Path) -> None:
+    if checkpoint.is_dir():
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    else:
+        checkpoint.unlink(missing_ok=True)
 
 
 def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
     """Step and file of the checkpoint to go on from; None if there is none."""
     found = [
         (int(match[1]), file)
-        for file in run.checkpoints.glob("step-*.pt")
-        if (match := re.fullmatch(r"step-(\d+)\.pt", file.name))
+        for file in run.checkpoints.glob("step-*")
+        if (match := re.fullmatch(r"step-(\d+)", file.stem)) and file.suffix in ENDINGS
     ]
     return max(found, default=None)
 
@@ -157,12 +210,16 @@ def latest_checkpoint(run: RunDir) -> tuple[int, Path] | None:
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """Reads a checkpoint, of which no code is run; raises `WorkloadError` for another format."""
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    _check_format(state, file)
+    return state
+
+
+def _check_format(state: dict[str, Any], file: Path) -> None:
     if state.get("format") != FORMAT:
         raise WorkloadError(
             f"{file} has format {state.get('format')!r}, but this version reads {FORMAT}; "
             "go on with the version that wrote it, or start the experiment anew"
         )
-    return state
 
 
 def _save(state: dict[str, Any], file: Path) -> int:

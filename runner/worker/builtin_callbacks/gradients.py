@@ -5,6 +5,7 @@ from torch import Tensor
 
 from runner.worker.callbacks import Callback, TrainingState
 from runner.worker.event_log import EventLog
+from runner.worker.ranks.together import whole
 
 STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
 
@@ -29,7 +30,7 @@ class GradientStatistics(Callback):
         # A parameter without a gradient took no part in the loss; it is left out.
         named = [(n, p.grad) for n, p in state.model.named_parameters() if p.grad is not None]
         scale = self._scaler.get_scale() if self._scaler.is_enabled() else 1.0
-        rows = torch.stack([_statistics(gradient.float() / scale) for _, gradient in named])
+        rows = torch.stack([_statistics(whole(grad).float() / scale) for _, grad in named])
         self._taken.append((state.step, [name for name, _ in named], rows))
 
     def block_end(self, state: TrainingState) -> None:

@@ -17,6 +17,7 @@ from runner.specs.training import SplitName
 from runner.worker.callbacks import Callback, TrainingState
 from runner.worker.data.splits import Split
 from runner.worker.event_log import EventLog
+from runner.worker.ranks.group import ALONE, Group
 from runner.worker.step.inference import Inference
 
 
@@ -30,7 +31,9 @@ class Predictions(Callback):
         log: EventLog,
         inference: Inference,
         splits: Mapping[SplitName, Split],
+        group: Group = ALONE,
     ) -> None:
+        self._group = group
         evaluation = spec.experiment.evaluation
         self._splits = {name: splits[name] for name in evaluation.predictions}
         self._compiled = evaluation.compiled and spec.variant.backend is not None
@@ -43,7 +46,7 @@ class Predictions(Callback):
     def train_end(self, state: TrainingState) -> None:
         for name, split in self._splits.items():
             file = self._run.artifacts / f"predictions-{name}.parquet"
-            write_predictions(self._inference, split, file, compiled=self._compiled)
+            write_predictions(self._inference, split, file, self._group, compiled=self._compiled)
             self._log.append(
                 "prediction",
                 split=name,
@@ -61,8 +64,11 @@ def check_predictable(split: Split, task: str) -> None:
         )
 
 
-def write_predictions(inference: Inference, split: Split, file: Path, *, compiled: bool) -> None:
-    """One row per sample, in the order of the split: label, prediction, logits.
+def write_predictions(
+    inference: Inference, split: Split, file: Path, group: Group = ALONE, *, compiled: bool
+) -> None:
+    """One row per sample, in the order of the split: label, prediction, logits. Each rank of
+    `group` answers its part, and the first one writes.
 
     With `compiled` also `compiled_prediction` and `compiled_logits`, the answers of the same
     weights under the run's backend. A prediction is the class with the largest logit, or for labels
@@ -70,11 +76,14 @@ def write_predictions(inference: Inference, split: Split, file: Path, *, compile
     """
     columns: dict[str, Any] = {"label": split.labels.cpu().numpy()}
     for prefix, under_backend in (("", False), ("compiled_", True))[: 2 if compiled else 1]:
-        logits = torch.cat(list(_logits(inference, split, compiled=under_backend)))
+        by_rank = group.gather(list(_logits(inference, split, compiled=under_backend)))
+        logits = torch.cat([part for batch in zip(*by_rank, strict=True) for part in batch])
         is_class = not split.labels.is_floating_point()
         chosen = logits.argmax(-1) if is_class else logits.reshape(len(logits))
         columns[f"{prefix}prediction"] = chosen.numpy()
         columns[f"{prefix}logits"] = list(logits.reshape(len(logits), -1).numpy())
+    if group.rank > 0:
+        return
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(UNFINISHED)
     pyarrow.parquet.write_table(pa.table(columns), beside)

@@ -15,6 +15,7 @@ from runner.worker.builtin_callbacks.predictions import Predictions
 from runner.worker.builtin_callbacks.stopping import StopEarly, StopOnNonfinite
 from runner.worker.data.splits import Split
 from runner.worker.event_log import EventLog
+from runner.worker.ranks.group import ALONE, Group
 from runner.worker.step.inference import Inference
 from runner.worker.user_code import load_object
 
@@ -30,6 +31,7 @@ class CallbackSetup:
         scaler: torch.amp.GradScaler,
         inference: Inference,
         splits: Mapping[SplitName, Split],
+        group: Group = ALONE,
     ) -> None:
         experiment = spec.experiment
         every = experiment.training.gradient_statistics_every
@@ -41,7 +43,7 @@ class CallbackSetup:
         if experiment.stopping.follows_evaluation:
             self.callbacks.append(StopEarly(experiment.stopping, experiment.evaluation))
         if experiment.evaluation.predictions:
-            self.callbacks.append(Predictions(spec, run, log, inference, splits))
+            self.callbacks.append(Predictions(spec, run, log, inference, splits, group))
         self.callbacks += [_make(source) for source in experiment.callbacks]
         # Last, so that a checkpoint holds what the other callbacks came to know.
         self.checkpoints = _checkpoints(spec, run, log)

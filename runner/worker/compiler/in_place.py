@@ -29,19 +29,23 @@ def compile_in_place(module: nn.Module, compiler: Compile) -> None:
     module._compiled_call_impl = compiler(traceable(module))
 
 
-def compile_blocks(model: nn.Module, variant: Variant) -> None:
-    """Compiles the model's repeated blocks in place, so that one compilation serves them all.
-
-    The blocks are the members of every `nn.ModuleList` that holds more than one module of one
-    class. Raises `WorkloadError` if the model has none.
-    """
-    blocks = [
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """The members of every `nn.ModuleList` that holds more than one module of one class."""
+    return [
         block
         for modules in model.modules()
         if isinstance(modules, nn.ModuleList) and len(modules) > 1
         for block in modules
         if {type(other) for other in modules} == {type(block)}
     ]
+
+
+def compile_blocks(model: nn.Module, variant: Variant) -> None:
+    """Compiles the model's repeated blocks in place, so that one compilation serves them all.
+
+    Raises `WorkloadError` if the model has none.
+    """
+    blocks = repeated_blocks(model)
     if not blocks:
         raise WorkloadError(
             f"{type(model).__name__} has no repeated blocks (an nn.ModuleList of one class); "

@@ -3,6 +3,7 @@
 A window of micro-batches makes one step.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -18,6 +19,21 @@ EPOCH_SEED_STRIDE = 1_000_003
 
 INDUCTOR_ALIGNMENT = 16
 """Bytes. Inductor's code copies inputs that do not begin at a multiple of them."""
+
+
+class Part(NamedTuple):
+    """Which of several equal parts of every micro-batch is taken: a rank's."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, batch: Tensor) -> Tensor:
+        """This part of what has the samples first; the last ones may be smaller, or empty."""
+        each = -(-len(batch) // self.size)
+        return batch[self.rank * each : (self.rank + 1) * each]
+
+
+WHOLE = Part()
 
 
 class MicroBatch(NamedTuple):
@@ -51,11 +67,13 @@ class EpochBatches:
         split: Split,
         training: TrainingSpec,
         epoch: int,
+        part: Part = WHOLE,
         *,
         symbolic_size: bool,
     ) -> None:
-        """`split` is on the training's device. With `symbolic_size` a compiler sees the batch size
-        as a symbol, so that a smaller batch needs no code of its own."""
+        """`split` is on the training's device. Of each micro-batch only `part` is taken. With
+        `symbolic_size` a compiler sees the batch size as a symbol, so that a smaller batch needs no
+        code of its own."""
         device = split.labels.device
         self.epoch = epoch
         self._accumulation = training.gradient_accumulation
@@ -65,15 +83,16 @@ class EpochBatches:
         size = training.batch_size
         if training.last_batch == "drop":
             order = order[: len(order) // size * size]
-        targets = [int(part.sum()) for part in torch.split(samples.num_targets[order], size)]
+        targets = samples.num_targets[order]
         num_real = len(order)
         if training.last_batch == "pad":
             order = torch.cat([order, order[:1].expand(-num_real % size)])
-        batches = _cut(samples.batch(order.to(device), num_real), size)
+            targets = torch.cat([targets, targets.new_zeros(-num_real % size)])
+        batches = _cut(samples.batch(order.to(device), num_real), size, part)
         if symbolic_size:
             for tensor in chain.from_iterable(batch.values() for batch in batches):
                 torch._dynamo.mark_dynamic(tensor, 0)
-        shares = self._shares_of(targets).to(device).unbind()
+        shares = self._shares_of(torch.split(targets, size), part).to(device).unbind()
         self._batches = [MicroBatch(*both) for both in zip(batches, shares, strict=True)]
 
     def window(self, index: int) -> list[MicroBatch]:
@@ -81,10 +100,16 @@ class EpochBatches:
         first = index * self._accumulation
         return self._batches[first : first + self._accumulation]
 
-    def _shares_of(self, targets: list[int]) -> Tensor:
+    def _shares_of(self, targets: Sequence[Tensor], part: Part) -> Tensor:
+        """Of several ranks each weighs by as many times its share as there are ranks, whose
+        gradients are averaged."""
         size = self._accumulation
-        totals = [sum(targets[start : start + size]) for start in range(0, len(targets), size)]
-        shares = [count / totals[number // size] for number, count in enumerate(targets)]
+        counts = [int(batch.sum()) for batch in targets]
+        totals = [sum(counts[start : start + size]) for start in range(0, len(counts), size)]
+        shares = [
+            part.size * int(part.of(batch).sum()) / totals[number // size]
+            for number, batch in enumerate(targets)
+        ]
         return torch.tensor(shares)
 
 
@@ -96,10 +121,10 @@ class FixedBatches:
 
     epoch = 0
 
-    def __init__(self, split: Split, experiment: ExperimentSpec) -> None:
-        """`split` is on the device of the steps."""
+    def __init__(self, split: Split, experiment: ExperimentSpec, part: Part = WHOLE) -> None:
+        """`split` is on the device of the steps. Of each micro-batch only `part` is taken."""
         training = replace(experiment.training, gradient_accumulation=experiment.batches_per_step)
-        epoch = EpochBatches(split, training, self.epoch, symbolic_size=False)
+        epoch = EpochBatches(split, training, self.epoch, part, symbolic_size=False)
         # Copies, or the rest of the epoch's samples would stay on the device with them.
         self._windows = [
             [_copied(batch) for batch in epoch.window(index)]
@@ -110,8 +135,11 @@ class FixedBatches:
         return self._windows[index % len(self._windows)]
 
 
-def _cut(samples: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
-    columns = [map(_aligned, torch.split(tensor, size)) for tensor in samples.values()]
+def _cut(samples: dict[str, Tensor], size: int, part: Part) -> list[dict[str, Tensor]]:
+    columns = [
+        [_aligned(part.of(batch)) for batch in torch.split(tensor, size)]
+        for tensor in samples.values()
+    ]
     return [dict(zip(samples, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
 

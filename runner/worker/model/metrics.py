@@ -10,6 +10,7 @@ from torchmetrics import classification, regression, text
 
 from runner.worker.data.splits import IGNORE
 from runner.worker.model.workload import Workload
+from runner.worker.ranks.group import ALONE, Group
 
 # Checking the arguments would make every update wait for the device.
 MICRO: dict[str, Any] = {"average": "micro", "validate_args": False}
@@ -34,7 +35,11 @@ class Scores:
     the rest, by the softmax of the logits, exact rather than binned.
     """
 
-    def __init__(self, workload: Workload, device: torch.device) -> None:
+    def __init__(self, workload: Workload, device: torch.device, group: Group = ALONE) -> None:
+        """`group`: the ranks, each of which has a part of the answers; torchmetrics brings them
+        together over torch.distributed."""
+        self._group = group
+        self._num_targets = 0
         self._names = workload.metrics
         self._align = workload.align
         self._device = device
@@ -46,16 +51,18 @@ class Scores:
         if not targets.is_floating_point():
             kept = (targets != IGNORE).nonzero().squeeze(1)
             answers, targets = answers[kept], targets[kept]
-        if len(targets) == 0:
-            return
         if not self._metrics:
             # Only the logits tell how many classes there are: models round vocabularies up.
             num_classes = answers.shape[-1]
             self._metrics = {
                 name: CONSTRUCTORS[name](num_classes).to(self._device) for name in self._names
             }
+        self._num_targets += len(targets)
         answers = answers.float()
         for name, metric in self._metrics.items():
+            # A rank without answers must have a list of none to bring together with the others'.
+            if len(targets) == 0 and name != "roc_auc":
+                continue
             match name:
                 case "roc_auc":
                     metric.update(answers.softmax(-1), targets)
@@ -66,20 +73,21 @@ class Scores:
 
     def compute(self) -> dict[str, float | None]:
         """Value of each metric; None where it is undefined, as without any answer."""
+        answered = sum(self._group.gather(self._num_targets)) > 0
         return {
-            name: _value(name, self._metrics[name]) if self._metrics else None
+            name: _value(name, self._metrics[name], self._group) if answered else None
             for name in self._names
         }
 
 
-def _value(name: str, metric: torchmetrics.Metric) -> float | None:
+def _value(name: str, metric: torchmetrics.Metric, group: Group) -> float | None:
     if name == "accuracy":
         # Divided here, because torchmetrics would divide in single precision.
         num_right, *_, num_targets = metric.compute().tolist()
         return float(num_right / num_targets)
     if name == "roc_auc":
         assert isinstance(metric, classification.MulticlassAUROC)
-        targets = torch.cat(metric.target)
-        if len(torch.unique(targets)) < metric.num_classes:
+        mine = torch.unique(torch.cat(metric.target)).tolist() if metric.target else []
+        if len(set().union(*group.gather(mine))) < metric.num_classes:
             return None
     return float(metric.compute())

@@ -20,6 +20,7 @@ from runner.worker.profiling.kernels import (
     underfilled_seconds,
 )
 from runner.worker.profiling.trace import read_trace
+from runner.worker.ranks.group import ALONE, Group
 from runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3
@@ -42,9 +43,15 @@ class StepProfiler:
         device: Device,
         log: EventLog,
         observer: CompileObserver,
+        group: Group = ALONE,
     ) -> None:
+        """Each rank of `group` profiles itself; of all but the first only what is to be compared is
+        written down."""
+        self._group = group
         self._steps = experiment.profile_steps if experiment.profiles else 0
         self._file = run.artifacts / TRACE
+        if group.rank > 0:
+            self._file = self._file.with_name(f"trace-rank-{group.rank}.json.gz")
         self._root = run.path
         self._device = device
         self._log = log

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from runner.specs.variants import Variant
 from runner.worker.compiler.compiling import make_compiler
+from runner.worker.data.batches import WHOLE, Part
 from runner.worker.data.splits import Split
 from runner.worker.model.losses import logits_of
 from runner.worker.step.stepping import MixedPrecision
@@ -39,10 +40,13 @@ class Inference:
         precision: MixedPrecision,
         variant: Variant,
         batch_size: int,
+        part: Part = WHOLE,
         *,
         own_loss: bool,
     ) -> None:
-        """`own_loss` says that the objective needs the loss that the model itself computes."""
+        """`own_loss` says that the objective needs the loss that the model itself computes. Of
+        every batch only `part` is answered."""
+        self._part = part
         self._model = model
         self._precision = precision
         self._batch_size = batch_size
@@ -58,7 +62,7 @@ class Inference:
 
     @torch.no_grad()
     def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
-        """One answer per batch. `split` is on the model's device."""
+        """One answer per batch, of this rank's part of it. `split` is on the model's device."""
         self._model.eval()
         try:
             for indices, num_real in self._batches(split):
@@ -93,11 +97,14 @@ class Inference:
             return self._compiled(batch)
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, int]]:
-        size = self._batch_size
+        """Indices of samples, of which so many are no fillers. Every rank has as many batches as
+        the others, a last one without any sample of its own included."""
         order = torch.arange(len(split), device=split.labels.device)
-        for indices in torch.split(order, size):
-            num_real = len(indices)
-            if num_real < size and (split.can_pad or not self._own_loss):
+        for indices in torch.split(order, self._batch_size):
+            size = self._batch_size // self._part.size
+            mine = indices[self._part.rank * size :][:size]
+            num_real = len(mine)
+            if num_real < size and (split.can_pad or not self._own_loss or not num_real):
                 filler = indices[:1].expand(size - num_real)
-                indices = torch.cat([indices, filler])
-            yield indices, num_real
+                mine = torch.cat([mine, filler])
+            yield mine, num_real

@@ -14,6 +14,7 @@ from runner.specs.variants import Scope
 from runner.worker.callbacks import Hooks
 from runner.worker.compiler.compiling import Compile, leave_alone
 from runner.worker.data.batches import MicroBatch
+from runner.worker.ranks.together import Together
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -58,6 +59,11 @@ class MixedPrecision:
         return torch.autocast(self._device_type, dtype=self._dtype)
 
 
+def nothing_around(*, is_last: bool) -> AbstractContextManager[None]:
+    """The context of a micro-batch's backward pass where one device alone trains."""
+    return nullcontext()
+
+
 class StepMaker:
     """Makes the step function of one run.
 
@@ -76,8 +82,13 @@ class StepMaker:
         precision: MixedPrecision,
         training: TrainingSpec,
         hooks: Hooks,
+        together: Together | None = None,
     ) -> None:
+        """`together`: how the model is trained by several ranks, if it is."""
         self._model = model
+        self._stepped = model if together is None else together.stepped
+        self._gradients = nothing_around if together is None else together.gradients
+        self._weighs = together is not None and together.group.size > 1
         self._objective = objective
         self._optimizers = optimizers
         self._precision = precision
@@ -86,12 +97,17 @@ class StepMaker:
 
     def make(self, scope: Scope, compile: Compile) -> Step:
         """One whole optimizer step, of which `compile` is given what lies in the scope."""
-        forward: Callable[..., Any] = compile(self._model) if scope == "forward" else self._model
+        forward: Callable[..., Any] = self._stepped
+        if scope == "forward":
+            forward = compile(forward)
         if scope in ("forward", "blocks"):
             compile = leave_alone
         in_two = self._training.gradient_accumulation > 1 or self._hooks.between_backward_and_update
         if in_two or scope == "forward_backward":
             return self._in_two(compile(self._backward(forward)), compile(self._update()))
+        if self._weighs:
+            weighed = compile(self._iterate_weighed(forward))
+            return lambda batches: weighed(batches[0])
         whole = compile(self._iterate(forward))
         return lambda batches: whole(batches[0].inputs)
 
@@ -107,6 +123,23 @@ class StepMaker:
                 loss, terms = objective(forward(**batch), batch["labels"])
             (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
             return StepResult(loss.detach(), terms, update())
+
+        return iterate
+
+    def _iterate_weighed(self, forward: Callable[..., Any]) -> Callable[[MicroBatch], StepResult]:
+        """The same where a rank's part of the batch weighs by its share of the targets."""
+        precision, objective, update = self._precision, self._objective, self._update()
+        scaler = precision.scaler
+        scales_loss = scaler.is_enabled()
+
+        def iterate(batch: MicroBatch) -> StepResult:
+            with precision.autocast():
+                loss, terms = objective(forward(**batch.inputs), batch.inputs["labels"])
+                loss = loss * batch.share
+            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
+            return StepResult(
+                loss.detach(), None if terms is None else terms * batch.share, update()
+            )
 
         return iterate
 
@@ -128,14 +161,17 @@ class StepMaker:
     def _in_two(
         self, backward: Callable[[MicroBatch], Terms], update: Callable[[], Tensor | None]
     ) -> Step:
-        hooks = self._hooks
+        hooks, gradients = self._hooks, self._gradients
 
         def step(batches: Sequence[MicroBatch]) -> StepResult:
+            last = len(batches) - 1
+            with gradients(is_last=last == 0):
+                loss, terms = backward(batches[0])
             # Copies, because a captured CUDA graph overwrites its outputs at the next replay.
-            loss, terms = backward(batches[0])
             loss, terms = loss.clone(), None if terms is None else terms.clone()
-            for batch in batches[1:]:
-                more_loss, more_terms = backward(batch)
+            for number, batch in enumerate(batches[1:], 1):
+                with gradients(is_last=number == last):
+                    more_loss, more_terms = backward(batch)
                 loss += more_loss
                 if terms is not None and more_terms is not None:
                     terms += more_terms

@@ -11,6 +11,8 @@ from runner.supervision.turns import Turn
 from runner.worker.callbacks import OwnValue
 from runner.worker.device.measuring import MemoryUse
 from runner.worker.event_log import EventLog
+from runner.worker.ranks.group import ALONE, Group
+from runner.worker.ranks.together import whole
 from runner.worker.step.stepping import StepResult
 from runner.worker.training.plan import Block
 
@@ -46,6 +48,8 @@ class BlockCost:
 
     seconds: list[float]
     memory: MemoryUse
+    cpu_seconds: float = 0.0
+    """Of all threads of this process."""
 
 
 class BlockRecorder:
@@ -56,8 +60,11 @@ class BlockRecorder:
         log: EventLog,
         loss_names: tuple[str, ...] = (),
         values: list[OwnValue] | None = None,
+        group: Group = ALONE,
     ) -> None:
-        """`values` is emptied when they are written; whoever records one appends to it."""
+        """`values` is emptied when they are written; whoever records one appends to it. `group`:
+        the ranks, each of which has a part of every loss."""
+        self._group = group
         self._log = log
         self._loss_names = loss_names
         self._values = [] if values is None else values
@@ -66,6 +73,7 @@ class BlockRecorder:
         if not len(steps):
             return
         rows = self._rows(block, steps, cost)
+        self._write_ranks(block, turn, cost)
         self._log.extend("step", rows, epoch=block.epoch, round=turn.round)
         self._log.append(
             "block",
@@ -81,6 +89,19 @@ class BlockRecorder:
         )
         self.write_values()
 
+    def _write_ranks(self, block: Block, turn: Turn, cost: BlockCost) -> None:
+        """What each rank's own clocks and allocator said of the block."""
+        if self._group.size == 1:
+            return
+        mine = {
+            "seconds": sum(cost.seconds),
+            "cpu_seconds": cost.cpu_seconds,
+            "peak_memory_bytes": cost.memory.peak_bytes,
+            "reserved_memory_bytes": cost.memory.reserved_bytes,
+        }
+        rows = [{"rank": rank, **one} for rank, one in enumerate(self._group.gather(mine))]
+        self._log.extend("rank_block", rows, round=turn.round, first_step=block.first_step)
+
     def write_values(self) -> None:
         """Writes the numbers that callbacks recorded since the last time."""
         for step, name, value in self._values:
@@ -91,7 +112,7 @@ class BlockRecorder:
         """The fields of the steps' events."""
         unknown = [None] * len(steps)
         columns = zip(
-            _read(steps.losses) or unknown,
+            self._averaged(_read(steps.losses)) or unknown,
             cost.seconds,
             steps.compiled,
             steps.learning_rates or unknown,
@@ -110,14 +131,22 @@ class BlockRecorder:
             for step, (loss, seconds, compiled, rate, norm) in enumerate(columns, block.first_step)
         ]
         if steps.terms:
-            for row, terms in zip(rows, torch.stack(steps.terms).tolist(), strict=True):
+            by_step = torch.stack(steps.terms).tolist()
+            for row, terms in zip(rows, map(self._averaged, by_step), strict=True):
                 row["losses"] = dict(zip(self._loss_names, terms, strict=True))
         return rows
+
+    def _averaged(self, values: list[Any]) -> list[Any]:
+        """Weighed numbers of the ranks as those of the whole batch."""
+        if self._group.size == 1 or not values:
+            return values
+        by_step = zip(*self._group.gather(values), strict=True)
+        return [sum(of_ranks) / self._group.size for of_ranks in by_step]
 
 
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:
     """Their values, waited for once."""
-    known = [tensor for tensor in tensors if tensor is not None]
+    known = [whole(tensor) for tensor in tensors if tensor is not None]
     if len({(one.device, one.dtype) for one in known}) > 1:  # as a script may give them
         known = [one.to(known[0].device, torch.float32) for one in known]
     values = iter(torch.stack(known).tolist() if known else [])

@@ -1,6 +1,7 @@
 """Blocks of steps, timed without interruption and written down when they are over."""
 
 import gc
+import time
 from collections.abc import Callable, Generator
 
 from runner.supervision.turns import Turn
@@ -62,6 +63,7 @@ class BlockTimer:
         with self._collector.held_back():
             self._memory.reset()
             self._monitor.begin()
+            cpu_seconds = time.process_time()
             self._clock.start()
             for place in range(block.num_steps):
                 if stops():
@@ -76,7 +78,11 @@ class BlockTimer:
                 self._clock.mark()
                 steps.compiled.append(self._observer.compiled_since_last_asked())
                 self._observer.step = block.first_step + place + 1
-            cost = BlockCost(seconds=self._clock.read(), memory=self._memory.read())
+            cost = BlockCost(
+                seconds=self._clock.read(),
+                memory=self._memory.read(),
+                cpu_seconds=time.process_time() - cpu_seconds,
+            )
             self._monitor.end(round=turn.round, first_step=block.first_step)
         self._recorder.write(block, turn, steps, cost)
         self._observer.report()

@@ -12,11 +12,7 @@ from runner.specs.experiment import RunSpec
 from runner.specs.training import MODEL_LOSS, SplitName
 from runner.supervision.ending import Ending
 from runner.supervision.turns import Turn
-from runner.worker.builtin_callbacks.checkpoints import (
-    Checkpointed,
-    latest_checkpoint,
-    load_checkpoint,
-)
+from runner.worker.builtin_callbacks.checkpoints import Checkpointed, latest_checkpoint
 from runner.worker.builtin_callbacks.setup import CallbackSetup
 from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.compiler.compiling import CompileObserver, make_compiler
@@ -30,6 +26,8 @@ from runner.worker.model.workload import Workload
 from runner.worker.profiling.profiler import StepProfiler
 from runner.worker.randomness.check import RandomNumbersCheck
 from runner.worker.randomness.seeds import step_seed
+from runner.worker.ranks.group import ALONE, Group, first_given
+from runner.worker.ranks.together import Together
 from runner.worker.step.inference import Inference
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
@@ -49,9 +47,16 @@ class Trainer:
     """
 
     def __init__(
-        self, spec: RunSpec, workload: Workload, run: RunDir, device: Device, log: EventLog
+        self,
+        spec: RunSpec,
+        workload: Workload,
+        run: RunDir,
+        device: Device,
+        log: EventLog,
+        group: Group = ALONE,
     ) -> None:
         """The workload's model is on the device already."""
+        self._group = group
         self._experiment = experiment = spec.experiment
         self._variant = spec.variant
         self._workload = workload
@@ -64,6 +69,7 @@ class Trainer:
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
+        self._together = together = Together(model, experiment, device, group)
         optimizers = make_optimizers(
             training, model, device.torch_device, capturable=device.captures_graphs
         )
@@ -74,9 +80,12 @@ class Trainer:
             precision,
             spec.variant,
             training.batch_size,
+            together.part,
             own_loss=MODEL_LOSS in self._objective.names,
         )
-        setup = CallbackSetup(spec, run, log, precision.scaler, self._inference, self._splits)
+        setup = CallbackSetup(
+            spec, run, log, precision.scaler, self._inference, self._splits, group
+        )
         self._hooks = Hooks(setup.callbacks, self._state)
         self._checkpointed = Checkpointed(
             model=model,
@@ -85,31 +94,38 @@ class Trainer:
             scaler=precision.scaler,
             hooks=self._hooks,
             device=device,
+            group=group,
         )
         if setup.checkpoints is not None:
             setup.checkpoints.save_from(self._checkpointed)
-        self._recorder = BlockRecorder(log, self._objective.names, self._state.values)
+        names, values = self._objective.names, self._state.values
+        self._recorder = BlockRecorder(log, names, values, group)
         self._timer = BlockTimer(spec.experiment_id, device, log, self._observer, self._recorder)
-        self._profiler = StepProfiler(experiment, run, device, log, self._observer)
+        self._profiler = StepProfiler(experiment, run, device, log, self._observer, group)
         if spec.variant.scope == "blocks":
             compile_blocks(model, spec.variant)
         self._windows: Windows | None = None
         self._ending: Ending | None = None
         if experiment.kind.cycles_batches:
-            self._windows = FixedBatches(self._splits["train"], experiment)
+            self._windows = FixedBatches(self._splits["train"], experiment, together.part)
         self._check: RandomNumbersCheck | None = None
-        if spec.variant.role == "backend" and experiment.kind.compares_runs:
+        compares = spec.variant.role == "backend" and experiment.kind.compares_runs
+        if compares and group.size == 1:
             self._check = RandomNumbersCheck(
                 spec, model, self._objective, self._inference, device, log
             )
-        maker = StepMaker(model, self._objective, optimizers, precision, training, self._hooks)
+        elif compares and experiment.has_dropout:
+            log.append("random_numbers", error="It is not asked of a run on several devices.")
+        maker = StepMaker(
+            model, self._objective, optimizers, precision, training, self._hooks, together
+        )
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
 
     def train(self, turns: TurnSource) -> bool:
         """Trains to the end of the plan, or of training by its own rules (True), or until somebody
         asks to stop (False). Goes on from the latest checkpoint if there is one."""
         # What is drawn beside the steps is the same in every run of an experiment, too.
-        torch.manual_seed(self._experiment.training.seed)
+        torch.manual_seed(self._together.seed)
         self._hooks.call("train_begin")
         self._resume()
         for block in plan_blocks(self._experiment, self._state.step):
@@ -131,7 +147,7 @@ class Trainer:
         if found is None:
             return
         step, file = found
-        self._checkpointed.load_state_dict(load_checkpoint(file))
+        self._checkpointed.load(file)
         self._state.step = self._observer.step = step
         self._log.append(
             "resumed",
@@ -154,6 +170,8 @@ class Trainer:
         if block.evaluate or (stops and self._experiment.evaluates != "never"):
             self._evaluate()
         self._hooks.call("block_end")
+        if self._group.size > 1:
+            self._agree()
         self._recorder.write_values()
         return True
 
@@ -162,7 +180,7 @@ class Trainer:
         state, hooks = self._state, self._hooks
         batches = self._batches_of(block.epoch)
         replays_graphs = self._variant.captures_cuda_graphs
-        seed = self._experiment.training.seed
+        seed = self._together.seed
 
         def step(place: int, steps: Steps) -> None:
             self._device.seed(step_seed(seed, state.step))
@@ -173,11 +191,25 @@ class Trainer:
             state.loss = steps.losses[-1]
             hooks.call("batch_end")
             state.step += 1
+            if self._agrees_in_steps:
+                self._agree()
 
         def stops() -> bool:
             return turns.stop_requested or state.stop_reason is not None
 
         return self._timer.run(block, turn, step, stops) or state.stop_reason is not None
+
+    @property
+    def _agrees_in_steps(self) -> bool:
+        """Whether a rank may find out in the middle of a block that training has to end."""
+        experiment = self._experiment
+        return self._group.size > 1 and (
+            experiment.stopping.nonfinite or bool(experiment.callbacks)
+        )
+
+    def _agree(self) -> None:
+        """Ends training on every rank if it has to end on one."""
+        self._state.stop_reason = first_given(self._group, self._state.stop_reason)
 
     def _batches_of(self, epoch: int) -> Windows:
         if self._windows is None or self._windows.epoch != epoch:
@@ -189,6 +221,7 @@ class Trainer:
                 self._splits["train"],
                 training,
                 epoch,
+                self._together.part,
                 symbolic_size=is_compiled and training.last_batch == "dynamic",
             )
         return self._windows
@@ -217,6 +250,7 @@ class Trainer:
             name,
             self._splits[name],
             compiled=compiled,
+            group=self._group,
         )
         self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **result)
         return result

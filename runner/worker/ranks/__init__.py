@@ -1,0 +1,1 @@
+"""One run as a group of processes, one for each device."""

@@ -1,0 +1,133 @@
+"""Checkpoints that all ranks write together, each its part (`torch.distributed.checkpoint`).
+
+A folder with the tensors by the names of parameters, which do not depend on how many ranks there
+are, and beside them `rest.pt` with everything that is no tensor. Nothing in it is code that loading
+would run: the one pickle of torch's format may name nothing but its own few classes.
+"""
+
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from runner.errors import WorkloadError
+from runner.folders.run_dir import UNFINISHED
+from runner.worker.ranks.group import Group, on_rank_0
+
+REST = "rest.pt"
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+KNOWN_MODULES = ("torch.distributed.checkpoint.", "torch.distributed.tensor.")
+KNOWN_NAMES = {
+    ("torch", "Size"), ("torch", "device"), ("torch.serialization", "_get_layout"),
+    ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
+    ("pathlib._local", "PosixPath"),
+}  # fmt: skip
+"""What torch's index of a checkpoint is made of, beside element types."""
+
+
+def save_sharded(
+    folder: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    rest: dict[str, Any],
+    group: Group,
+) -> int:
+    """Writes a folder that is there whole or not at all; returns its size in bytes. All ranks call
+    it; `rest` is rank 0's."""
+    beside = folder.with_suffix(UNFINISHED)
+
+    def begin() -> None:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+
+    on_rank_0(group, begin)
+    tensors, values = _taken_apart(model, optimizers)
+    # One process that loads alone needs no group, so nothing but tensors goes through it.
+    save(tensors, checkpoint_id=beside)
+
+    def end() -> None:
+        with (beside / REST).open("wb") as stream:
+            torch.save({**rest, "optimizer_values": values}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, folder)
+
+    on_rank_0(group, end)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def load_sharded(
+    folder: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Any]:
+    """Puts weights and optimizers back, on any number of ranks; returns the rest.
+
+    Raises `WorkloadError` for a folder that is no such checkpoint.
+    """
+    try:
+        rest: dict[str, Any] = torch.load(folder / REST, map_location="cpu", weights_only=True)
+        tensors, _ = _taken_apart(model, optimizers)
+        load(tensors, storage_reader=_SafeReader(folder))
+    except (OSError, pickle.UnpicklingError, RuntimeError) as error:
+        raise WorkloadError(f"{folder} cannot be read as a checkpoint: {error}") from error
+    set_model_state_dict(model, _under(tensors, "model."))
+    state = {**_under(tensors, "optimizer."), **rest["optimizer_values"]}
+    set_optimizer_state_dict(model, optimizers, state, options=FLAT)
+    return rest
+
+
+def _taken_apart(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors by name, and what of the optimizers is none."""
+    weights = get_model_state_dict(model)
+    state: Any = get_optimizer_state_dict(model, optimizers, options=FLAT)
+    tensors: dict[str, Any] = {f"model.{name}": tensor for name, tensor in weights.items()}
+    tensors |= {f"optimizer.{n}": one for n, one in state.items() if isinstance(one, Tensor)}
+    return tensors, {n: one for n, one in state.items() if not isinstance(one, Tensor)}
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+    return {n.removeprefix(prefix): one for n, one in tensors.items() if n.startswith(prefix)}
+
+
+class _SafeReader(FileSystemReader):
+    """Reads the index without running what a stranger may have put there."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        index = Path(self.path, ".metadata").read_bytes()
+        metadata = _SafeUnpickler(io.BytesIO(index)).load()
+        if not isinstance(metadata, Metadata):
+            raise pickle.UnpicklingError(f"its index is {type(metadata).__name__}")
+        told = metadata.storage_meta or StorageMeta()
+        told.load_id, metadata.storage_meta = self.load_id, told
+        return metadata
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = module.startswith(KNOWN_MODULES) and isinstance(_found(self, module, name), type)
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if known or is_type or (module, name) in KNOWN_NAMES:
+            return _found(self, module, name)
+        raise pickle.UnpicklingError(f"its index names {module}.{name}")
+
+
+def _found(unpickler: pickle.Unpickler, module: str, name: str) -> Any:
+    return pickle.Unpickler.find_class(unpickler, module, name)
