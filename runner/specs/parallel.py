@@ -83,11 +83,14 @@ def _check_batches(asked: Asked) -> None:
 
 def _check_torch(asked: Asked, compiled: Sequence[Variant]) -> None:
     """What torch does not support; `tests/runner/worker/ranks/test_support.py` asks it."""
+    rule = "cannot be compiled with 'dp', which runs copies of the model in threads; leave out all "
+    rule += "backends to time it as it is, or choose 'ddp'"
+    require(asked.parallel != "dp" or not compiled, "backends", asked.backends, rule)
     for text, variant in zip(asked.backends, compiled, strict=True):
         rule = "cannot be one graph: Dynamo cannot trace what gathers weights and averages "
         rule += "gradients; choose scope=blocks, whose graphs lie between"
         in_one = variant.fullgraph and variant.scope != "blocks"
-        require(not in_one or asked.parallel == "dp", "backends", text, rule)
+        require(not in_one, "backends", text, rule)
     precision = asked.training.precision
     rule = "was never tried with 'fsdp', where each device sees its own gradients alone overflow; "
     rule += "choose bf16"

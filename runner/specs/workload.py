@@ -12,6 +12,7 @@ BUILTIN = "builtin:"
 BUILTIN_MODELS = {
     "builtin:bert-tiny": "BERT, 2 layers of 128, random weights",
     "builtin:bert-base": "BERT, 12 layers of 768, random weights",
+    "builtin:gpt2": "GPT-2, 12 layers of 768, for causal_lm, random weights",
     "builtin:gpt2-tiny": "GPT-2, 2 layers of 128, for causal_lm, random weights",
     "builtin:vit-small": "ViT, 4 layers of 128, for images, random weights",
 }

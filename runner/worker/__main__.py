@@ -49,7 +49,7 @@ def main() -> int:
 def _work(run: RunDir) -> WorkerExit:
     ranked = _spec_of_ranks(run)
     if ranked is not None:
-        from runner.worker.ranks.launching import launch
+        from runner.worker.launching.elastic import launch
 
         return launch(run, ranked)
     log = EventLog(run.events_file)

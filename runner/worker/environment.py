@@ -18,6 +18,9 @@ from runner.worker.device.cpu import cpu_name
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")
 
+OF_ONE_RUN = "TORCHELASTIC_"
+"""What torchrun tells the ranks of a run; no setting."""
+
 
 def describe_environment(
     experiment_id: str, device: Device, cpu_threads: int | None
@@ -45,7 +48,7 @@ def describe_environment(
         "variables": {
             name: value
             for name, value in sorted(os.environ.items())
-            if name.startswith(VARIABLE_PREFIXES)
+            if name.startswith(VARIABLE_PREFIXES) and not name.startswith(OF_ONE_RUN)
         },
     }
 

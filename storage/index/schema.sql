@@ -251,6 +251,29 @@ CREATE TABLE profile_kernels (
     calls DOUBLE, seconds DOUBLE NOT NULL
 );
 
+-- Of runs on several devices: a row for each rank.
+CREATE TABLE rank_blocks (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, first_step BIGINT NOT NULL, rank BIGINT NOT NULL,
+    seconds DOUBLE NOT NULL, cpu_seconds DOUBLE, peak_memory_bytes BIGINT,
+    reserved_memory_bytes BIGINT
+);
+
+CREATE TABLE rank_profiles (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, rank BIGINT NOT NULL, compute_seconds DOUBLE,
+    communication_seconds DOUBLE, exposed_seconds DOUBLE
+);
+
+CREATE TABLE collectives (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    round BIGINT NOT NULL, rank BIGINT NOT NULL, name VARCHAR NOT NULL, calls DOUBLE,
+    sent_bytes DOUBLE, seconds DOUBLE
+);
+
 CREATE TABLE random_numbers (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

@@ -56,6 +56,8 @@ class Device(ABC):
     """Whether CUDA graphs can be captured on it: optimizers then keep their step count there."""
     works_by_itself: ClassVar[bool] = True
     """Whether it is given work and goes on with it while the host does something else."""
+    collectives: ClassVar[Literal["gloo", "nccl"]] = "gloo"
+    """What several devices of this type send each other things through, in torch.distributed."""
     profiler_activities: ClassVar[tuple[ProfilerActivity, ...]] = ()
     """What torch's profiler records here; nothing where it knows no such device."""
     training_tolerance: ClassVar[float] = 1e-4

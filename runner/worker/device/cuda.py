@@ -70,6 +70,7 @@ class CudaDevice(Device):
 
     type: ClassVar[DeviceType] = "cuda"
     captures_graphs = True
+    collectives = "nccl"
     profiler_activities = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
     training_tolerance = 1e-3
 

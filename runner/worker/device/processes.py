@@ -10,6 +10,7 @@ from runner.folders.queue import PROJECT_ROOT
 
 PROC = Path("/proc")
 WORKER_MODULE = b"runner.worker"
+RANK_MODULE = b"runner.worker.launching.rank"
 MODULES = ((b"-m", b"runner"), (b"-m", b"storage"))
 DASHBOARD = b"dashboard.py"
 STATE, PARENT, FLAGS = 0, 1, 6
@@ -58,9 +59,16 @@ class Family:
 
 
 def tools() -> list[int]:
-    """The pages, supervisors and commands of this installation, of whatever data folder."""
+    """The pages, supervisors and commands of this installation, of whatever data folder, and where
+    this process is a rank of a run, the others."""
     pids = [int(entry.name) for entry in PROC.glob("[0-9]*")]
-    return [pid for pid in pids if _is_tool(pid, _arguments(pid))]
+    return [pid for pid in pids if _is_tool(pid, _arguments(pid)) or _is_fellow(pid)]
+
+
+def _is_fellow(pid: int) -> bool:
+    """Whether it is another rank of the run that this process is one of."""
+    mine = pid != os.getpid() and _parent(pid) == os.getppid()
+    return mine and RANK_MODULE in _arguments(pid)
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:

@@ -33,6 +33,7 @@ BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
             "intermediate_size": 3072,
         },
     ),
+    "builtin:gpt2": (transformers.GPT2Config, {"n_embd": 768, "n_layer": 12, "n_head": 12}),
     "builtin:gpt2-tiny": (transformers.GPT2Config, {"n_embd": 128, "n_layer": 2, "n_head": 2}),
     "builtin:vit-small": (
         transformers.ViTConfig,

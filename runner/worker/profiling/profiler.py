@@ -11,6 +11,7 @@ from runner.specs.experiment import ExperimentSpec
 from runner.worker.compiler.compiling import CompileObserver
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
+from runner.worker.profiling.communication import by_collective, communication
 from runner.worker.profiling.kernels import (
     cpu_costs,
     device_costs,
@@ -48,6 +49,8 @@ class StepProfiler:
         """Each rank of `group` profiles itself; of all but the first only what is to be compared is
         written down."""
         self._group = group
+        self._communication: tuple[dict[str, float], list[dict[str, Any]]] | None = None
+        """What the trace of the turn says of it, until it is written down."""
         self._steps = experiment.profile_steps if experiment.profiles else 0
         self._file = run.artifacts / TRACE
         if group.rank > 0:
@@ -106,9 +109,22 @@ class StepProfiler:
         except Exception as error:
             found = {"failure": _said(error)}
         self._write(round_number, cost_seconds=time.perf_counter() - since, **found)
+        self._write_ranks(round_number)
 
     def _write(self, round_number: int, **found: Any) -> None:
         self._log.append("profile", round=round_number, steps=self._steps, **found)
+        self._log.flush()
+
+    def _write_ranks(self, round_number: int) -> None:
+        """What each rank's own trace says of its communication."""
+        if self._group.size == 1:
+            return
+        mine, self._communication = self._communication, None
+        told = [(rank, one) for rank, one in enumerate(self._group.gather(mine)) if one]
+        rows = [{"rank": rank, **seconds} for rank, (seconds, _) in told]
+        sent = [{"rank": rank, **row} for rank, (_, kinds) in told for row in kinds]
+        self._log.extend("collective", sent, round=round_number)
+        self._log.extend("rank_profile", rows, round=round_number)
         self._log.flush()
 
     def _record(self, round_number: int, found: dict[str, Any]) -> Iterator[int]:
@@ -155,6 +171,11 @@ class StepProfiler:
             for kernel, cost in most_costly(costs)
         ]
         self._log.extend("profile_kernel", rows, round=round_number)
+        if self._group.size > 1:
+            self._communication = (
+                communication(trace, steps, device_works_by_itself=self._device.works_by_itself),
+                by_collective(trace, steps),
+            )
         return {
             "busy_seconds": sum(row["seconds"] for row in rows),
             "underfilled_seconds": underfilled_seconds(trace) / steps,

@@ -5,8 +5,9 @@ import gzip
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,6 +18,12 @@ FLOAT_TYPES = {
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
 """Element types that are numbers with a fraction, as the trace names them and as people do."""
+
+ELEMENT_BYTES = {
+    "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "c10::bfloat16": 2,
+    "bfloat16": 2, "c10::half": 2, "half": 2, "unsigned char": 1, "byte": 1, "char": 1, "bool": 1,
+}  # fmt: skip
+"""By element type, as the records of gloo and NCCL name them, in small letters."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,12 +67,30 @@ class DeviceWork:
     """Whether it is a transfer, or has at least as many blocks as the device has processors."""
 
 
+class Span(NamedTuple):
+    """From when to when, in seconds of the trace's own time."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One call of a collective of torch.distributed."""
+
+    name: str
+    span: Span
+    bytes: int | None
+    """That this rank put in; None where the record does not say."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a profile recorded of the host's threads and of the device."""
 
     calls: list[HostCall] = field(default_factory=list)
     work: list[DeviceWork] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
 
 
 def read_trace(file: Path) -> Trace:
@@ -76,7 +101,37 @@ def read_trace(file: Path) -> Trace:
     calls = [_call(event) for event in complete if event.get("cat") in HOST_CATEGORIES]
     work = [_work(event) for event in complete if event.get("cat") in DEVICE_CATEGORIES]
     _nest(calls)
-    return Trace(calls, sorted(work, key=lambda one: one.start))
+    found = filter(None, map(collective_of, complete))
+    return Trace(calls, sorted(work, key=lambda one: one.start), list(found))
+
+
+def collective_of(event: Mapping[str, Any]) -> Collective | None:
+    """The collective that an event is, if it is one: what gloo does on the host, or a kernel of
+    NCCL."""
+    name, told = event["name"], event.get("args", {})
+    span = Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6)
+    if event.get("cat") == "user_annotation" and name.startswith("gloo:"):
+        types, sizes = told.get("Input type", []), told.get("Input Dims", [])
+        known = [_bytes(kind, _elements(size)) for kind, size in zip(types, sizes, strict=False)]
+        total = None if None in known or not known else sum(filter(None, known))
+        return Collective(name.removeprefix("gloo:"), span, total)
+    if event.get("cat") == "kernel" and "nccl" in name.lower():
+        count = told.get("In msg nelems")
+        size = None if count is None else _bytes(str(told.get("dtype")), int(count))
+        return Collective(str(told.get("Collective name") or "not named"), span, size)
+    return None
+
+
+def _bytes(kind: str, elements: int) -> int | None:
+    each = ELEMENT_BYTES.get(kind.lower())
+    return None if each is None else each * elements
+
+
+def _elements(size: Any) -> int:
+    """Of one tensor, or of a list of them."""
+    if size and isinstance(size[0], list):
+        return sum(map(_elements, size))
+    return prod(size)
 
 
 def _call(event: Mapping[str, Any]) -> HostCall:

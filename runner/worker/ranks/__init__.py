@@ -1,1 +1,1 @@
-"""One run as a group of processes, one for each device."""
+"""What the processes of one run on several devices do together."""

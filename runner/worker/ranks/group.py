@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-import torch
+from runner.worker.device.base import Device
 
 Value = TypeVar("Value")
 COLLECTIVE_LIMIT = timedelta(seconds=600)
@@ -62,16 +62,13 @@ class RankGroup:
     """Ranks over torch.distributed: one group for what steps do on their devices, another one on
     the host for everything else, so that who waits occupies no device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: Device) -> None:
         """Reads what torchrun put into the environment; waits until all ranks are there."""
         import torch.distributed as dist
 
         self._dist = dist
-        on_cuda = device.type == "cuda"
-        self.backend = "nccl" if on_cuda else "gloo"
-        dist.init_process_group(
-            self.backend, timeout=COLLECTIVE_LIMIT, device_id=device if on_cuda else None
-        )
+        bound = device.torch_device if device.works_by_itself else None
+        dist.init_process_group(device.collectives, timeout=COLLECTIVE_LIMIT, device_id=bound)
         self._host = dist.new_group(backend="gloo", timeout=WAITING_LIMIT)
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()

@@ -49,10 +49,8 @@ class Together:
         if experiment.parallel == "fsdp":
             _shard(model)
             return model
-        on_cuda = device.torch_device.type == "cuda"
-        return nn.parallel.DistributedDataParallel(
-            model, device_ids=[device.torch_device] if on_cuda else None
-        )
+        ids = [device.torch_device] if device.works_by_itself else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=ids)
 
     @contextmanager
     def gradients(self, *, is_last: bool) -> Iterator[None]:
@@ -72,6 +70,16 @@ class Together:
     def seed(self) -> int:
         """What dropout draws from: rank 0 draws what a run alone would."""
         return self._experiment.training.seed + RANK_SEED_STRIDE * self.group.rank
+
+
+class _Copied(nn.DataParallel[nn.Module]):
+    """Copies that are equally large weigh alike: the loss is the mean of theirs."""
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        gathered = super().gather(outputs, output_device)
+        if not isinstance(gathered, Tensor) and gathered.get("loss") is not None:
+            gathered["loss"] = gathered["loss"].mean()
+        return gathered
 
 
 def _shard(model: nn.Module) -> None:

@@ -15,7 +15,7 @@ TASK = Task(
     learns="the next word of a text",
     samples="texts",
     labels="token",
-    models=("builtin:gpt2-tiny",),
+    models=("builtin:gpt2-tiny", "builtin:gpt2"),
     data=("builtin:reviews",),
     metrics=TOKEN_METRICS,
 )

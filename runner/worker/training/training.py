@@ -70,9 +70,9 @@ class Trainer:
         precision = MixedPrecision(training, device.torch_device)
         self._objective = Objective(training, workload)
         self._together = together = Together(model, experiment, device, group)
-        optimizers = make_optimizers(
-            training, model, device.torch_device, capturable=device.captures_graphs
-        )
+        # The step count of weights of which each rank has a part is no part itself.
+        capturable = device.captures_graphs and not together.is_sharded
+        optimizers = make_optimizers(training, model, device.torch_device, capturable=capturable)
         self._rate = LearningRate(training, experiment.num_steps, optimizers)
         self._state = TrainingState(model=model, optimizers=optimizers)
         self._inference = Inference(

@@ -18,7 +18,7 @@ def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
     assert (two.num_ranks, two.device, two.place) == (2, "cpu", "2 x cpu, ddp")
     on_cuda = ExperimentSpec(name="two", devices=("cuda:0", "cuda:2"), parallel="fsdp")
     assert (on_cuda.num_ranks, on_cuda.place) == (2, "cuda:0 + cuda:2, fsdp")
-    copying = ExperimentSpec(name="two", devices=("cuda:0", "cuda:1"), parallel="dp")
+    copying = ExperimentSpec(name="two", devices=("cuda:0", "cuda:1"), parallel="dp", backends=())
     assert copying.num_ranks == 1
 
 
@@ -26,6 +26,26 @@ def test_several_devices_of_a_kind_are_one_run_of_as_many_ranks() -> None:
     ("changes", "rule"),
     [
         ({"devices": ("cpu",) * 65}, "devices = .*must be at most 64"),
+        (
+            {"devices": ("cuda:0", "cuda:1"), "parallel": "dp"},
+            "runs copies of the model in threads",
+        ),
+        ({"backends": ("inductor:scope=forward+fullgraph=true",)}, "choose scope=blocks"),
+        (
+            {
+                "devices": ("cuda:0", "cuda:1"),
+                "parallel": "fsdp",
+                "training": TrainingSpec(precision="fp16"),
+            },
+            "precision = 'fp16': was never tried",
+        ),
+        (
+            {
+                "training": TrainingSpec(batch_size=8, last_batch="pad"),
+                "data": DataSpec(num_train_samples=20),
+            },
+            "last_batch = 'pad': must be 'drop'",
+        ),
         ({"parallel": "dp"}, "parallel = 'dp': .*on CPUs choose 'ddp' or 'fsdp'"),
         ({"scenario": "accuracy"}, "devices = .*compares tensors of one batch"),
         ({"scenario": "speed", "speed": SpeedSpec(part="inference")}, "for inference"),

@@ -11,14 +11,14 @@ from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain
 from runner.supervision.turns import TURN_PIPES_VARIABLE
+from runner.worker.launching.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
 from runner.worker.process import prepare
-from runner.worker.ranks.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
-RANK_MODULE = "runner.worker.ranks.rank"
+RANK_MODULE = "runner.worker.launching.rank"
 
 
 def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
@@ -74,13 +74,25 @@ def _config(spec: RunSpec, folder: str) -> "LaunchConfig":
 
 
 def _first_failure(board: Switchboard, error: "ChildFailedError") -> Failure:
-    """What was heard first; of a rank that could say nothing, its exit status tells."""
-    if board.failures:
-        return board.failures[0]
-    rank, failure = error.get_first_failure()
-    _, reason = explain(failure.exitcode)
-    fields = {"error": "RankLost", "message": f"rank {rank}: {reason}"}
-    return Failure(rank, None, fields)
+    """A rank that was killed, here or by somebody, could say nothing, and what others say is a
+    consequence: a peer closed the connection, they were asked to stop. Else what was heard first.
+    """
+    heard = sorted(board.failures, key=lambda one: one.status is not None)
+    if heard and heard[0].status is None:
+        return heard[0]
+    for rank, ended in error.failures.items():
+        if ended.exitcode < 0:
+            return _lost(rank, ended.exitcode)
+    told = [failure for failure in heard if failure.status != WorkerExit.CANCELLED]
+    if told or heard:
+        return (told or heard)[0]
+    rank, first = error.get_first_failure()
+    return _lost(rank, first.exitcode)
+
+
+def _lost(rank: int, exitcode: int) -> Failure:
+    _, reason = explain(exitcode)
+    return Failure(rank, None, {"error": "RankLost", "message": f"rank {rank}: {reason}"})
 
 
 def _write_down(run: RunDir, spec: RunSpec, failure: Failure) -> WorkerExit:

@@ -1,4 +1,4 @@
-"""`python -m runner.worker.ranks.rank <run folder>`: one rank of a run, started by its process."""
+"""`python -m runner.worker.launching.rank <run folder>`: one rank of a run."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import TurnTaker
 from runner.worker.event_log import EventLog, SilentLog
+from runner.worker.launching.lifeline import Lifeline
+from runner.worker.launching.turns import SharedTurns, Termination
 from runner.worker.process import describe_failure, leave_in_time, status_after
-from runner.worker.ranks.lifeline import Lifeline
-from runner.worker.ranks.turns import SharedTurns, Termination
 from runner.worker.turn_source import end_abandoned
 
 
@@ -51,7 +51,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
 
     place = spec.experiment.devices[int(os.environ["RANK"])]
     device = open_device(place)
-    group = RankGroup(device.torch_device)
+    group = RankGroup(device)
     turns = SharedTurns(group, source, termination)
     finished = run_session(run, spec, log, turns, device, group)
     group.close()

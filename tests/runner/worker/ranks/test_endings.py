@@ -1,0 +1,157 @@
+"""However a run of several ranks ends: in bounded time, with its reason, leaving nobody behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.folders.events import read_events
+from runner.folders.process import end_group, start_in_own_session
+from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.specs.experiment import DataSpec, TrainingSpec
+from runner.supervision.exits import WorkerExit
+from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from tests.helpers.loop import experiment
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.heavy
+RANK = "runner.worker.launching.rank"
+
+
+class Work:
+    """The process of a run of two ranks that has a turn of very many steps."""
+
+    def __init__(self, folder: DataDir) -> None:
+        spec = replace(
+            experiment(block_steps=10_000),
+            devices=("cpu", "cpu"),
+            cpu_threads=1,
+            data=DataSpec(num_train_samples=40_000, num_eval_samples=4, sequence_length=8),
+            training=TrainingSpec(batch_size=4),
+        )
+        experiment_id = submit(folder, spec)
+        self.run: RunDir = folder.run_dir(f"{experiment_id}.baseline")
+        self.post = TurnPost()
+        read_fd, write_fd = self.post.run_fds
+        self.process = start_in_own_session(
+            [sys.executable, "-m", "runner.worker", str(self.run.path)],
+            output=self.run.output_file,
+            cwd=PROJECT_ROOT,
+            env={**os.environ, TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}"},
+            pass_fds=(read_fd, write_fd),
+        )
+        self.post.close_run_ends()
+
+    def begin(self) -> None:
+        """Waits until all ranks are set up, gives them the turn, and lets them make some steps."""
+        wait_until(lambda: "ready" in self.post.read())
+        self.post.give(Turn(round=0, position=0))
+        time.sleep(1.5)
+        assert self.process.poll() is None and len(self.ranks) == 2
+
+    @property
+    def ranks(self) -> list[int]:
+        """Process ids, in the order of their ranks."""
+        found = processes(f"{RANK} {self.run.path}")
+        return sorted(found, key=lambda pid: environment(pid).get("RANK", ""))
+
+    def errors(self) -> list[dict[str, object]]:
+        return [e for e in read_events(self.run.events_file)[0] if e["kind"] == "error"]
+
+
+def processes(argument: str) -> list[int]:
+    """Of those that were started with it, stopped ones as well, but no zombies."""
+    command = ["ps", "-ww", "-eo", "pid=,stat=,args="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    return [int(pid) for pid, state, args in rows if argument in args and state[0] != "Z"]
+
+
+def environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    work = Work(DataDir(tmp_path))
+    yield work
+    for pid in processes(str(work.run.path)):
+        os.kill(pid, signal.SIGKILL)
+    end_group(work.process)
+
+
+def test_a_rank_that_is_killed_ends_the_run_with_its_reason(work: Work) -> None:
+    work.begin()
+    os.kill(work.ranks[1], signal.SIGKILL)
+    assert work.process.wait(10) == WorkerExit.RANK_LOST
+    (error,) = work.errors()
+    assert error["rank"] == 1 and "rank 1: ended by signal SIGKILL" in str(error["message"])
+    assert "rank 1 (cpu): rank 1: ended by signal SIGKILL" in work.run.log_tail()
+    assert not processes(str(work.run.path))
+
+
+def test_a_stop_in_the_middle_of_a_block_ends_all_ranks_within_five_seconds(work: Work) -> None:
+    work.begin()
+    os.kill(work.process.pid, signal.SIGTERM)
+    assert work.process.wait(5) == WorkerExit.CANCELLED
+    assert not processes(str(work.run.path)) and not work.errors()
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_counts_as_lost_and_is_killed(work: Work) -> None:
+    work.begin()
+    os.kill(work.ranks[1], signal.SIGSTOP)
+    assert work.process.wait(40) == WorkerExit.RANK_LOST
+    (error,) = work.errors()
+    assert error["rank"] == 1 and "was silent for 20 s" in str(error["message"])
+    assert not processes(str(work.run.path))
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_the_process_of_its_run_not_even_a_stopped_one(work: Work) -> None:
+    work.begin()
+    os.kill(work.ranks[1], signal.SIGSTOP)
+    os.kill(work.process.pid, signal.SIGKILL)
+    wait_until(lambda: not processes(str(work.run.path)), 5)
+
+
+@pytest.mark.slow
+def test_ranks_end_when_their_supervisor_is_gone(work: Work) -> None:
+    work.begin()
+    work.post.close()
+    assert work.process.wait(10) == WorkerExit.CANCELLED
+    assert not processes(str(work.run.path)) and not work.errors()
+
+
+@pytest.mark.slow
+def test_what_one_rank_raises_is_the_reason_and_not_what_the_others_say(tmp_path: Path) -> None:
+    hook = tmp_path / "hook.py"
+    hook.write_text(
+        "import os\n"
+        "class Fails:\n"
+        "    def batch_end(self, state):\n"
+        "        if state.step == 2 and os.environ['RANK'] == '1':\n"
+        "            raise ValueError('only here')\n"
+    )
+    folder = DataDir(tmp_path / "data")
+    spec = experiment(devices=("cpu", "cpu"), cpu_threads=1, callbacks=(f"{hook}:Fails",))
+    run = folder.run_dir(f"{submit(folder, spec)}.baseline")
+    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    allowed = {**os.environ, "BREAKEVEN_CODE": str(tmp_path)}
+    done = subprocess.run(command, cwd=PROJECT_ROOT, env=allowed, capture_output=True, timeout=120,
+                          check=False)  # fmt: skip
+    assert done.returncode == WorkerExit.FAILED, done.stderr[-2000:]
+    (error,) = [e for e in read_events(run.events_file)[0] if e["kind"] == "error"]
+    assert (error["rank"], error["error"], error["message"]) == (1, "ValueError", "only here")
+    ended = run.read_exit()
+    assert isinstance(ended, Exit) and ended.state is RunState.FAILED

@@ -1,0 +1,186 @@
+"""A training over two ranks is that of one device: losses, evaluations, stops, checkpoints."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from runner.specs.experiment import (
+    CheckpointSpec,
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    StoppingSpec,
+)
+from tests.helpers.loop import experiment, folder_of, of_kind, run
+from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+ROUNDING = 2e-6
+"""Relative; parts of a batch are added up in another order."""
+
+
+def alone(**changes: Any) -> ExperimentSpec:
+    """Without dropout, which draws by rank."""
+    training = changes.pop("training", {})
+    spec = experiment(**{"model": ModelSpec(dropout="off"), **changes})
+    return replace(spec, training=replace(spec.training, **training))
+
+
+def together(spec: ExperimentSpec, parallel: str = "ddp") -> ExperimentSpec:
+    return replace(spec, devices=("cpu", "cpu"), parallel=parallel)  # type: ignore[arg-type]
+
+
+PLAIN = alone(
+    evaluation=EvaluationSpec(
+        splits=("validation", "train"), metric="f1", predictions=("validation",)
+    ),
+    training={"gradient_statistics_every": 4, "record_gradient_norm": True},
+)
+CLIPPED = alone(
+    training={
+        "gradient_accumulation": 3, "clip_norm": 0.5, "clip_value": 0.01, "scheduler": "cosine",
+        "record_gradient_norm": True, "losses": ("model", "0.5*CrossEntropyLoss"),
+    }
+)  # fmt: skip
+UNEVEN = alone(
+    task="causal_lm",
+    model=ModelSpec(source="builtin:gpt2-tiny", dropout="off"),
+    evaluation=EvaluationSpec(metric="perplexity"),
+)
+"""Texts of different lengths: the ranks' parts have different numbers of targets."""
+PADDED = alone(
+    data=DataSpec(num_train_samples=27, num_eval_samples=5, sequence_length=16),
+    training={"last_batch": "pad"},
+)
+"""The last batch holds three samples, and of the validation's two ranks one has but one."""
+STOPPED = alone(
+    stopping=StoppingSpec(patience=1, min_delta=100.0),
+    evaluation=EvaluationSpec(when="steps", every=2),
+)
+DIVERGED = alone(stopping=StoppingSpec(nonfinite=True), training={"losses": ("3e38*model",)})
+SAVED = alone(checkpoints=CheckpointSpec(every=3, unit="steps", keep_last=9))
+SPECS = {"plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN, "padded": PADDED,
+         "stopped": STOPPED, "diverged": DIVERGED, "saved": SAVED}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything once alone is made where it is asked for; over two ranks here, in one go."""
+    folder = tmp_path_factory.mktemp("ranks")
+    asked = [
+        Asked(f"{name}-{way}", together(spec, way))
+        for name, spec in SPECS.items()
+        for way in ("ddp", "fsdp")
+    ]
+    for way in ("ddp", "fsdp"):
+        saving = together(SAVED, way)
+        asked += [Asked(f"parts-{way}", saving, num_turns=2), Asked(f"parts-{way}", saving)]
+        asked += [Asked(f"moved-{way}", saving, num_turns=2)]
+    compiled = replace(PLAIN, backends=("aot_eager:scope=forward",), block_steps=6)
+    asked += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
+    train_together(folder, asked)
+    return folder
+
+
+def losses(events: list[dict[str, Any]]) -> dict[int, float]:
+    return {step["step"]: step["loss"] for step in of_kind(events, "step")}
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", ["plain", "clipped", "uneven", "padded", "saved"])
+def test_losses_and_evaluations_are_those_of_one_device(
+    folder: Path, tmp_path: Path, name: str, way: str
+) -> None:
+    expected = run(SPECS[name], tmp_path / name)
+    found = journal_of(folder, f"{name}-{way}")
+    assert losses(found) == pytest.approx(losses(expected), rel=ROUNDING)
+    for mine, other in zip(
+        of_kind(found, "evaluation"), of_kind(expected, "evaluation"), strict=True
+    ):
+        assert mine["loss"] == pytest.approx(other["loss"], rel=ROUNDING)
+        assert mine["metrics"] == pytest.approx(other["metrics"], rel=ROUNDING)
+        assert mine["num_samples"] == other["num_samples"]
+    rates = [step["learning_rate"] for step in of_kind(expected, "step")]
+    assert [step["learning_rate"] for step in of_kind(found, "step")] == rates
+    if SPECS[name].training.record_gradient_norm:
+        norms = [step["gradient_norm"] for step in of_kind(expected, "step")]
+        mine = [step["gradient_norm"] for step in of_kind(found, "step")]
+        assert mine == pytest.approx(norms, rel=1e-4)
+    if name == "clipped":
+        last = of_kind(expected, "step")[-1]["losses"]
+        assert of_kind(found, "step")[-1]["losses"] == pytest.approx(last, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_predictions_and_gradients_are_those_of_whole_batches(
+    folder: Path, tmp_path: Path, way: str
+) -> None:
+    expected = run(PLAIN, tmp_path / "plain")
+    found = journal_of(folder, f"plain-{way}")
+    (told,) = of_kind(found, "prediction")
+    tables = [
+        pyarrow.parquet.read_table(folder_of(journal).path / told["file"]).to_pydict()
+        for journal in (folder / f"plain-{way}", tmp_path / "plain")
+    ]
+    assert tables[0]["label"] == tables[1]["label"]
+    assert tables[0]["prediction"] == tables[1]["prediction"]
+    mine, other = (of_kind(events, "gradient_statistics")[0] for events in (found, expected))
+    assert [t["name"] for t in mine["tensors"]] == [t["name"] for t in other["tensors"]]
+    norms = [tensor["norm"] for tensor in other["tensors"]]
+    assert [t["norm"] for t in mine["tensors"]] == pytest.approx(norms, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_all_ranks_stop_together_at_the_step_of_one_device(
+    folder: Path, tmp_path: Path, way: str
+) -> None:
+    for name in ("stopped", "diverged"):
+        expected, found = run(SPECS[name], tmp_path / name), journal_of(folder, f"{name}-{way}")
+        (mine,), (other,) = (of_kind(events, "stopped") for events in (found, expected))
+        assert mine["step"] == other["step"] < 12
+        assert mine["reason"].split()[0] == other["reason"].split()[0]
+    (last,) = of_kind(found, "step")
+    assert not math.isfinite(float(last["loss"]))
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_a_resumed_run_is_that_of_an_uninterrupted_one_bit_for_bit(folder: Path, way: str) -> None:
+    whole, parts = (journal_of(folder, f"{name}-{way}") for name in ("saved", "parts"))
+    (resumed,) = of_kind(parts, "resumed")
+    assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.sharded")
+    assert losses(parts) == losses(whole)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_one_device_goes_on_from_what_two_ranks_saved(
+    folder: Path, way: str, tmp_path: Path
+) -> None:
+    journal = folder / f"moved-{way}"
+    events = run(replace(SAVED), journal)
+    (resumed,) = of_kind(events, "resumed")
+    assert resumed["step"] == 6
+    expected = losses(journal_of(folder, f"saved-{way}"))
+    assert losses(events) == pytest.approx(expected, rel=ROUNDING)
+
+
+def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) -> None:
+    events = journal_of(folder, "plain-ddp")
+    rows, blocks = of_kind(events, "rank_block"), of_kind(events, "block")
+    assert [(row["round"], row["rank"]) for row in rows] == [
+        (block["round"], rank) for block in blocks for rank in (0, 1)
+    ]
+    assert all(row["seconds"] > 0 and row["peak_memory_bytes"] > 0 for row in rows)
+    firsts = [row["seconds"] for row in rows if row["rank"] == 0]
+    assert firsts == [block["seconds"] for block in blocks]
+
+
+def test_what_is_compiled_computes_the_same_over_shards(folder: Path) -> None:
+    plain, compiled = (losses(journal_of(folder, f"{name}-fsdp")) for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=ROUNDING)
+    assert of_kind(journal_of(folder, "compiled-fsdp"), "compile_metrics")
