@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
+from runner.supervision.placing import placed
 from runner.supervision.turns import TurnTaker
 from runner.worker.event_log import EventLog, SilentLog
 from runner.worker.launching.lifeline import Lifeline
@@ -44,7 +45,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
     if lifeline.turn_fds:
         read_fd, write_fd = lifeline.turn_fds
         source = TurnTaker(read_fd, write_fd, abandoned)
-    spec = run.read_spec()
+    spec = placed(run.read_spec(), os.environ)
     from runner.worker.device.finding import open_device
     from runner.worker.ranks.group import RankGroup
     from runner.worker.session import run_session

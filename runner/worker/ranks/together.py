@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from runner.specs.experiment import ExperimentSpec
@@ -41,9 +40,8 @@ class Together:
     def _wrapped(self, model: nn.Module, device: Device) -> nn.Module:
         experiment = self._experiment
         if len(experiment.devices) > 1 and experiment.parallel == "dp":
-            return nn.DataParallel(
-                model, [int(one.partition(":")[2]) for one in experiment.devices]
-            )
+            numbers = [int(one.partition(":")[2]) for one in experiment.devices]
+            return _Copied(model, numbers)
         if self.group.size == 1:
             return model
         if experiment.parallel == "fsdp":
