@@ -14,7 +14,9 @@ from storage.team.rebuilding import forget_folder, reset
 from storage.team.store import TeamStore
 from storage.team.upkeep import size, upkeep
 
-PAUSE_SECONDS = 2.0
+PAUSE_SECONDS, PAUSE_SHARE = 2.0, 10.0
+"""Between two ticks at least, and as a multiple of what the last one took: where many machines wait
+for each other, all write less often and more at once."""
 
 
 def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
@@ -48,6 +50,7 @@ def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
 def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: bool = False) -> int:
     with TeamStore.at(address, data_dir, examples) as store:
         while True:
+            begun = time.monotonic()
             try:
                 num_rows = store.ingest_all()
             except TeamStoreUnusable as error:
@@ -61,7 +64,7 @@ def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: boo
                 raise StoreError(f"another process takes in {data_dir.path} already")
             if not goes_on:
                 return 0
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(max(PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - begun)))
 
 
 def _keep_up(lake: Lake, days: float) -> None:

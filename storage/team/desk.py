@@ -16,7 +16,7 @@ from storage.team.lake import LAKE, Lake, snapshot
 
 LISTED = "environments"
 """The one table of events that lists of experiments show something of: it is there for all."""
-MAX_ROWS = 20_000_000
+MAX_ROWS = 5_000_000
 """Of events that are kept; beyond, the experiments that were not asked for the longest go."""
 
 

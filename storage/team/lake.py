@@ -24,9 +24,9 @@ from storage.team import extensions
 from storage.team.address import DATA_VARIABLE, Address
 from storage.team.extensions import quoted
 
-DESK, LAKE, LOCK = "desk", "team", "team_lock"
-"""This process's own database; the names under which the store and a second connection to its
-database are attached to it."""
+DESK, LAKE, LOCK = "memory", "team", "team_lock"
+"""This process's own database, which spills what it has no room for; the names under which the
+store and a second connection to its database are attached to it."""
 TABLES = Path(__file__).with_name("lake.sql").read_text()
 LOCK_KEY = 0x627265616B
 LOCK_SECONDS = 120
@@ -59,7 +59,7 @@ class Lake:
             "autoload_known_extensions": False,
             "temp_directory": f"{self._folder.name}/spilled",
         }
-        self.connection = duckdb.connect(f"{self._folder.name}/{DESK}.duckdb", config=config)
+        self.connection = duckdb.connect(":memory:", config=config)
         self._connecting, self._is_attached = threading.RLock(), False
         os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
         try:
