@@ -27,7 +27,7 @@ PAGES = {"experiments", "compare", "difference", "live", "launch", "run", "suite
          "trends", "definitions"}  # fmt: skip
 
 
-CLUSTERS = {"ray_engine.py": "ray"}
+CLUSTERS = {"ray_engine.py": "ray", "submitit_engine.py": "submitit"}
 """Modules of `runner/cluster/` that need a package of their own, which nobody else imports."""
 
 

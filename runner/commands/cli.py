@@ -124,7 +124,7 @@ def _suite(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     _allow_code(data_dir, options)
     work: Callable[[], bool] = partial(supervise, data_dir, exclusive=options.one_at_a_time)
-    if options.ray is not None:
+    if options.ray is not None or options.slurm is not None:
         work = partial(supervise_cluster, data_dir, options)
     if not work():
         _print(f"another supervisor is at work on {data_dir.path}")

@@ -114,8 +114,8 @@ def plan_nodes(
 
 
 def has_room(wish: Wish, machine: Machine) -> bool:
-    """Whether the experiment could run here if nothing else did."""
-    return any(place.cpus <= machine.cpus for place in _possible(wish, machine))
+    """Whether there are devices here that the experiment could run on if nothing else did."""
+    return any(True for _ in _possible(wish, machine))
 
 
 def is_full(held: Mapping[str, Place], machine: Machine) -> bool:

@@ -1,0 +1,163 @@
+"""Slurm places the experiments, through submitit: one job for each. Which waits for which is
+Slurm's to say; home sees the folders that the jobs work in.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import submitit
+
+from runner.cluster.driver import JobLost, Node
+from runner.cluster.host import WORKER, Delivery, NodeFacts
+from runner.cluster.jobs import JobFolder, work
+from runner.cluster.parts import PART_BYTES, Part, There, missing
+from runner.errors import RunnerError
+from runner.folders.queue import experiments
+from runner.folders.records import Claim
+from runner.folders.run_dir import DataDir
+from runner.machine.placement import Place
+
+MOST_GPUS = 16
+"""That one job asks for; Slurm says whether any machine has them."""
+LOST_SECONDS = 60.0
+"""How long a job that has begun may not show that it is alive."""
+
+
+class SubmititEngine:
+    """Jobs of a Slurm cluster that sees the data folder under the same path; or, with `local`,
+    processes of this machine, all on the same CPUs unless experiments name some."""
+
+    def __init__(
+        self,
+        data_dir: DataDir,
+        *,
+        cluster: str = "slurm",
+        parameters: Mapping[str, str | int] | None = None,
+        most_jobs: int = 64,
+        worker: Sequence[str] = WORKER,
+        patience_seconds: float = 600.0,
+    ) -> None:
+        """`parameters`: names and values as submitit takes them (`slurm_partition`, `timeout_min`).
+        Raises `RunnerError` where there is no Slurm."""
+        self._folder = data_dir.path / "cluster"
+        self._worker = tuple(worker)
+        self._patience_seconds = patience_seconds
+        self._most_jobs = most_jobs
+        self._numbers = count(1)
+        self.jobs: dict[str, SubmititJob] = {}
+        try:
+            self._executor = submitit.AutoExecutor(self._folder / "logs", cluster=cluster)
+            self._executor.update_parameters(**(parameters or {}))
+        except (RuntimeError, TypeError, NameError) as error:
+            raise RunnerError(f"--slurm: {error}") from error
+
+    def nodes(self) -> list[Node]:
+        """As many machines, that nobody uses, as further jobs may wait: Slurm finds the real ones
+        and has all of them wait as long as need be."""
+        self.jobs = {key: job for key, job in self.jobs.items() if not job.has_ended}
+        one = frozenset({0})
+        shares = {f"cuda:{number}": one for number in range(MOST_GPUS)}
+        facts = NodeFacts(host="of Slurm", cpus=one, shares=shares, versions={})
+        free = max(0, self._most_jobs - len(self.jobs))
+        return [Node(name=f"job {next(self._numbers)}", facts=facts) for _ in range(free)]
+
+    def start(
+        self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
+    ) -> "SubmititJob":
+        job = JobFolder(self._folder / key)
+        shutil.rmtree(job.path, ignore_errors=True)
+        for run_id, contents in files.items():
+            for path, data in contents.items():
+                target = job.data_dir.run_dir(run_id).path / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+        job.asked.touch()
+        gpus = sum(name.startswith("cuda") for name in place.devices)
+        asked = {"gpus_per_node": gpus} if gpus else {}
+        self._executor.update_parameters(name=f"breakeven-{key}", **asked)
+        submitted = self._executor.submit(
+            work, str(job.path), key.rpartition(".")[0], self._worker, self._patience_seconds
+        )
+        job.job_file.write_text(submitted.job_id)
+        self.jobs[key] = SubmititJob(job, node, submitted)
+        return self.jobs[key]
+
+    def left_behind(self) -> dict[str, "SubmititJob"]:
+        for file in self._folder.glob("*/job"):
+            job = JobFolder(file.parent)
+            if not job.stop.exists():
+                self.jobs[file.parent.name] = SubmititJob(job, None, None)
+        return dict(self.jobs)
+
+
+class SubmititJob:
+    """A job, known by its folder; of one that an earlier driver submitted nothing else is."""
+
+    node: str | None
+
+    def __init__(
+        self, job: JobFolder, node: str | None, submitted: "submitit.Job[None] | None"
+    ) -> None:
+        self.node = node
+        self.has_ended = False
+        self._job = job
+        self._submitted = submitted
+        self._alive = 0.0
+        self._alive_since = time.monotonic()
+
+    def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+        self._job.asked.touch()
+        is_over = self._job.over.exists()  # before reading: what is written after that comes later
+        if not is_over:
+            self._check_alive()
+            if not self._job.alive.exists():
+                return None  # It still waits in Slurm's queue.
+        parts: list[Part] = []
+        claims: dict[str, Claim] = {}
+        specs: dict[str, str] = {}
+        left = PART_BYTES
+        for experiment in experiments(self._job.data_dir):
+            for run in experiment.runs:
+                if run.run_id not in known:
+                    specs[run.run_id] = run.spec_file.read_text()
+                    continue
+                claim = run.read_claim()
+                if claim is not None:
+                    claims[run.run_id] = claim
+                if left > 0:
+                    parts += missing(run, known[run.run_id], left)
+                    left = PART_BYTES - sum(len(part.data) for part in parts)
+        host = self._job.alive.read_text()
+        # What Slurm gave is kept to by the job itself: for home it stands for nothing else.
+        place = Place(devices=(), cpus=frozenset())
+        return Delivery(parts=parts, claims=claims, specs=specs, host=host, place=place,
+                        is_over=is_over and not parts)  # fmt: skip
+
+    def _check_alive(self) -> None:
+        """By changes of the file alone: clocks of other machines say nothing."""
+        seen = self._job.alive.stat().st_mtime if self._job.alive.exists() else 0.0
+        if seen != self._alive:
+            self._alive, self._alive_since = seen, time.monotonic()
+        silent = time.monotonic() - self._alive_since
+        if self._submitted is not None and self._submitted.done() and not self._job.over.exists():
+            raise JobLost(f"job {self._submitted.job_id} ended without a word")
+        if seen and silent > LOST_SECONDS:
+            raise JobLost(f"its job has not been seen for {silent:.0f} s")
+
+    def cancel(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            self._job.data_dir.run_dir(run_id).request_cancel()
+        runs = list(self._job.data_dir.run_dirs())
+        waits = self._submitted is not None and not self._job.alive.exists()
+        if waits and all(run.cancel_requested for run in runs):
+            self._submitted.cancel(check=False)  # type: ignore[union-attr]
+
+    def end(self) -> None:
+        self.has_ended = True
+        self._job.stop.touch()
+        if self._submitted is not None and not self._submitted.done():
+            self._submitted.cancel(check=False)
+        if self._job.over.exists():
+            shutil.rmtree(self._job.path, ignore_errors=True)

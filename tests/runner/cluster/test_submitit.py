@@ -1,0 +1,117 @@
+"""Experiments as jobs through submitit, with its local executor: no Slurm was at hand.
+
+Run by `make cluster`; its last result is in docs/cluster.md.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from runner.folders.queue import PROJECT_ROOT, cancel, find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from tests.helpers.waiting import wait_until
+from tests.runner.cluster.test_ray import check_whole
+from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+
+pytestmark = [pytest.mark.cluster, pytest.mark.heavy]
+DRIVE = """
+import sys
+from runner.cluster.driver import drive
+from runner.cluster.submitit_engine import SubmititEngine
+from runner.folders.run_dir import DataDir
+home = DataDir(sys.argv[1])
+engine = SubmititEngine(home, cluster="local", worker=("-m", "tests.helpers.fake_worker"),
+                        patience_seconds=float(sys.argv[2]))
+drive(home, engine, linger=3.0)
+"""
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(data_dir: DataDir) -> Iterator[Start]:
+    started: list[subprocess.Popen[bytes]] = []
+    data_dir.path.mkdir()
+
+    def begin(patience: float = 600.0) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", DRIVE, str(data_dir.path), str(patience)]
+        with data_dir.supervisor_log.open("ab") as log:
+            started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=log, stderr=log))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+    for pid in jobs_of(data_dir):
+        os.kill(pid, signal.SIGKILL)
+
+
+def jobs_of(data_dir: DataDir) -> list[int]:
+    """Processes of submitit that work for this data folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            said = file.read_bytes()
+            if b"submitit.core._submit" in said and str(data_dir.path).encode() in said:
+                found.append(int(file.parent.name))
+    return found
+
+
+def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: Start) -> None:
+    keys = [submit(data_dir, experiment("slow", steps=80)) for _ in range(3)]
+    driver = start()
+    runs = run_dirs(data_dir, keys[0])
+    wait_until(lambda: bool(events(runs["slow"], "block")))
+    job = (data_dir.path / "cluster" / f"{keys[0]}.1" / "job").read_text()
+    mark = f"SUBMITIT_LOCAL_JOB_ID={job}\0".encode()
+    doomed = [pid for pid in jobs_of(data_dir)
+              if mark in Path(f"/proc/{pid}/environ").read_bytes()]  # fmt: skip
+    assert doomed
+    for pid in doomed:
+        os.kill(pid, signal.SIGKILL)
+    driver.wait(timeout=120)
+    for key in keys:
+        check_whole(data_dir, key, 80)
+    attempts = {key: run_dirs(data_dir, key)["slow"].attempt for key in keys}
+    assert attempts == {keys[0]: 2, keys[1]: 1, keys[2]: 1}
+    assert not list((data_dir.path / "cluster").glob(f"{keys[1]}*")), "all of it is at home"
+
+
+def test_a_new_driver_takes_up_jobs_and_stops_what_is_asked(
+    data_dir: DataDir, start: Start
+) -> None:
+    key, long = submit(data_dir, experiment("slow", steps=80)), submit(data_dir, experiment("hang"))
+    first = start()
+    runs = run_dirs(data_dir, key)
+    wait_until(lambda: bool(events(runs["slow"], "block")))
+    wait_until(lambda: states(data_dir, long)["hang"] is RunState.RUNNING)
+    first.kill()
+    first.wait()
+    assert runs["slow"].state is RunState.LOST
+    before = runs["slow"].events_file.read_bytes()
+    time.sleep(1)
+    second = start()
+    wait_until(lambda: runs["slow"].state is RunState.RUNNING)
+    cancel(find_experiment(data_dir, long))
+    second.wait(timeout=120)
+    assert runs["slow"].events_file.read_bytes().startswith(before)
+    check_whole(data_dir, key, 80)
+    assert runs["slow"].attempt == 1
+    assert states(data_dir, long)["hang"] is RunState.CANCELLED
+
+
+def test_a_job_that_nobody_asks_for_ends(data_dir: DataDir, start: Start) -> None:
+    key = submit(data_dir, experiment("hang"))
+    driver = start(patience=3.0)
+    wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
+    driver.kill()
+    driver.wait()
+    wait_until(lambda: not jobs_of(data_dir), 30)
