@@ -37,7 +37,8 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--orphan-patience", type=float, default=600.0, metavar="SECONDS",
-        help="with --ray or --slurm: how long work goes on while no supervisor asks for it (default: 600)",
+        help="with --ray or --slurm: how long work goes on while no supervisor asks for it "
+        "(default: 600)",
     )  # fmt: skip
 
 
