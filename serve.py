@@ -25,6 +25,10 @@ app = App(
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 
+LEFT_SECONDS = 30
+"""That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
+back later, after a nap of the network, gets it from the address and the fields of the page."""
+
 
 def share_arenas() -> None:
     """Each run of a page is a thread of its own, and glibc would give up to eight threads per core
@@ -46,6 +50,7 @@ if __name__ == "__main__":
             "server.port": port(),
             "server.allowedHosts": ["*"],  # the middleware knows them
             "server.headless": True,
+            "server.disconnectedSessionTTL": LEFT_SECONDS,
             "browser.serverAddress": (*own_names(), "localhost")[0],  # nobody is asked for it
         }
     )

@@ -34,8 +34,8 @@ EMPTY = """\
 #### No suite was run here yet
 
 A suite runs many models of PyTorch's benchmarks under every backend, checks what they compute and
-times them. Start with two models, made smaller where there is no GPU; `python -m runner suite` does
-the same.
+times them. The form begins with two models, made smaller where there is no GPU; without any it runs
+all of the suite. `python -m runner suite` does the same.
 """
 
 

@@ -9,6 +9,7 @@ HUGGINGFACE_MODELS = ("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequen
 SUITE = Suite(
     name="cachebench",
     text="Compile latency with empty and with filled caches, of eight models.",
+    begin_with=("resnet50", "BertForMaskedLM"),
     models=(
         *torchbench.SUITE.choose(TORCHBENCH_MODELS),
         *huggingface.SUITE.choose(HUGGINGFACE_MODELS),

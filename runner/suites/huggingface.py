@@ -131,6 +131,7 @@ def sequence_length(name: str) -> int:
 SUITE = Suite(
     name="huggingface",
     text="Models of transformers from their default configurations, with random weights.",
+    begin_with=("BertForMaskedLM", "DistillGPT2"),
     models=tuple(
         SuiteModel(
             source=f"huggingface:{name}",

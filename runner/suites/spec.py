@@ -63,6 +63,8 @@ class Suite:
     text: str
     """What it is, in a sentence."""
     models: tuple[SuiteModel, ...]
+    begin_with: tuple[str, str]
+    """Names of two small ones of different kinds."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Models of the harness's list that cannot be had, and why."""
     scenarios: tuple[ScenarioName, ...] = ("accuracy", "speed")

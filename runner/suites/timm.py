@@ -37,6 +37,7 @@ SUITE = Suite(
     text="Image models of timm with random weights; the package timm must be installed.",
     package="timm",
     install="pip install timm torchvision, in versions that fit this torch",
+    begin_with=("mobilenetv2_100", "deit_tiny_patch16_224.fb_in1k"),
     models=tuple(
         SuiteModel(
             source=f"timm:{name}",

@@ -37,6 +37,7 @@ SUITE = Suite(
     install="clone https://github.com/pytorch/benchmark, run python install.py MODEL in it and put "
     "its folder on PYTHONPATH",
     is_held_closely=True,
+    begin_with=("resnet18", "BERT_pytorch"),
     models=tuple(
         SuiteModel(
             source=f"torchbench:{name}",

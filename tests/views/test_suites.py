@@ -36,6 +36,11 @@ def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> Non
     """One model in both parts, for both measurements that the suite has by default."""
     app = opened("suites")
     assert "No suite was run here yet" in text(app)
+    assert app.multiselect(key="suite-models-huggingface").value == [
+        "BertForMaskedLM",
+        "DistillGPT2",
+    ]
+    assert any(button.label == "Queue 8 experiments" for button in app.button)
     app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
     (queue,) = (button for button in app.button if button.label == "Queue 4 experiments")
     command = "\n".join(code.value for code in app.code)

@@ -110,7 +110,7 @@ class Playback {
       const span = atWork(run, this.time);
       row.className = `run ${span ? (span[0] === "compiling" ? "compiling" : "turn") : ""}`;
       const waits = steps >= total ? "done" : steps > 0 ? "waits for its turn" : "not begun";
-      const took = span?.[0] === "compiling" ? ` for ${clock(this.time - span[1])}` : "";
+      const took = span?.[0] === "compiling" ? ` ${clock(this.time - span[1])}` : "";
       what.textContent = span ? `${WORDS[span[0]]}${took}` : waits;
       done.style.width = `${(100 * steps) / total}%`;
       counts.push(pointsUpTo(run, steps));

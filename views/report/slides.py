@@ -1,10 +1,11 @@
 """An experiment for a room full of people: one idea a screen, from the question to what to do."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.specs.scenarios import Compared
-from storage.comparison.results import Comparison
+from storage.comparison.results import Comparison, Result
 from storage.comparison.standing import standings
 from storage.numbers.metrics import METRICS
 from storage.statistics.speedups import ratio_text
@@ -159,11 +160,7 @@ def _advice(content: Content) -> Iterator[Markdown]:
         faster = [one for one in found.counted if one.speed_verdict == "faster"]
         paying = [one for one in faster if one.break_even_verdict == "reached"]
         if paying:
-            best = paying[0]
-            yield (
-                f"For more than {break_even_text(best)} of this workload, compile with "
-                f"**{inert(best.label)}**; for less, do not compile."
-            )
+            yield from which_pays(paying)
         elif faster:
             yield (f"**{inert(faster[0].label)}** is faster; whether that pays for its compiling "
                    "is open, so measure for longer.")  # fmt: skip
@@ -172,6 +169,32 @@ def _advice(content: Content) -> Iterator[Markdown]:
         else:
             yield "Nothing can be advised from these runs: no speed of a backend counts."
     yield "See for yourself:"
+
+
+def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
+    """From how many steps on which of the backends is worth its compiling; `paying`: whose
+    break-evens are reached, the fastest first."""
+    first = min(paying, key=lambda one: one.value("break_even_steps") or math.inf)
+    yield (
+        f"For more than {break_even_text(first)} of this workload, compile with "
+        f"**{inert(first.label)}**; for less, do not compile."
+    )
+    best = paying[0]
+    if best is not first and (ahead := _steps_until_ahead(best, first)) is not None:
+        yield (
+            f"**{inert(best.label)}** compiles for longer and is ahead of it from about "
+            f"{ahead:,.0f} steps on."
+        )
+
+
+def _steps_until_ahead(best: Result, first: Result) -> float | None:
+    """Two digits of it, as much as medians tell; None where it is never so."""
+    names = ("compile_seconds", "step_seconds")
+    mine, its = ([one.value(name) for name in names] for one in (best, first))
+    if None in (*mine, *its):
+        return None
+    compiling, gained = float(mine[0]) - float(its[0]), float(its[1]) - float(mine[1])
+    return float(f"{compiling / gained:.2g}") if compiling > 0 < gained else None
 
 
 def _first(card: Card) -> str:

@@ -51,9 +51,11 @@ def _ask(machine: Capabilities) -> tuple[list[ExperimentSpec], str]:
     with left:
         suite = SUITES[st.selectbox("Suite", list(SUITES), key="suite-name", help=_suites_said())]
         names = [model.name for model in suite.models]
-        models = st.multiselect("Models", names, key=f"suite-models-{suite.name}",
-                                placeholder=f"all that the harness runs "
-                                f"({len(suite.choose(()))})")  # fmt: skip
+        everything = f"all that the harness runs ({len(suite.choose(()))})"
+        models = st.multiselect(
+            "Models", names, default=suite.begin_with, key=f"suite-models-{suite.name}",
+            placeholder=everything, help=f"Two to begin with; without any, {everything}.",
+        )  # fmt: skip
         backends = st.multiselect(
             "Backends", machine.backends, default=_usual_backends(machine), key="suite-backends",
             accept_new_options=True,

@@ -17,6 +17,7 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec
 from runner.specs.workload import SUITE_SOURCES
 from runner.suites import SUITES
+from runner.suites.spec import Suite
 from tests.helpers.journals import GONE
 
 pytestmark = pytest.mark.heavy
@@ -104,6 +105,12 @@ def test_without_names_all_models_take_part_that_the_harness_runs() -> None:
     assert len(sources) == 48 - 5
     assert "huggingface:GPTJForCausalLM" not in sources
     assert len(cells(*asked, "--models=GPTJForCausalLM")) == 1
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
+def test_a_suite_names_two_of_its_models_to_begin_with(suite: Suite) -> None:
+    chosen = suite.choose(suite.begin_with)
+    assert len(set(chosen)) == 2 and not any(model.skipped for model in chosen)
 
 
 def test_cachebench_times_compiling_cold_and_warm() -> None:

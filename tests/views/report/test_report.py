@@ -16,12 +16,15 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir, RunDir
 from storage import queries
+from storage.comparison.results import Result
 from storage.errors import NotExportable
 from storage.exchange import reports
 from storage.exchange.bring import bring
 from storage.exchange.run_folders import pack
 from storage.index.store import Store
+from storage.statistics.speedups import BreakEven
 from tests.browser.zooming import x_range, zoom
+from tests.helpers.comparisons import result
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.suites import SuiteRecorder
 from views.report.content import content
@@ -30,7 +33,7 @@ from views.report.everything import everything
 from views.report.files import report_of
 from views.report.markup import paragraphs
 from views.report.playback import playback
-from views.report.slides import slides
+from views.report.slides import slides, which_pays
 from views.shared.resources import EXAMPLES
 
 NAME = "race-20261121-7f3a"
@@ -176,6 +179,24 @@ def test_slides_lead_from_the_question_to_what_to_do(store: Store) -> None:
     assert titles[0] == "Which `torch.compile` backend pays off?" and titles[-1] == "What to do"
     assert {"Side by side", "The answer", "When compiling has paid for itself",
             "Does it learn the same thing?"} <= set(titles)  # fmt: skip
+
+
+def pays(label: str, compile_seconds: float, step_seconds: float) -> Result:
+    """Beside a baseline of 20 ms a step."""
+    steps = compile_seconds / (0.02 - step_seconds)
+    earned = BreakEven(steps=steps, low=steps, high=steps, seconds=1.0, epochs=None, never=False)
+    return result(label, compile_seconds=compile_seconds, step_seconds=step_seconds,
+                  speed_verdict="faster", break_even=earned)  # fmt: skip
+
+
+def test_of_backends_that_pay_the_earliest_is_advised_and_from_when_on_a_faster_one_is_ahead():
+    quick, fast = pays("quick", 10.0, 0.015), pays("fast", 48.0, 0.01)
+    earliest, later = which_pays([fast, quick])
+    assert "more than 2,000 steps" in earliest and "**quick**; for less, do not" in earliest
+    # 38 s more of compiling, at 5 ms a step.
+    assert later == "**fast** compiles for longer and is ahead of it from about 7,600 steps on."
+    (only,) = which_pays([pays("fast", 10.0, 0.01), quick])
+    assert "**fast**; for less, do not compile." in only, "faster and earlier"
 
 
 def test_a_report_that_was_asked_for_is_kept_until_something_new_came(
