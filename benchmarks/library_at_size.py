@@ -4,8 +4,8 @@
 
 Makes data folders of 10 to 10,000 runs in FOLDER (about 4 GB, kept for the next time), times what
 the server does and pages in Chromium, and, with the Python of an environment that has them, the
-same work in TensorBoard, MLflow, trackio and Aim. Prints a page of Markdown; `--write` makes it
-`docs/performance.md`.
+same work in TensorBoard, MLflow, trackio and Aim. Prints Markdown; `--write` makes it the measured
+part of `docs/performance.md`.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.at_size.live import live
+from benchmarks.at_size.page import renewed, written
 from benchmarks.at_size.peers import NUM_READ, NUM_TIMES, PEERS
 from benchmarks.big_store import NUM_RUNS, added, make_store
 from runner.folders.run_dir import DataDir
@@ -77,7 +78,7 @@ def main() -> None:
     text = page(found, browsed, watched, peers)
     print(text)  # noqa: T201
     if arguments.write:
-        DOCUMENT.write_text(text)
+        DOCUMENT.write_text(renewed(DOCUMENT.read_text(), text))
 
 
 def folder_of(parent: Path, runs: int, steps: int) -> DataDir:
@@ -265,8 +266,6 @@ def spread(taken: Sequence[float]) -> tuple[float, float, float]:
 def page(
     found: dict[Any, Any], browsed: dict[Any, Any], watched: dict[str, Any], peers: dict[str, Any]
 ) -> str:
-    from benchmarks.at_size.page import written
-
     machine = f"{platform.machine()}, {cpu_allowance().usable} CPUs"
     versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}
     load = f"load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"

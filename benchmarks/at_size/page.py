@@ -1,4 +1,4 @@
-"""Writes `docs/performance.md` from what `benchmarks.library_at_size` measured."""
+"""Writes the measured part of `docs/performance.md`: what `benchmarks.library_at_size` found."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -6,16 +6,10 @@ from typing import Any
 
 Size = tuple[int, int]
 
+BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+"""Between these lines the document is written anew; all else in it people wrote."""
 INTRODUCTION = """\
-# Performance
-
-What the dashboard takes at any size. Made by
-
-```sh
-python -m benchmarks.library_at_size --folder FOLDER --peers PYTHON --write
-```
-
-on {day}: {machine}, {load}, {versions}.
+Made on {day}: {machine}, {load}, {versions}.
 
 Times depend on the machine and on what else it does; claim a ratio within one table, not a time. A
 load average above 2 means that other work went on beside it: times are then several times as long,
@@ -32,6 +26,16 @@ each run at every twentieth of a second. Journals are written ten times a second
 the age. Numbers are looked at each 0.35 s (`RUNS_SECONDS` in `views/live.py`); charts as seldom as
 keeps drawing them within the share that `views/shared/pace.py` allows.
 """
+
+
+def renewed(document: str, measured: str) -> str:
+    """The document with this as its measured part; raises `ValueError` if it has none or several,
+    rather than write over what people wrote."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after or END in before + after:
+        raise ValueError(f"the document needs {BEGIN!r} and then {END!r}, each once")
+    return f"{before}{begin}\n{measured.strip()}\n\n{end}{after}"
 
 
 def written(
