@@ -23,11 +23,20 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--experiments", type=int, default=1667)
+    parser.add_argument(
+        "--only",
+        choices=("writing", "reading", "reading-team"),
+        help="reading-team: without the embedded store, which takes long to make",
+    )
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with postgres_server() as server:
-        _say(writing(server, options.folder / "writing", options.writers))
-        _say(reading(server, options.folder / "reading", options.experiments))
+        if options.only in (None, "writing"):
+            _say(writing(server, options.folder / "writing", options.writers))
+        if options.only != "writing":
+            is_compared = options.only != "reading-team"
+            place = options.folder / "reading"
+            _say(reading(server, place, options.experiments, is_compared=is_compared))
 
 
 def _say(text: str) -> None:

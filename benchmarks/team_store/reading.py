@@ -25,13 +25,15 @@ from storage.team.store import TeamStore
 from storage.team.upkeep import size, upkeep
 from tests.helpers.team.postgres import Postgres
 
+Times = tuple[float, float]
+"""Seconds, and processor seconds of this process."""
 NUM_VISITS = 60
 AT_ONCE = 20
 """Generated experiments that are written together."""
 
 
-def reading(server: Postgres, folder: Path, num_experiments: int) -> str:
-    """The table of what pages ask."""
+def reading(server: Postgres, folder: Path, num_experiments: int, *, is_compared: bool) -> str:
+    """The table of what pages ask; `is_compared`: also of the embedded store."""
     template = DataDir(folder / "template")
     if not template.runs.exists():
         template.runs.mkdir(parents=True)
@@ -39,9 +41,6 @@ def reading(server: Postgres, folder: Path, num_experiments: int) -> str:
     address = Address("postgres", server.new_database(), str(folder / f"rows-{time.time():.0f}"))
     nobody = DataDir(folder / "nobody")
     nobody.runs.mkdir(parents=True, exist_ok=True)
-    embedded_dir = DataDir(folder / "embedded")
-    embedded_dir.runs.mkdir(parents=True, exist_ok=True)
-    embedded_dir.database_file.unlink(missing_ok=True)
     with TeamStore.at(address, template) as one:
         one._connection.execute("SET memory_limit = '3GB'")
         one.ingest_all()
@@ -56,25 +55,33 @@ def reading(server: Postgres, folder: Path, num_experiments: int) -> str:
         held = size(one._lake)
     lines = [f"{rows:,} rows of {num_experiments * 6:,} runs: {held.files:,} files, "
              f"{held.bytes / 1e9:.2f} GB; generated in {generated:.0f} s, upkeep {kept_up:.0f} s",
-             "", "| asked | team: median, p95, longest | embedded: median, p95, longest |",
+             "", "| asked: median, p95 (of processor seconds) | team | embedded |",
              "|---|---|---|"]  # fmt: skip
     begun = time.perf_counter()
     team = TeamStore.at(address, nobody)
     opened = time.perf_counter() - begun
     ours = visits(team, num_experiments)
     team.close()
-    with Store.open(embedded_dir) as store:
+    theirs = _of_embedded(folder / "embedded", template, num_experiments) if is_compared else {}
+    lines.append(f"| opening the store | {opened:.2f} s | |")
+    lines += [f"| {name} | {_spread(taken)} | {_spread(theirs.get(name, []))} |"
+              for name, taken in ours.items()]  # fmt: skip
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return "\n".join([*lines, "", f"(most memory of this process: {peak:.1f} GB)"])
+
+
+def _of_embedded(folder: Path, template: DataDir, num_experiments: int) -> dict[str, list[Times]]:
+    data_dir = DataDir(folder)
+    data_dir.runs.mkdir(parents=True, exist_ok=True)
+    data_dir.database_file.unlink(missing_ok=True)
+    with Store.open(data_dir) as store:
         _copy_template(store, template)
         with store._connection.cursor() as cursor:
             cursor.execute("SET memory_limit = '3GB'")
             generate(cursor, "", num_experiments)
+            cursor.execute("CHECKPOINT")
             cursor.execute(f"SET memory_limit = '{CONFIG['memory_limit']}'")
-        theirs = visits(store, num_experiments)
-    lines.append(f"| opening the store | {opened:.2f} s | |")
-    lines += [f"| {name} | {_spread(taken)} | {_spread(theirs[name])} |"
-              for name, taken in ours.items()]  # fmt: skip
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return "\n".join([*lines, "", f"(most memory of this process: {peak:.1f} GB)"])
+        return visits(store, num_experiments)
 
 
 def _copy_template(store: Store, template: DataDir) -> None:
@@ -128,8 +135,8 @@ def generate(cursor: Cursor, where: str, num_experiments: int) -> int:
     return num_experiments * sum(int(count) for ((count,),) in counts)
 
 
-def visits(store: Store, num_experiments: int) -> dict[str, list[float]]:
-    """Seconds that pages ask for, each time of an experiment that nobody asked for before."""
+def visits(store: Store, num_experiments: int) -> dict[str, list[Times]]:
+    """How long pages ask, each time of an experiment that nobody asked for before."""
     count = min(NUM_VISITS * 3, num_experiments - 1)
     chosen = random.Random(5).sample(range(2, num_experiments + 1), count)
     ids = [experiment_id(number) for number in chosen]
@@ -143,20 +150,26 @@ def visits(store: Store, num_experiments: int) -> dict[str, list[float]]:
         "Run, first visit": (lambda one: (
             queries.run_record(store, f"{one}.inductor"), queries.losses(store, one),
             queries.cumulative_times(store, one)), ids[third : 2 * third]),
-        "Live, first visit": (lambda one: latest_runs(store, one), ids[2 * third :]),
+        "Live, first visit": (lambda one: latest_runs(store, one), ids[2 * third : -third // 2]),
+        "an experiment's events alone": (store.number_of, ids[-third // 2 :]),
     }  # fmt: skip
     asked["Compare, again"] = asked["Compare, first visit"]
     return {name: [_timed(ask, one) for one in wanted] for name, (ask, wanted) in asked.items()}
 
 
-def _timed(ask: Callable[[str], Any], one: str) -> float:
-    begun = time.perf_counter()
+def _timed(ask: Callable[[str], Any], one: str) -> Times:
+    begun, cpu = time.perf_counter(), time.process_time()
     ask(one)
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, time.process_time() - cpu
 
 
-def _spread(taken: Sequence[float]) -> str:
+def _spread(taken: Sequence[Times]) -> str:
+    """Median and 95th percentile of seconds, and in parentheses of processor seconds."""
     if len(taken) < 3:
-        return f"{taken[0]:.2f} s"
-    p95 = statistics.quantiles(taken, n=20)[-1]
-    return f"{statistics.median(taken):.2f}, {p95:.2f}, {max(taken):.2f} s"
+        return "".join(f"{seconds:.2f} s ({cpu:.2f})" for seconds, cpu in taken)
+    told = []
+    for values in zip(*taken, strict=True):
+        told.append(
+            f"{statistics.median(values):.2f}, {statistics.quantiles(values, n=20)[-1]:.2f}"
+        )
+    return f"{told[0]} s ({told[1]})"

@@ -1,0 +1,108 @@
+"""`python -m storage team`, and what everybody else notices of it: nothing."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import commands, queries
+from storage.__main__ import main
+from storage.index.store import Store
+from storage.team.store import TeamStore
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from tests.helpers.team.stores import contents, data_folder, sqlite_store
+
+pytestmark = pytest.mark.heavy
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
+    """A data folder with an experiment, and a store named by the environment."""
+    folder = data_folder(tmp_path / "here")
+    record_experiment(folder.runs)
+    address = sqlite_store(tmp_path)
+    monkeypatch.setenv("BREAKEVEN_STORE", f"ducklake:sqlite:{address.place}")
+    monkeypatch.setenv("BREAKEVEN_STORE_DATA", str(address.data))
+    monkeypatch.setattr(commands, "EXAMPLES", None)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], folder: DataDir, *words: str) -> tuple[int, str]:
+    status = main([*words, "--data-folder", str(folder.path)])
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
+def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
+    here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = data_folder(tmp_path / "elsewhere")
+    assert said(capsys, here, "team", "ingest") == (0, "took in 153 rows\n")
+    status, told = said(capsys, elsewhere, "team", "status")
+    assert status == 0
+    assert "1 experiments" in told
+    assert f"{here.path}  3 runs" in told
+    # Another machine compares what it has no folder of.
+    status, told = said(capsys, elsewhere, "compare", EXPERIMENT_ID)
+    assert "inductor" in told
+    status, told = said(capsys, elsewhere, "team", "upkeep")
+    assert (status, told.splitlines()[-1][-4:]) == (0, "-> 0")
+    rebuilt = f"forgot 3 runs of {here.path}\ntook in 153 rows\n"
+    assert said(capsys, here, "team", "rebuild") == (0, rebuilt)
+    status, told = said(capsys, elsewhere, "team", "reset")
+    assert (status, "--yes" in told) == (2, True)
+    assert said(capsys, elsewhere, "team", "reset", "--yes")[0] == 0
+    assert "0 experiments" in said(capsys, elsewhere, "team", "status")[1]
+
+
+def test_whoever_feeds_a_store_notices_that_it_was_emptied_and_fills_it_again(
+    here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TeamStore.at(sqlite_store(tmp_path), here) as store, Store.in_memory(here) as embedded:
+        store.ingest_all()
+        assert said(capsys, data_folder(tmp_path / "elsewhere"), "team", "reset", "--yes")[0] == 0
+        store.ingest()  # Notices,
+        assert store.ingest_all() == 153  # and acts.
+        assert contents(store) == contents(embedded)
+
+
+def test_without_a_store_that_is_named_the_command_says_so(
+    here: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BREAKEVEN_STORE")
+    refused = "BREAKEVEN_STORE names no store (docs/team-store.md)\n"
+    assert said(capsys, here, "team", "status") == (2, refused)
+
+
+def test_a_second_process_for_the_same_folder_is_told_of_the_first(
+    here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TeamStore.at(sqlite_store(tmp_path), here) as store:
+        store.ingest()
+        status, told = said(capsys, here, "team", "ingest")
+    assert (status, "another process takes in" in told) == (2, True)
+
+
+def test_a_run_whose_folder_is_on_another_machine_is_told_of_all_the_same(
+    here: DataDir, tmp_path: Path
+) -> None:
+    address = sqlite_store(tmp_path)
+    with TeamStore.at(address, here) as store:
+        store.ingest_all()
+    shutil.move(here.path, tmp_path / "another machine")
+    with TeamStore.at(address, data_folder(tmp_path / "elsewhere")) as store:
+        assert not queries.run_record(store, f"{EXPERIMENT_ID}.inductor").folder.exists()
+        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].sum() == 120
+
+
+@pytest.mark.parametrize("statement", ["import storage.__main__", "import views.shared.resources"])
+def test_who_names_no_store_loads_nothing_of_it(statement: str) -> None:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = {name for name in told.stdout.split() if name.startswith("storage.team.")}
+    few = {f"storage.team.{name}" for name in ("address", "opening", "actions")}
+    assert "storage.team.address" in loaded <= few
