@@ -1,4 +1,5 @@
-"""Experiments as jobs through submitit, with its local executor: no Slurm was at hand.
+"""Experiments as jobs through submitit: of its local executor, or of the Slurm of this machine,
+`BREAKEVEN_TEST_CLUSTER=slurm`.
 
 Run by `make cluster`; its last result is in docs/cluster.md.
 """
@@ -28,10 +29,11 @@ from runner.cluster.driver import drive
 from runner.cluster.submitit_engine import SubmititEngine
 from runner.folders.run_dir import DataDir
 home = DataDir(sys.argv[1])
-engine = SubmititEngine(home, cluster="local", worker=("-m", "tests.helpers.fake_worker"),
+engine = SubmititEngine(home, cluster=sys.argv[3], worker=("-m", "tests.helpers.fake_worker"),
                         patience_seconds=float(sys.argv[2]))
 drive(home, engine, linger=3.0)
 """
+CLUSTER = os.environ.get("BREAKEVEN_TEST_CLUSTER", "local")
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -41,7 +43,7 @@ def start(data_dir: DataDir) -> Iterator[Start]:
     data_dir.path.mkdir()
 
     def begin(patience: float = 600.0) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", DRIVE, str(data_dir.path), str(patience)]
+        command = [sys.executable, "-c", DRIVE, str(data_dir.path), str(patience), CLUSTER]
         with data_dir.supervisor_log.open("ab") as log:
             started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=log, stderr=log))
         return started[-1]
@@ -71,7 +73,8 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     runs = run_dirs(data_dir, keys[0])
     wait_until(lambda: bool(events(runs["slow"], "block")))
     job = (data_dir.path / "cluster" / f"{keys[0]}.1" / "job").read_text()
-    mark = f"SUBMITIT_LOCAL_JOB_ID={job}\0".encode()
+    variable = "SLURM_JOB_ID" if CLUSTER == "slurm" else "SUBMITIT_LOCAL_JOB_ID"
+    mark = f"{variable}={job}\0".encode()
     doomed = [pid for pid in jobs_of(data_dir)
               if mark in Path(f"/proc/{pid}/environ").read_bytes()]  # fmt: skip
     assert doomed
