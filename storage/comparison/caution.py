@@ -23,6 +23,7 @@ Kind = Literal[
     "noisy",
     "few rounds",
     "nothing compiled",
+    "operations unknown",
     "measuring ended",
     "wide intervals",
     "single repeats",

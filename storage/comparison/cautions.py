@@ -7,6 +7,7 @@ import numpy as np
 
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
+from runner.texts import printable
 from storage.comparison.caution import Caution, note
 from storage.comparison.device_doubts import device_cautions, device_notes
 from storage.comparison.endings import ending, single_repeats, too_wide
@@ -55,6 +56,10 @@ def cautions(
     )
 
 
+LONGEST_NOTE = 300
+"""Characters that are shown of what a process wrote down, which may hold a stranger's text."""
+
+
 def notes(
     spec: ExperimentSpec,
     processes: Sequence[Evidence],
@@ -65,7 +70,17 @@ def notes(
     stops = () if len(set(_lengths(runs).values())) > 1 else tuple(_stops(runs))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
-    return (*_notes(processes, of_all=True), *stops, *device_notes(spec, runs))
+    return (*_notes(processes, of_all=True), *_uncounted(runs), *stops, *device_notes(spec, runs))
+
+
+def _uncounted(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """A script's step may hold operations whose count nobody knows."""
+    baseline = of_role(runs, "baseline")
+    told = baseline.workload.get("uncounted") if baseline else None
+    if told is not None and len(told):
+        yield Caution(
+            kind="operations unknown", figures={"names": [printable(one) for one in told]}
+        )
 
 
 def _about_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -78,7 +93,11 @@ def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[Caution, ...]:
     """Notes that all runs carry, or those that some lack: these tell of an unequal comparison."""
     told = [run.workload.get("notes") or [] for run in runs if run.workload]
     every = dict.fromkeys(text for notes in told for text in notes)
-    return tuple(note(text) for text in every if all(text in notes for notes in told) is of_all)
+    return tuple(
+        note(printable(text, LONGEST_NOTE))
+        for text in every
+        if all(text in notes for notes in told) is of_all
+    )
 
 
 def _about_runs(runs: Sequence[Evidence]) -> Iterator[Caution]:

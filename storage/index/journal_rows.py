@@ -56,7 +56,7 @@ EVENT_TABLES = {
 """Kind of event to its table, whose columns name the fields to read."""
 
 JSON_SHAPES = {"versions": "OBJECT", "variables": "OBJECT", "notes": "ARRAY", "labels": "ARRAY",
-               "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
+               "uncounted": "ARRAY", "devices": "ARRAY", "ending": "OBJECT"}  # fmt: skip
 """Fields that are kept as JSON, and what they must be."""
 OWNER = {"experiment": "INTEGER", "run_id": "VARCHAR"}
 OF_FILE = (

@@ -31,15 +31,15 @@ def environments(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @kept
 def workloads(store: Store, experiment_id: str) -> pd.DataFrame:
-    """What each run says of its model and data; `labels` and `notes` are lists."""
+    """What each run says of its model and data; `labels`, `uncounted` and `notes` are lists."""
     columns = (
         "task, num_parameters, num_labels, labels, num_train_samples, num_eval_samples, "
         "num_test_samples, num_steps, steps_per_epoch, block_steps, samples_per_step, "
         "tokens_per_step, padding_share, flops_per_step, majority_share, weights_sha256, "
-        "data_sha256, precision, code_sha256, notes"
+        "data_sha256, precision, code_sha256, uncounted, notes"
     )
     frame = rows(store, experiment_id, _latest("workloads"), columns, "seq")
-    return parsed(frame, "labels", "notes")
+    return parsed(frame, "labels", "uncounted", "notes")
 
 
 def _latest(table: str) -> str:

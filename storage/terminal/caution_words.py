@@ -178,6 +178,14 @@ def _nothing_compiled(caution: Caution) -> Sentence:
     )  # fmt: skip
 
 
+def _operations_unknown(caution: Caution) -> Sentence:
+    names = caution.figures["names"]
+    return said(
+        "Floating-point operations are not known: nobody counts those of {names}{more}.",
+        names=", ".join(names[:3]), more=" and others" if len(names) > 3 else "",
+    )  # fmt: skip
+
+
 def _few_rounds(caution: Caution) -> Sentence:
     counts = (said("{run} ({count})", run=label, count=figure("round", facts["num_rounds"]))
               for label, facts in caution.runs.items())  # fmt: skip
@@ -262,6 +270,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "noisy": _noisy,
     "few rounds": _few_rounds,
     "nothing compiled": _nothing_compiled,
+    "operations unknown": _operations_unknown,
     "measuring ended": _measuring_ended,
     "wide intervals": _wide_intervals,
     "single repeats": _single_repeats,

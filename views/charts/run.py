@@ -80,7 +80,8 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
         series = thinned(series, "value")
         values = series["value"].astype(float)
         figure.add_scatter(
-            x=series["step"], y=values.where(np.isfinite(values)), name=str(name), mode="lines",
+            x=series["step"], y=values.where(np.isfinite(values)), name=str(name),
+            mode="lines" if len(series) > 1 else "markers",  # a line of one point is none
             line=line_style(looks[str(name)]), showlegend=len(looks) > 1,
         )  # fmt: skip
     over_steps(figure, title)

@@ -13,7 +13,7 @@ from storage.numbers.recorded import NUMBERS
 from views.library import pictures
 from views.shared import words
 from views.shared.address import bound
-from views.shared.inert import Markdown
+from views.shared.inert import Markdown, plain
 from views.shared.links import explained
 
 MAX_ROWS = 1_000
@@ -38,7 +38,7 @@ class Column:
 
 
 def _text(name: str) -> Callable[[dict[str, Any]], Any]:
-    return lambda row: row[name]
+    return lambda row: plain(row[name]) if isinstance(row[name], str) else row[name]
 
 
 def _number(title: str, name: str, form: str, number: str = "", factor: float = 1.0) -> Column:

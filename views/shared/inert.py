@@ -59,7 +59,7 @@ def inert(text: object) -> str:
 
     Lines and control characters become spaces or a sign that something was there.
     """
-    apart = FOUND_LATER.sub(lambda found: found[0] + JOINER, _one_line(text))
+    apart = FOUND_LATER.sub(lambda found: found[0] + JOINER, plain(text))
     return ENTITIES.sub(lambda found: "".join(f"&#{ord(one)};" for one in found[0]), apart)
 
 
@@ -69,11 +69,11 @@ def code(text: object) -> Markdown:
     In such a span no entity is read and nothing else is acted upon; only its fence must be longer
     than every run of backticks inside.
     """
-    plain = _one_line(text).replace(":material/", f":{JOINER}material/")  # Streamlit's own reading
-    longest = max((len(run) for run in re.findall("`+", plain)), default=0)
+    shown = plain(text).replace(":material/", f":{JOINER}material/")  # Streamlit's own reading
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)
-    space = " " if longest or not plain.strip() else ""
-    return f"{fence}{space}{plain}{space}{fence}"
+    space = " " if longest or not shown.strip() else ""
+    return f"{fence}{space}{shown}{space}{fence}"
 
 
 def notes(text: str) -> Markdown:
@@ -93,8 +93,9 @@ def _note_line(line: str) -> str:
     return " " * depth + ACTING_IN_NOTES.sub(lambda found: f"&#{ord(found[0])};", apart)
 
 
-def _one_line(text: object) -> str:
-    """The text without anything unseen; a line break would begin a block of Markdown."""
+def plain(text: object) -> str:
+    """The text for what reads no Markdown, such as the entries of a selector and the cells of a
+    table: on one line, and without what nobody sees, so that nothing beside it is turned around."""
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
 
 

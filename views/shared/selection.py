@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from views.shared import words
-from views.shared.inert import code, inert
+from views.shared.inert import code, inert, plain
 
 T = TypeVar("T")
 OTHER_RUNS = "other_runs"
@@ -89,7 +89,7 @@ def titles(experiments: pd.DataFrame) -> dict[str, str]:
     that would also carry the end of their id.
     """
     titles = {
-        key: f"{row['name']} · "
+        key: f"{plain(row['name'])} · "
         + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
         for key, row in experiments.iterrows()
     }

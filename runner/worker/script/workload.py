@@ -18,7 +18,7 @@ from runner.worker.script.step_flops import StepFlops
 
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",
-        "precision", "flops_per_step")  # fmt: skip
+        "precision", "flops_per_step", "uncounted")  # fmt: skip
 """What stays as the first attempt at a run has found it."""
 SEVERAL_PROCESSES = (
     "the script trains with {} processes together, and only one of them is measured. Start it "
@@ -88,10 +88,7 @@ class ScriptWorkload:
         if counter.flops is not None:
             self._flops = {"flops": counter.flops, "samples": samples, "tokens": tokens}
             return
-        names = ", ".join(sorted(counter.uncounted)[:3])
-        self.notes.append(
-            f"Floating-point operations are not known: nobody counts those of {names}."
-        )
+        self._known["uncounted"] = sorted(counter.uncounted)
 
     def write(self) -> None:
         """What is known by now."""

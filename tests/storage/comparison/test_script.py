@@ -9,6 +9,7 @@ from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
 from storage.index.store import Store
+from storage.terminal.caution_words import caution_words
 from storage.terminal.parity_words import parity_words
 from storage.terminal.report import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
@@ -165,6 +166,18 @@ def test_operations_and_precision_hold_of_all_runs_though_only_the_baseline_find
     told = {one.label: one.measured for one in compared(data_dir).results}
     assert told["inductor"].flops_per_second == pytest.approx(4.947e14)  # steps of 0.1 s
     assert told["inductor"].peak_share == pytest.approx(0.5)  # of 989.4 TFLOPS
+
+
+def test_operations_that_nobody_counts_are_named_and_long_notes_cut(data_dir: DataDir) -> None:
+    told = {"notes": ["y" * 3000 + "\u202e"], "uncounted": ["lstm", "\u202eevil"]}
+    record(data_dir, "baseline", **told)
+    record(data_dir, "control", notes=told["notes"], offset=1e-5)
+    record(data_dir, "inductor", notes=told["notes"], compile_seconds=3.0)
+    comparison = compared(data_dir)
+    long, operations = (str(caution_words(one)) for one in comparison.notes)
+    assert len(long) == 300 and long.endswith("y ...")
+    assert "nobody counts those of lstm, \\u202eevil" in operations
+    assert warnings_of(comparison) == ()
 
 
 def test_of_a_script_whose_precision_nobody_found_no_share_of_the_peak_is_known(
