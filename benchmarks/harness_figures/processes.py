@@ -19,8 +19,10 @@ from benchmarks.harness_figures.checkout import Checkout
 from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.process import signal_group
-from runner.folders.queue import experiments, submit
+from runner.folders.queue import Experiment, experiments, submit
 from runner.folders.run_dir import DataDir, RunDir
+from runner.machine.cpus import cpu_allowance
+from runner.machine.placement import Place
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.run_process import RunProcess
 from runner.supervision.scheduler import Scheduler
@@ -126,8 +128,9 @@ class Harness:
 class _Gated(Scheduler):
     """A supervisor that gives the first turn, in which everything compiles, and then waits."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, data_dir: DataDir, experiment: Experiment) -> None:
+        every = Place(devices=experiment.spec.devices, cpus=cpu_allowance().cpus)
+        super().__init__(data_dir, experiment, WORKER_COMMAND, ExitRecords(), every)
         self.compiled = threading.Event()
         self.may_time = threading.Event()
 
@@ -151,7 +154,7 @@ class Ours:
         submit(data_dir, cell.experiment(device, checkout))
         experiment = next(experiments(data_dir))
         self._runs = {"baseline": experiment.runs[0], "inductor": experiment.runs[1]}
-        self._scheduler = _Gated(data_dir, experiment, WORKER_COMMAND, ExitRecords())
+        self._scheduler = _Gated(data_dir, experiment)
         if cell.checks:  # nothing is timed
             self._scheduler.may_time.set()
         self._thread = threading.Thread(target=self._scheduler.run, daemon=True)
