@@ -28,7 +28,6 @@ from storage.index.watch import Watch
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
 """Tells a database that this schema made from one that another version of the project made."""
-LEAST_MEMORY = "40MB"
 MANY_ROWS = 100_000
 """Of which it is worth a moment to give back the memory that taking them in took."""
 CONFIG: dict[str, Any] = {
@@ -234,10 +233,9 @@ def settle(connection: duckdb.DuckDBPyConnection) -> None:
     """Writes what lies in the log and in memory into the file. Of each column of each table the
     database holds a part of 256 kB in memory until then, 100 MB in all; a process that was killed
     leaves a log, which is read into memory again. What is free then, the database gives back to the
-    system when it is told that it may have less."""
+    system when it is told how much it may have, be it as much as before."""
     connection.execute("CHECKPOINT")
-    for limit in (LEAST_MEMORY, CONFIG["memory_limit"]):
-        connection.execute(f"SET memory_limit = '{limit}'")
+    connection.execute(f"SET memory_limit = '{CONFIG['memory_limit']}'")
 
 
 def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:
