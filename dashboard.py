@@ -6,6 +6,7 @@ import streamlit as st
 
 from storage.errors import TeamStoreUnusable
 from views.shared.resources import show_unopened
+from views.upkeep.strip import show_wrong
 
 VIEWS = Path(__file__).parent / "views"
 
@@ -22,9 +23,11 @@ pages = [
     st.Page(VIEWS / "suites.py", title="Suites", icon=":material/view_list:"),
     st.Page(VIEWS / "matrix.py", title="Matrix", icon=":material/grid_on:"),
     st.Page(VIEWS / "trends.py", title="Trends", icon=":material/timeline:"),
+    st.Page(VIEWS / "system.py", title="System", icon=":material/stethoscope:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]
 page = st.navigation(pages, position="top")
+show_wrong()
 try:
     page.run()
 except TeamStoreUnusable as error:  # While a page asked for what only that store has.

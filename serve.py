@@ -11,17 +11,31 @@ from threading import Thread
 from starlette.middleware import Middleware
 from streamlit import App
 
+from runner.folders.data_folder import default_data_folder
+from runner.folders.run_dir import DataDir
+from runner.logs import log, open_log
 from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
 from views.access.lasting import Lasting
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.comparison.ahead import prepare
 from views.report.serving import Reports
+from views.upkeep.serving import ROUTES
 
-doors = Middleware(Doors, may_upload=may_act_by)
-app = App(
-    "dashboard.py", middleware=[doors, Middleware(Home), Middleware(Lasting), Middleware(Reports)]
-)
+
+def log_error(error: Exception) -> bool:
+    """What a page met and did not expect is logged; the reader sees it as ever."""
+    log.error("a page failed: %s", error, exc_info=error)
+    return False
+
+
+layers = [
+    Middleware(Doors, may_upload=may_act_by),
+    Middleware(Home),
+    Middleware(Lasting),
+    Middleware(Reports),
+]
+app = App("dashboard.py", middleware=layers, routes=ROUTES, on_script_error=log_error)
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 
@@ -43,6 +57,8 @@ if __name__ == "__main__":
         allowed_to_others()
     except NotAllowed as error:
         sys.exit(f"{error}.")
+    open_log(DataDir(default_data_folder()).logs, "dashboard")
+    log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=prepare, daemon=True).start()
     app.run(
         config={

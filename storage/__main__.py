@@ -50,6 +50,7 @@ from runner.commands.terminal import ends_quietly
 from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
 from runner.folders.run_dir import DataDir
 from storage import commands
+from storage.checkup import print_checkup
 from storage.commands import BAD_INPUT
 from storage.errors import StoreError
 from storage.exchange import FORMATS
@@ -127,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
     )
     summing.add_argument("suite_run", help="id of the suite run, as `python -m runner suite` says")
     summing.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
+    add("checkup", print_checkup, "what `python -m runner doctor` asks, as a line of JSON")
     telling = add(
         "report", commands.write_report, "write experiments whole into one file, HTML or PDF"
     )

@@ -24,7 +24,7 @@ HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
 PAGES = {"experiments", "compare", "difference", "live", "launch", "run", "suites", "matrix",
-         "trends", "definitions"}  # fmt: skip
+         "trends", "system", "definitions"}  # fmt: skip
 
 
 CLUSTERS = {"ray_engine.py": "ray", "submitit_engine.py": "submitit"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.errors import UnusableData
+from runner.machine.variables import for_runs
 from runner.specs.workload import DATA_FILE_SUFFIXES
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +138,7 @@ def _read_head(path: Path, *version: int) -> Head:
             capture_output=True,
             timeout=LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**os.environ, **light},
+            env={**for_runs(os.environ), **light},
             check=False,
         )
     except subprocess.TimeoutExpired:

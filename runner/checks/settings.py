@@ -14,6 +14,7 @@ from typing import Any
 
 from runner.errors import InvalidSpec, ProbeFailed
 from runner.folders.queue import PROJECT_ROOT
+from runner.machine.variables import for_runs
 from runner.specs.experiment import ExperimentSpec, TrainingSpec
 from runner.specs.variants import parse_backend
 
@@ -79,7 +80,7 @@ def _first_refused(settings: str) -> dict[str, Any]:
             text=True,
             timeout=LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -19,6 +19,7 @@ from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
 from runner.commands.cluster import add_cluster_options, supervise_cluster
 from runner.commands.conditions import Condition, add_fail_if
+from runner.commands.doctor import add_doctor_options, examine_machine
 from runner.commands.filters import add_list_options, filter_arguments, read_filter
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
@@ -237,6 +238,8 @@ def parser() -> argparse.ArgumentParser:
         command.usage = f"{command.usage} EXPERIMENT"
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
+    text = "say what is wrong with machine, installation and data folder, and what mends it"
+    add_doctor_options(add("doctor", examine_machine, text))
     for command in (compare, script, again, work, go_on):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",

@@ -4,6 +4,7 @@ Submitting writes one `spec.json` per run; the supervisor finds them. Experiment
 the time of submission, so the order of names is the order of the queue.
 """
 
+import json
 import os
 import secrets
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from runner.errors import (
     InvalidRunFolder,
+    InvalidSpec,
     NotEnoughDisk,
     NotWritable,
     RunnerError,
@@ -26,6 +28,7 @@ from runner.folders.process import start_in_own_session
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.locks import is_locked
+from runner.masking import has_secret, mask
 from runner.specs.experiment import ExperimentSpec, RunSpec
 
 MIN_FREE_BYTES = 200_000_000
@@ -72,6 +75,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
             f"{data_dir.runs} has {free / 1e6:.0f} MB free; an experiment needs "
             f"{MIN_FREE_BYTES / 1e6:.0f} MB. Free some space or choose another data folder."
         )
+    refuse_secrets(spec.to_json())
     experiment_id = new_experiment_id()
     specs = [RunSpec(experiment_id=experiment_id, experiment=spec, variant=variant)
              for variant in spec.variants]  # fmt: skip
@@ -82,6 +86,31 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
             run.write_spec(one)
         undo.pop_all()
     return experiment_id
+
+
+def refuse_secrets(specification: str) -> None:
+    """Raises `InvalidSpec` for a specification, as JSON, with a secret in it: whoever may look
+    at a run reads it."""
+    for field, value in _texts("", json.loads(specification)):
+        if has_secret(value):
+            rule = (
+                "holds a secret (a password in an address, a token, or the value of a variable "
+                "whose name says so), and specifications are kept and shown; have the code read "
+                "it from a file, or from a variable that BREAKEVEN_PASS names"
+            )
+            raise InvalidSpec(field, mask(value), rule)
+
+
+def _texts(path: str, content: object) -> Iterator[tuple[str, str]]:
+    """All texts in a JSON value, with where they stand."""
+    if isinstance(content, str):
+        yield path, content
+    elif isinstance(content, dict):
+        for name, value in content.items():
+            yield from _texts(f"{path}.{name}".lstrip("."), value)
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield from _texts(f"{path}[{number}]", value)
 
 
 def experiments(data_dir: DataDir, among: Container[str] | None = None) -> Iterator[Experiment]:

@@ -39,6 +39,7 @@ from runner.folders.inside import open_inside, read_document, require_plain_tree
 from runner.folders.labels import Labels
 from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
+from runner.masking import mask
 from runner.specs.experiment import RunSpec
 from runner.texts import printable
 
@@ -279,7 +280,7 @@ class RunDir:
         )
 
     def log_tail(self, num_lines: int = 40) -> str:
-        """The last lines of output.log, or an empty text."""
+        """The last lines of output.log without secrets, or an empty text."""
         try:
             with self.open(self.output_file.name) as log:
                 log.seek(0, os.SEEK_END)
@@ -287,7 +288,7 @@ class RunDir:
                 text = log.read(500 * num_lines).decode(errors="replace")
         except FileNotFoundError:
             return ""
-        return "\n".join(text.splitlines()[-num_lines:])
+        return mask("\n".join(text.splitlines()[-num_lines:]))
 
     def _read_json(self, path: Path) -> dict[str, Any] | None:
         try:
@@ -318,6 +319,7 @@ class DataDir:
         self.database_file = self.path / "breakeven.duckdb"
         self.supervisor_lock = self.path / "supervisor.lock"
         self.supervisor_log = self.path / "supervisor.log"
+        self.logs = self.path / "logs"
         self.capabilities_file = self.path / "capabilities.json"
         self.library_lock = self.path / "library.lock"
         self.trash = self.path / "trash"

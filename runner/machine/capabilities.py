@@ -18,6 +18,7 @@ from typing import Any
 from runner.errors import InvalidSpec, ProbeFailed
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir, write_atomically
+from runner.machine.variables import for_runs
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.tasks import TASKS, Task
 
@@ -123,7 +124,7 @@ def probe(data_dir: DataDir) -> Capabilities:
             text=True,
             timeout=PROBE_LIMIT_SECONDS,
             cwd=PROJECT_ROOT,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            env={**for_runs(os.environ), "PYTHONWARNINGS": "ignore"},
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from runner.folders.records import Exit
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.logs import log
 from runner.supervision.exits import NO_ROOM
 
 MIN_FREE_BYTES = 1_000_000
@@ -66,7 +67,8 @@ def disk_is_full(run: RunDir) -> bool:
 
 
 def say(text: str) -> None:
-    """Tells the supervisor's log, which may lie on the same full disk."""
+    """Tells the supervisor's log and its terminal; both may lie on the same full disk."""
+    log.info(text)
     try:
         print(text, flush=True)  # noqa: T201
     except OSError:

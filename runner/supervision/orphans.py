@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.process import kill_abandoned
+from runner.folders.process_table import kill_members
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords, say
@@ -39,6 +40,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
                 continue
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
+                kill_members(run.path)
             spec = run.read_spec()
             together = spec.variant.repeat if spec.experiment.takes_turns else run.run_id
             groups.setdefault((spec.experiment_id, together), []).append(run)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from runner.errors import RunnerError
 from runner.folders.process import (
     ProcessIdentity,
     end_group,
@@ -13,15 +14,17 @@ from runner.folders.process import (
     signal_group,
     start_in_own_session,
 )
+from runner.folders.process_table import RUN_VARIABLE, kill_members
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.records import Claim
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.placement import Place
+from runner.machine.variables import for_runs, hint, withheld
 from runner.specs.cpu_lists import write_cpus
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.exits import explain
-from runner.supervision.output import cut_output
+from runner.supervision.output import cut_output, mask_output
 from runner.supervision.placing import DEVICES_VARIABLE
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
@@ -47,9 +50,10 @@ class RunProcess:
         self._kill_at = 0.0
         read_fd, write_fd = self.post.run_fds
         environment = {
-            **os.environ,
+            **for_runs(os.environ),
             TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}",
             DEVICES_VARIABLE: ",".join(place.devices),
+            RUN_VARIABLE: str(run.path),
             "PYTHONUNBUFFERED": "1",
             # Else the order of a set of texts would be another one in each process.
             "PYTHONHASHSEED": "0",
@@ -118,8 +122,10 @@ class RunProcess:
         return has_exited(self._process)
 
     def discard(self) -> int:
-        """Ends what is left of the process group; the exit status of its leader."""
+        """Ends what is left of the run, in its process group or out of it; the exit status of the
+        group's leader."""
         returncode = end_group(self._process)
+        kill_members(self.run.path)
         self.post.close()
         return returncode
 
@@ -136,5 +142,14 @@ class RunProcess:
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:
             state, reason = self._stop
+        if state is RunState.FAILED:
+            reason = "; ".join(filter(None, [reason, self._what_it_missed()]))
+        mask_output(self.run.output_file)
         exits.write(self.run, state, reason, returncode)
         return state
+
+    def _what_it_missed(self) -> str:
+        """Which variable its last words ask for in vain, if any."""
+        with suppress(RunnerError, OSError):  # Whatever is wrong with one folder stops nobody.
+            return hint(self.run.log_tail(), withheld(os.environ))
+        return ""

@@ -21,6 +21,7 @@ from runner.folders.events import read_events
 from runner.folders.queue import Experiment, check_membership, submit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
+from runner.logs import log
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Place
 from runner.supervision.ending import Ending
@@ -79,6 +80,7 @@ class Scheduler:
             # The other experiments in the queue must not pay for what this one holds.
             self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
             traceback.print_exc()
+            log.exception("the supervisor gave an experiment up")
         self._selector.close()
 
     def give_up(self, reason: str) -> None:

@@ -17,9 +17,11 @@ from runner.folders.queue_order import startable
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
+from runner.logs import log, open_log
 from runner.machine.occupancy import this_machine, wish_of
 from runner.machine.placement import Machine, Place, is_full, plan
 from runner.supervision.exit_records import ExitRecords
+from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import close_orphans
 from runner.supervision.placing import keep_to
 from runner.supervision.scheduler import Scheduler
@@ -45,13 +47,17 @@ def supervise(
     lock = FileLock(data_dir.supervisor_lock)
     if not lock.acquire(LOCK_PATIENCE_SECONDS):
         return False
+    open_log(data_dir.logs, "supervisor")
+    log.info("supervisor begins")
     work = _Work(data_dir, command, exclusive)
     while True:
         with lock:
+            work.heartbeat.beat()
             close_orphans(data_dir, work.exits)
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
+            log.info("supervisor ends: nothing waits")
             return True
 
 
@@ -68,6 +74,7 @@ class _Work:
 
     def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
         self.exits = ExitRecords()
+        self.heartbeat = Heartbeat(data_dir)
         self._data_dir = data_dir
         self._command = command
         self._exclusive = exclusive
@@ -86,6 +93,7 @@ class _Work:
         idle_since = time.monotonic()
         self._seen = ()
         while True:
+            self.heartbeat.beat()
             self.exits.write_owed()
             self._begin_what_can()
             if self._at_work:
@@ -145,6 +153,7 @@ class _Work:
                 work.give_up(refused)
         except Exception:  # Whatever it was, the others go on and this one is over.
             traceback.print_exc()
+            log.exception("goes on without %s", experiment.experiment_id)
         finally:
             self._ended.put(experiment.experiment_id)
 

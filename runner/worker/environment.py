@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from runner.machine.cpus import cpu_allowance, explain_threads
+from runner.machine.variables import WITHHELD_VARIABLE, named_variables
+from runner.masking import MASKED, is_secret_name
 from runner.specs.cpu_lists import write_cpus
 from runner.supervision.placing import given_devices
 from runner.worker.device.base import Device
@@ -46,10 +48,12 @@ def describe_environment(
         "interop_threads": torch.get_num_interop_threads(),
         **device.describe(experiment_id),
         "variables": {
-            name: value
+            name: MASKED if is_secret_name(name) else value
             for name, value in sorted(os.environ.items())
-            if name.startswith(VARIABLE_PREFIXES) and not name.startswith(OF_ONE_RUN)
+            if (name.startswith(VARIABLE_PREFIXES) and not name.startswith(OF_ONE_RUN))
+            or name in named_variables(os.environ)
         },
+        "withheld_variables": [*filter(None, os.environ.get(WITHHELD_VARIABLE, "").split(","))],
     }
 
 

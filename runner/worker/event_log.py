@@ -12,7 +12,11 @@ from typing import Any
 
 import orjson
 
+from runner.masking import masker
+
 FORMAT_VERSION = 1
+OF_NUMBERS = ("step", "block", "device")
+"""Kinds that hold no words, and so no secret; there are too many of them to look for one."""
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
 
@@ -31,6 +35,7 @@ class EventLog:
         self._buffer: list[bytes] = []
         self._oldest = 0.0
         self._torn = False
+        self._mask = masker()
         self._seq = self._resume()
 
     def append(self, kind: str, **fields: Any) -> None:
@@ -46,7 +51,9 @@ class EventLog:
                 self._oldest = now
             head = {"v": FORMAT_VERSION, "kind": kind, "time": now, **shared}
             for fields in rows:
-                self._buffer.append(_line({**head, "seq": self._seq, **fields}))
+                line = _line({**head, "seq": self._seq, **fields})
+                is_numbers = kind in OF_NUMBERS
+                self._buffer.append(line if is_numbers else self._mask(line.decode()).encode())
                 self._seq += 1
             waited = now - self._oldest
             if len(self._buffer) >= MAX_BUFFERED_ROWS or waited > MAX_BUFFERED_SECONDS:

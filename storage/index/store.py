@@ -8,6 +8,7 @@ database in memory.
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
-from storage.index.folders import BULK_TICKS
+from storage.index.folders import BULK_TICKS, Progress
 from storage.index.ingest import REVISIONS, run_tick, start_watch
 from storage.index.watch import Watch
 
@@ -56,6 +57,7 @@ class Store:
         self._ingesting = threading.Lock()
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
+        self._caught_up: float | None = None
 
     @classmethod
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -118,6 +120,26 @@ class Store:
         """Grows whenever the store took in something new."""
         return 0 if self._watch is None else self._watch.generation
 
+    @property
+    def age(self) -> float | None:
+        """Seconds since the store last had all that the run folders held; None if it never did."""
+        return None if self._caught_up is None else time.monotonic() - self._caught_up
+
+    @property
+    def run_counts(self) -> dict[str, int]:
+        """How many runs of the data folder are in each state."""
+        return {} if self._watch is None else self._watch.counts
+
+    @property
+    def open_runs(self) -> list[Progress]:
+        """The data folder's runs of which nobody recorded an end."""
+        return [] if self._watch is None else self._watch.open_runs
+
+    @property
+    def num_unreadable(self) -> int:
+        """Run folders that cannot be read."""
+        return 0 if self._watch is None else len(self._watch.unreadable)
+
     def number_of(self, experiment_id: str) -> int:
         """The number by which queries pick the rows of an experiment; 0 if there is none."""
         if experiment_id not in self._numbers:
@@ -162,13 +184,17 @@ class Store:
             with self._ingesting, self._connection.cursor() as cursor:
                 if self._watch is None:
                     self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
-                return run_tick(cursor, self._watch, ticks)
+                begun = time.monotonic()
+                num_rows, is_full = run_tick(cursor, self._watch, ticks)
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
                 f"what is shown may be old: {printable(error)}. If the disk is full, free some "
                 "space"
             ) from error
+        if not is_full:
+            self._caught_up = begun
+        return num_rows, is_full
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ import math
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from pathlib import Path
@@ -69,6 +70,8 @@ class Watch:
         self.generation = 0
         """How often something was taken in."""
         self._listing = Listing(runs, examples)
+        self._own = f"{runs}/"
+        self._counts = Counter(row.state for row in known.values() if self._is_own(row))
         self._stamps: dict[str, Stamp] = {}
         """Of folders in which nothing changes without changing it."""
         self._open = {name for name, row in known.items() if row.exit_stamp is None}
@@ -108,11 +111,15 @@ class Watch:
     def taken_in(self, seen: Look, *, is_new: bool) -> None:
         """What a look found is in the database, and need not be found again."""
         self.generation += is_new
+        for name in (*seen.gone, *seen.progress):
+            self._count(self.known.get(name), -1)
         for name in seen.gone:
             self.known.pop(name, None)
             self._stamps.pop(name, None)
             self._labels.pop(name, None)
         self.known |= seen.progress
+        for row in seen.progress.values():
+            self._count(row, 1)
         for name, told in seen.labels.items():
             self._labels.pop(name, None)
             if told is not None:
@@ -123,6 +130,24 @@ class Watch:
         self._stamps |= seen.stamps
         self._due = set(seen.behind)
         self._gone = set()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many runs of the data folder are in each state. Kept, not counted: it costs the same
+        with many."""
+        return {state: count for state, count in self._counts.items() if count}
+
+    @property
+    def open_runs(self) -> list[Progress]:
+        """The data folder's runs that nobody recorded as ended."""
+        return [self.known[name] for name in self._open if self._is_own(self.known[name])]
+
+    def _is_own(self, row: Progress) -> bool:
+        return row.folder.startswith(self._own)
+
+    def _count(self, row: Progress | None, by: int) -> None:
+        if row is not None and self._is_own(row):
+            self._counts[row.state] += by
 
     def _compare_lists(self) -> None:
         """Finds folders that came, vanished, or took the place of others of their name."""

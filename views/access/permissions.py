@@ -13,6 +13,7 @@ import streamlit as st
 
 from runner.errors import InvalidSpec, RunnerError
 from runner.folders.queue import PROJECT_ROOT
+from runner.logs import log
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from runner.specs.script import SCRIPT_DATA
 from runner.specs.workload import BUILTIN
@@ -49,12 +50,20 @@ def may_act_by(headers: object) -> bool:
 
 def require_acting() -> None:
     """Raises `NotAllowed` where this session may only look. Whatever changes something asks here,
-    whether or not its button was shown."""
-    if not may_act():
+    whether or not its button was shown; who did so is logged, under the name of the function."""
+    allowed = may_act()
+    verb = "acts" if allowed else "was refused"
+    log.info("somebody %s", verb, stacklevel=2, extra={"fields": {"from": _whence()}})
+    if not allowed:
         raise NotAllowed(
             "This dashboard is served to others and lets them only look. Whoever runs it can allow "
             f"more with {OTHERS_VARIABLE}=launch"
         )
+
+
+def _whence() -> str:
+    """The address that a session comes from, as far as a proxy lets that be known."""
+    return st.context.ip_address or "this machine"
 
 
 def allowed_to_others() -> str:

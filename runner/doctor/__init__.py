@@ -1,0 +1,1 @@
+"""What is wrong with this machine, this installation or this data folder, and what mends it."""

@@ -1,0 +1,98 @@
+"""A file that a person can attach to an issue: what the doctor found, and what the last runs said.
+
+All texts are masked; models, data, checkpoints and everything else that runs wrote beside their
+journals stay here.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+from runner.doctor.findings import Finding
+from runner.errors import NotWritable, RunnerError
+from runner.folders.data_folder import DATA_VARIABLE
+from runner.folders.run_dir import DataDir, RunDir
+from runner.masking import mask_private
+
+LAST_EXPERIMENTS = 5
+TAIL_BYTES = 200_000
+OWN_PREFIX = DATA_VARIABLE.partition("_")[0] + "_"
+READ_ME = """\
+What is in here, all of it text, with secrets and home folders masked:
+
+findings.json   what `python -m runner doctor` found
+system.json     Python, packages, platform, and Breakeven's own environment variables
+logs/           the end of the logs of dashboard and supervisor
+runs/           specification, claim, exit record, the end of the output and of the journal of the
+                last experiments
+
+No model, data, checkpoint or picture. Look through it before you send it: a name that you gave an
+experiment, or what your own code printed, is in it as it was.
+"""
+
+
+def write_bundle(data_dir: DataDir, findings: Sequence[Finding], file: Path) -> int:
+    """Writes the ZIP file and returns how many files it has; raises `NotWritable`."""
+    beside = file.with_name(f".{file.name}.tmp")
+    try:
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as bundle:
+            for name, text in _contents(data_dir, findings):
+                bundle.writestr(name, mask_private(text))
+            count = len(bundle.namelist())
+        beside.replace(file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise NotWritable(file.parent, error) from error
+    return count
+
+
+def _contents(data_dir: DataDir, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    yield "README.txt", READ_ME
+    yield "findings.json", _json([finding.to_dict() for finding in findings])
+    yield "system.json", _json(_system())
+    for log in sorted(data_dir.path.glob("*.log")) + sorted(data_dir.logs.glob("*.jsonl*")):
+        with suppress(OSError):
+            yield f"logs/{log.name}", _tail(log)
+    for run in _last_runs(data_dir):
+        for path in (run.spec_file, run.claim_file, run.exit_file, run.output_file,
+                     run.events_file):  # fmt: skip
+            with suppress(OSError, RunnerError), run.open(path.name) as opened:
+                opened.seek(max(0, path.stat().st_size - TAIL_BYTES))
+                yield (
+                    f"runs/{run.run_id}/{path.name}",
+                    opened.read(TAIL_BYTES).decode(errors="replace"),
+                )
+
+
+def _system() -> dict[str, object]:
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "packages": dict(sorted((one.name, one.version) for one in metadata.distributions())),
+        "variables": {name: value for name, value in sorted(os.environ.items())
+                      if name.startswith(OWN_PREFIX)},
+    }  # fmt: skip
+
+
+def _last_runs(data_dir: DataDir) -> list[RunDir]:
+    runs = list(data_dir.run_dirs())
+    last = sorted({run.run_id.partition(".")[0] for run in runs})[-LAST_EXPERIMENTS:]
+    return [run for run in runs if run.run_id.partition(".")[0] in last]
+
+
+def _tail(file: Path) -> str:
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        return opened.read(TAIL_BYTES).decode(errors="replace")
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, indent=2) + "\n"

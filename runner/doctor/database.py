@@ -1,0 +1,90 @@
+"""What only storage can tell, asked in a process of its own: the index, and the noise floor."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from runner.doctor.findings import Finding, Health
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
+from runner.texts import printable
+
+LIMIT_SECONDS = 120.0
+NOISY = 0.05
+"""A noise floor beyond which few compilers' speedups can be told from nothing."""
+
+
+def check_database(data_dir: DataDir) -> Iterator[Finding]:
+    if find_spec("duckdb") is None:
+        yield Finding(
+            subject="Database",
+            health=Health.OK,
+            evidence="duckdb is not installed: this machine measures, and shows nothing",
+        )
+        return
+    answer = _ask_storage(data_dir)
+    if isinstance(answer, str):
+        yield Finding(subject="Database", health=Health.UNKNOWN, evidence=answer)
+        return
+    yield _index(data_dir, answer["database"])
+    yield _noise(answer["noise"])
+
+
+def _index(data_dir: DataDir, found: dict[str, Any]) -> Finding:
+    subject, evidence = "Database", printable(found["evidence"])
+    if found["state"] == "ok":
+        return Finding(subject=subject, health=Health.OK, evidence=evidence)
+
+    def repair() -> str:
+        file = data_dir.database_file
+        lock = FileLock(file.with_suffix(".duckdb.lock"))
+        if not lock.try_acquire():
+            return "a dashboard has opened it meanwhile, and mends it by itself"
+        with lock:
+            for part in (file, file.with_name(file.name + ".wal")):
+                part.unlink(missing_ok=True)
+        return "removed; the next dashboard builds it anew from the run folders"
+
+    return Finding(
+        subject=subject,
+        health=Health.DOUBTFUL,
+        evidence=evidence,
+        repair=repair,
+        remedy="it is an index of the run folders: `make run` builds it anew by itself",
+    )
+
+
+def _noise(found: dict[str, Any]) -> Finding:
+    subject, floor = "Noise floor", found["floor"]
+    if floor is None:
+        return Finding(subject=subject, health=Health.OK, evidence=printable(found["evidence"]))
+    evidence = (
+        f"{100 * floor:.1f} % between equal runs ({found['count']} controls, the last in "
+        f"{printable(found['experiment'])})"
+    )
+    if floor > NOISY:
+        remedy = (
+            "end other work on this machine, give runs fewer threads (`--cpu-threads`), or take "
+            "longer blocks (`--block-steps`): smaller differences than this mean nothing"
+        )
+        return Finding(subject=subject, health=Health.DOUBTFUL, evidence=evidence, remedy=remedy)
+    return Finding(subject=subject, health=Health.OK, evidence=evidence)
+
+
+def _ask_storage(data_dir: DataDir) -> dict[str, Any] | str:
+    if not data_dir.path.is_dir():
+        return f"there is no {data_dir.path} yet"
+    command = [sys.executable, "-m", "storage", "checkup", f"--data-folder={data_dir.path}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
+                              timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return f"storage did not answer within {LIMIT_SECONDS:.0f} s"
+    except (ValueError, IndexError):
+        return printable("; ".join(done.stderr.strip().splitlines()[-2:])) or "storage says nothing"
+    return answer

@@ -1,0 +1,173 @@
+"""Which environment variables a run gets: what a training needs, and what is named for it.
+
+A supervisor knows all of its starter's variables, tokens among them. A run executes models, data
+and code that others wrote, so it gets no variable that nobody meant for it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from runner.masking import is_secret_name
+
+PASS_VARIABLE = "BREAKEVEN_PASS"
+"""Names of further variables that runs get, separated by commas; the only way for a secret one."""
+WITHHELD_VARIABLE = "BREAKEVEN_WITHHELD"
+"""Tells a run the names of those that it did not get, so that it can write them down."""
+NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TERM",
+        "PWD",
+        "HOSTNAME",
+        "TMPDIR",
+        "TEMP",
+        "TMP",
+        "CC",
+        "CXX",
+        "CFLAGS",
+        "CXXFLAGS",
+        "CPPFLAGS",
+        "LDFLAGS",
+        "CPATH",
+        "C_INCLUDE_PATH",
+        "CPLUS_INCLUDE_PATH",
+        "LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GLIBC_TUNABLES",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "BREAKEVEN_CODE",
+        "BREAKEVEN_DATA",
+        "BREAKEVEN_PASS",
+    ]
+)
+PREFIXES = tuple(
+    [
+        "LC_",
+        "LD_",
+        "DYLD_",
+        "XDG_",
+        "PYTHON",
+        "CONDA_",
+        "SDKROOT",
+        "TORCH",
+        "PYTORCH",
+        "TRITON",
+        "INDUCTOR",
+        "AOT_",
+        "FX_",
+        "KINETO_",
+        "TENSORPIPE_",
+        "CUDA",
+        "CUDNN",
+        "CUBLAS",
+        "NVIDIA_",
+        "NCCL_",
+        "NVTE_",
+        "HIP",
+        "HSA_",
+        "ROCM",
+        "ROCR_",
+        "MIOPEN_",
+        "AMD_",
+        "PJRT_",
+        "XLA_",
+        "TPU_",
+        "GLOO_",
+        "UCX_",
+        "FI_",
+        "SLURM_",
+        "RAY_",
+        "OMPI_",
+        "PMI_",
+        "OMP_",
+        "GOMP_",
+        "KMP_",
+        "MKL_",
+        "OPENBLAS_",
+        "NUMEXPR_",
+        "VECLIB_",
+        "BLIS_",
+        "MALLOC_",
+        "NUMBA_",
+        "ARROW_",
+        "DNNL_",
+        "ONEDNN_",
+        "HF_",
+        "HUGGINGFACE_",
+        "TRANSFORMERS_",
+        "DATASETS_",
+        "TOKENIZERS_",
+        "ACCELERATE_",
+        "PL_",
+        "LIGHTNING_",
+        "TQDM_",
+    ]
+)
+PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
+"""Without them a machine behind a proxy reaches no hub."""
+SHORTEST_NAME = 4
+"""A shorter one would be found in any text."""
+HUB_REFUSES = re.compile(r"\b401\b|gated repo|hf auth login|Access to model .* is restricted")
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a run gets of those that its supervisor has."""
+    named = named_variables(environment)
+    passed = {name: value for name, value in environment.items() if _passes(name, named)}
+    return {**passed, WITHHELD_VARIABLE: ",".join(withheld(environment))}
+
+
+def withheld(environment: Mapping[str, str]) -> list[str]:
+    """Names of the variables that it does not get."""
+    named = named_variables(environment)
+    return sorted(name for name in environment if not _passes(name, named))
+
+
+def named_variables(environment: Mapping[str, str]) -> frozenset[str]:
+    """The names in `BREAKEVEN_PASS`."""
+    given = environment.get(PASS_VARIABLE, "")
+    return frozenset(name.strip() for name in given.split(",") if name.strip())
+
+
+def hint(output: str, names: Iterable[str]) -> str:
+    """For a run that failed and whose last words are about a variable that it did not get: which
+    one, and what to do. Empty if there is none."""
+    names = list(names)
+    missed = [
+        name
+        for name in names
+        if len(name) >= SHORTEST_NAME
+        and re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", output)
+    ]
+    if HUB_REFUSES.search(output):
+        missed += [name for name in HUB_TOKENS if name in names and name not in missed]
+    if not missed:
+        return ""
+    listed = ", ".join(missed[:3])
+    return (
+        f"{listed} was not passed on to the run; start the supervisor with {PASS_VARIABLE}={listed}"
+    )
+
+
+def _passes(name: str, named: frozenset[str]) -> bool:
+    if name in named:
+        return True
+    is_usual = name in NAMES or name.startswith(PREFIXES) or PROXIES.fullmatch(name) is not None
+    return is_usual and not is_secret_name(name)

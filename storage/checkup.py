@@ -1,0 +1,107 @@
+"""What the doctor (`runner/doctor/database.py`) asks of storage: how the index stands, and the
+noise floor of the last controls."""
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from runner.folders.queue import Experiment, experiments
+from runner.folders.run_dir import DataDir, run_names
+from runner.folders.states import RunState
+from runner.locks import FileLock
+from runner.texts import printable
+from storage.comparison.comparison import compare
+from storage.errors import StoreError
+from storage.index.store import CONFIG, SCHEMA_MARK, Store
+
+LAST = 5
+"""Experiments whose controls are asked."""
+
+
+def print_checkup(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """Prints both as one line of JSON."""
+    found = {"database": database_state(data_dir), "noise": noise(data_dir)}
+    print(json.dumps(found))  # noqa: T201
+    return 0
+
+
+def database_state(data_dir: DataDir) -> dict[str, str]:
+    """`ok` or `damaged`, and what says so. A database that a dashboard has open is left to it."""
+    file = data_dir.database_file
+    if not file.exists():
+        return {"state": "ok", "evidence": "none yet: the first dashboard builds it"}
+    lock = FileLock(file.with_suffix(".duckdb.lock"))
+    try:
+        if not lock.try_acquire():
+            return {"state": "ok", "evidence": "a dashboard has it open"}
+    except OSError as error:
+        return {"state": "damaged", "evidence": f"its lock cannot be taken: {error}"}
+    with lock:
+        return _looked_into(file)
+
+
+def _looked_into(file: Path) -> dict[str, str]:
+    try:
+        with duckdb.connect(str(file), read_only=True, config=CONFIG) as connection:
+            if connection.execute("SELECT schema FROM meta").fetchall() != [(SCHEMA_MARK,)]:
+                evidence = f"{file.name} was made by another version of Breakeven"
+                return {"state": "damaged", "evidence": evidence}
+            counted = connection.execute("SELECT count(*) FROM runs").fetchone()
+    except duckdb.Error as error:
+        return {"state": "damaged", "evidence": f"{file.name} cannot be read: {printable(error)}"}
+    count = 0 if counted is None else counted[0]
+    size = file.stat().st_size / 1e6
+    return {"state": "ok", "evidence": f"{file.name} indexes {count:,} runs in {size:,.1f} MB"}
+
+
+def noise(data_dir: DataDir) -> dict[str, Any]:
+    """The median noise floor of the last experiments that had a control and finished.
+
+    They are read into a database in memory by themselves: it takes no longer with many others, and
+    while a dashboard owns the file.
+    """
+    last = _last_with_controls(data_dir)
+    floors = {}
+    with tempfile.TemporaryDirectory(prefix="breakeven-checkup-") as folder:
+        aside = DataDir(folder)
+        aside.runs.mkdir()
+        for experiment in last:
+            for run in experiment.runs:
+                (aside.runs / run.run_id).symlink_to(run.path)
+        with Store.in_memory(aside) as store:
+            for experiment in last:
+                floors[experiment.experiment_id] = _floor(store, experiment)
+    known = {name: floor for name, floor in floors.items() if floor is not None}
+    if not known:
+        evidence = "no experiment with a control has finished here yet"
+        return {"floor": None, "count": 0, "experiment": None, "evidence": evidence}
+    return {"floor": statistics.median(known.values()), "count": len(known),
+            "experiment": max(known), "evidence": ""}  # fmt: skip
+
+
+def _floor(store: Store, experiment: Experiment) -> float | None:
+    try:
+        return compare(store, experiment.experiment_id).noise_floor
+    except StoreError:
+        return None
+
+
+def _last_with_controls(data_dir: DataDir) -> list[Experiment]:
+    """The latest first; specifications of no more than are needed are opened."""
+    ids = sorted({name.partition(".")[0] for name in run_names(data_dir.runs)}, reverse=True)
+    found: list[Experiment] = []
+    for start in range(0, len(ids), LAST):
+        for experiment in experiments(data_dir, ids[start : start + LAST]):
+            controls = [run for run, variant in zip(experiment.runs, experiment.spec.variants,
+                                                    strict=True)
+                        if variant.role == "control"]  # fmt: skip
+            if controls and all(run.state is RunState.FINISHED for run in controls):
+                found.append(experiment)
+        if len(found) >= LAST or start > 20 * LAST:
+            break
+    return found[:LAST]

@@ -1,0 +1,372 @@
+"""The doctor: each ailment is built for real, and found; what is healthy is said to be."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from runner.commands.cli import main
+from runner.doctor import devices, disk, software
+from runner.doctor.database import check_database
+from runner.doctor.examination import look
+from runner.doctor.findings import Finding, Health, worst
+from runner.doctor.folders import check_folders
+from runner.doctor.processes import (
+    check_clock,
+    check_locks,
+    check_orphaned_processes,
+    check_orphaned_runs,
+    check_supervisor,
+)
+from runner.folders.process import ProcessIdentity
+from runner.folders.process_table import RUN_VARIABLE
+from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.records import Claim
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.locks import FileLock
+from runner.specs.experiment import ExperimentSpec
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.heavy
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from runner.locks import FileLock
+assert FileLock(Path(sys.argv[1])).try_acquire()
+print("held", flush=True)
+time.sleep(600)
+"""
+LONG = experiment_spec(num_steps=80, block_steps=10)
+"""Enough blocks for an interval."""
+GONE = ProcessIdentity(pid=2**22 + 1, started="another boot/1")
+
+
+@pytest.fixture
+def holder(data_dir: DataDir) -> Iterator["subprocess.Popen[str]"]:
+    """A process that holds the supervisor's lock, as one at work does."""
+    data_dir.path.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(data_dir.supervisor_lock)],
+        cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def doctor(data_dir: DataDir, *options: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "runner", "doctor", f"--data-folder={data_dir.path}", *options]
+    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True,
+                          env={**os.environ, **changes})  # fmt: skip
+
+
+def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0.0) -> str:
+    """Queues an experiment of one run that some process claimed, whose supervisor is gone."""
+    experiment_id = submit(data_dir, ExperimentSpec(name="orphan", backends=(), controls=0))
+    run = data_dir.run_dir(f"{experiment_id}.baseline")
+    run.write_claim(Claim(host=socket.gethostname(), process=process, supervisor=GONE,
+                          time=time.time() + ahead))  # fmt: skip
+    return run.run_id
+
+
+def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, LONG)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+    said = doctor(data_dir, "--json")
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = {one["subject"]: one for one in json.loads(said.stdout)["findings"]}
+    unwell = [one for one in found.values() if one["health"] != "ok" and one["subject"] != "Disk"]
+    assert not unwell
+    assert {"Python", "Packages", "C++ compiler", "torch", "Device cpu", "Disk", "Data folder",
+            "Supervisor", "Orphaned runs", "Orphaned processes", "Locks", "Run folders",
+            "Database", "Noise floor"} <= found.keys()  # fmt: skip
+    assert "what inductor compiles comes to the same" in found["Device cpu"]["evidence"]
+    assert "indexes 3 runs" in found["Database"]["evidence"]
+    # Blocks of the recorded control take exactly as long as the baseline's.
+    assert found["Noise floor"]["evidence"].startswith("0.0 % between equal runs (1 controls")
+
+
+def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    asked = tmp_path / "requirements.txt"
+    asked.write_text("pytest==0.1\n")
+    other = software.check_versions(asked)
+    assert other.health is Health.DOUBTFUL and "pytest" in other.evidence
+    assert "instead of 0.1" in other.evidence and "requirements.txt" in other.remedy
+    asked.write_text("nobody-made-this==1.0\n")
+    assert software.check_versions(asked).health is Health.DOUBTFUL
+    assert "not installed: nobody-made-this" in software.check_versions(asked).evidence
+    assert software.check_versions().health is Health.OK
+
+
+def test_a_compiler_that_is_there_and_does_not_compile_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho 'fatal error: cmath: No such file' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    found = software.check_compiler()
+    assert found.health is Health.WRONG and "cmath: No such file" in found.evidence
+    broken.write_text("#!/bin/sh\nexit 0\n")  # says nothing, and makes nothing
+    assert software.check_compiler().health is Health.WRONG
+    monkeypatch.setenv("CXX", str(tmp_path / "nobody"))
+    assert software.check_compiler().health is Health.DOUBTFUL
+    monkeypatch.delenv("CXX")
+    assert software.check_compiler().health is Health.OK
+
+
+def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.57'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    unseen = devices.check_driver(sees_gpu=False, torch_version="2.13.0+cpu")
+    assert unseen.health is Health.WRONG and "470.57" in unseen.evidence
+    assert devices.check_driver(sees_gpu=True, torch_version="2.13.0+cu130").health is Health.OK
+    tool.write_text("#!/bin/sh\necho 'Driver/library version mismatch'\nexit 18\n")
+    mismatch = devices.check_driver(sees_gpu=True, torch_version="2.13.0+cu130")
+    assert mismatch.health is Health.WRONG and "mismatch" in mismatch.evidence
+
+
+def test_a_torch_that_cannot_be_imported_is_told_and_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (found,) = devices.check_devices()
+    assert found.health is Health.WRONG and "libcudart.so.13 is missing" in found.evidence
+
+
+def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3g,nr_inodes=50", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a file system of its own")
+    try:
+        (few,) = [one for one in disk.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        assert few.health is Health.WRONG and "more files" in few.evidence
+        subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
+        (full,) = [one for one in disk.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
+        assert "empty-trash" in full.remedy
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        sealed = disk.check_writable(DataDir(folder))
+        assert sealed.health is Health.WRONG and "Read-only file system" in sealed.evidence
+        assert disk.check_writable(DataDir(folder / "new")).health is Health.WRONG
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_few_open_files_are_doubtful() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        found = disk.check_open_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found.health is Health.DOUBTFUL and found.remedy.startswith("`ulimit -n ")
+
+
+def test_what_waits_without_a_supervisor_is_wrong_unless_the_queue_is_paused(
+    data_dir: DataDir,
+) -> None:
+    submit(data_dir, ExperimentSpec(name="waits"))
+    found = check_supervisor(data_dir)
+    assert found.health is Health.WRONG and "1 experiment waiting" in found.evidence
+    assert "`python -m runner supervise`" in found.remedy and found.repair is None
+    assert main(["queue", "pause", f"--data-folder={data_dir.path}"]) == 0
+    assert check_supervisor(data_dir).health is Health.OK
+
+
+def test_a_supervisor_that_was_stopped_or_hangs_is_wrong_though_it_holds_the_lock(
+    data_dir: DataDir, holder: "subprocess.Popen[str]"
+) -> None:
+    assert check_supervisor(data_dir).health is Health.OK
+    assert str(holder.pid) in check_locks(data_dir).evidence
+    long_ago = time.time() - 100
+    os.utime(data_dir.supervisor_lock, (long_ago, long_ago))
+    hangs = check_supervisor(data_dir)
+    assert hangs.health is Health.WRONG and f"`kill -9 {holder.pid}`" in hangs.remedy
+    os.kill(holder.pid, signal.SIGSTOP)
+    wait_until(lambda: check_locks(data_dir).health is Health.WRONG)
+    stopped = check_supervisor(data_dir)
+    assert stopped.health is Health.WRONG and f"`kill -CONT {holder.pid}`" in stopped.remedy
+
+
+def test_a_lock_that_a_dead_process_left_to_its_child_is_wrong(data_dir: DataDir) -> None:
+    data_dir.path.mkdir(parents=True)
+    inherits = (
+        "import os, subprocess, sys; from pathlib import Path; from runner.locks import FileLock; "
+        "lock = FileLock(Path(sys.argv[1])); lock.try_acquire(); os.set_inheritable(lock._file, 1);"
+        "print(subprocess.Popen(['sleep', '600'], close_fds=False, stdout=-3, stderr=-3).pid)"
+    )
+    command = [sys.executable, "-c", inherits, str(data_dir.library_lock)]
+    child = int(subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True,
+                               check=True).stdout)  # fmt: skip
+    try:
+        found = check_locks(data_dir)
+        assert found.health is Health.WRONG and f"{child} (sleep 600)" in found.evidence
+        assert found.remedy.startswith(f"`kill {child}`")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir) -> None:
+    run = data_dir.run_dir(claimed(data_dir))
+    run.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
+    found = check_orphaned_runs(data_dir)
+    assert found.health is Health.WRONG and run.run_id in found.evidence
+    assert found.repair is not None and found.repair().startswith("1 recorded as ended")
+    assert run.state is RunState.LOST and run.is_recorded
+    assert check_orphaned_runs(data_dir).health is Health.OK
+
+
+def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(
+    data_dir: DataDir,
+) -> None:
+    run = data_dir.run_dir(claimed(data_dir))
+    sleep = ["sleep", "600"]
+    left = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: str(run.path)},
+                            start_new_session=True)  # fmt: skip
+    elsewhere = subprocess.Popen(sleep, env={**os.environ, RUN_VARIABLE: f"{run.path}-other"})
+    try:
+        found = check_orphaned_processes(data_dir)
+        assert found.health is Health.WRONG and f" {left.pid} " in found.evidence
+        assert str(elsewhere.pid) not in found.evidence and found.repair is not None
+        assert found.repair() == "1 processes ended"
+        assert left.wait(5) == -signal.SIGKILL and elsewhere.poll() is None
+        assert check_orphaned_processes(data_dir).health is Health.OK
+    finally:
+        for process in (left, elsewhere):
+            process.kill()
+            process.wait()
+
+
+def test_a_clock_that_was_set_back_is_doubtful(data_dir: DataDir) -> None:
+    claimed(data_dir)
+    assert check_clock(data_dir).health is Health.OK
+    claimed(data_dir, ahead=86_400.0)
+    found = check_clock(data_dir)
+    assert (
+        found.health is Health.DOUBTFUL and "h" in found.evidence and "set back" in found.evidence
+    )
+
+
+def test_damaged_folders_are_named_and_leftovers_removed(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    data_dir.run_dir(f"{EXPERIMENT_ID}.control").spec_file.write_text("{")
+    (data_dir.runs / ".half-a-run").mkdir()
+    (data_dir.path / ".queue.json.x1").write_text("half")
+    fresh = data_dir.path / ".queue.json.x2"
+    fresh.write_text("being written")
+    long_ago = time.time() - 86_400
+    for path in (data_dir.runs / ".half-a-run", data_dir.path / ".queue.json.x1"):
+        os.utime(path, (long_ago, long_ago))
+    damaged, left = check_folders(data_dir)
+    assert damaged.health is Health.DOUBTFUL and f"{EXPERIMENT_ID}.control" in damaged.evidence
+    assert left.health is Health.DOUBTFUL and left.repair is not None
+    assert left.repair() == "2 removed"
+    assert fresh.exists() and (data_dir.runs / f"{EXPERIMENT_ID}.control").exists()
+
+
+def test_a_damaged_database_is_found_and_removed_unless_a_dashboard_has_it(
+    data_dir: DataDir,
+) -> None:
+    record_experiment(data_dir.runs)
+    data_dir.database_file.write_bytes(b"no database" * 1000)
+    index, noise = check_database(data_dir)
+    assert index.health is Health.DOUBTFUL and noise.health is Health.OK
+    lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
+    assert lock.try_acquire()
+    assert next(iter(check_database(data_dir))).evidence == "a dashboard has it open"
+    assert index.repair is not None and "dashboard" in index.repair()
+    assert data_dir.database_file.exists()
+    lock.release()
+    assert index.repair().startswith("removed") and not data_dir.database_file.exists()
+    with duckdb.connect(str(data_dir.database_file)) as other:
+        other.execute("CREATE TABLE meta (schema VARCHAR)")
+    assert "another version" in next(iter(check_database(data_dir))).evidence
+
+
+def test_a_noisy_machine_is_doubtful(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs, LONG)
+    journal = data_dir.run_dir(f"{EXPERIMENT_ID}.control").events_file
+    lines = []
+    for number, line in enumerate(journal.read_text().splitlines()):
+        event = json.loads(line)
+        if event["kind"] in ("block", "step"):
+            event["seconds"] *= 1.2 if number % 2 else 1.4
+        lines.append(json.dumps(event))
+    journal.write_text("\n".join(lines) + "\n")
+    _index, noise = check_database(data_dir)
+    assert noise.health is Health.DOUBTFUL and "--block-steps" in noise.remedy
+
+
+def test_a_check_that_fails_itself_is_told_and_hides_no_other(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir.path.mkdir(parents=True)
+    monkeypatch.setattr(disk, "check_open_files", lambda: 1 / 0)
+    found = {one.subject: one for one in look(data_dir)}
+    assert "Data folder" in found and "Supervisor" in found
+    assert found["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(found)
+
+
+def test_what_is_wrong_outweighs_what_is_doubtful_and_that_what_is_unknown() -> None:
+    ok = Finding(subject="one", health=Health.OK, evidence="")
+    unknown, doubtful, wrong = (
+        replace(ok, health=health) for health in (Health.UNKNOWN, Health.DOUBTFUL, Health.WRONG)
+    )
+    assert worst([ok, unknown]) is Health.UNKNOWN
+    assert worst([doubtful, ok, unknown]) is Health.DOUBTFUL
+    assert worst([doubtful, wrong]) is Health.WRONG
+    assert worst([]) is Health.OK
+
+
+def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_secret(
+    data_dir: DataDir, tmp_path: Path
+) -> None:
+    record_experiment(data_dir.runs)
+    canary = "canary-0f9e8d7c6b5a"
+    run = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
+    run.output_file.write_text(
+        f"{canary}\nhttps://me:hunter2hunter2@host/x\n{Path.home()}/secret-project\n/home/jane/x\n"
+    )
+    lost = data_dir.run_dir(claimed(data_dir))
+    lost.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
+    file = tmp_path / "bundle.zip"
+    said = doctor(data_dir, "--repair", f"--bundle={file}", SOME_API_TOKEN=canary)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "Orphaned runs: 1 recorded as ended" in said.stderr
+    assert lost.is_recorded
+    with zipfile.ZipFile(file) as bundle:
+        texts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    assert {"findings.json", "system.json", "README.txt"} <= texts.keys()
+    output = texts[f"runs/{run.run_id}/output.log"]
+    assert output.startswith("[masked]\nhttps://[masked]@host/x\n~/secret-project\n~/x\n")
+    everything = "".join(texts.values())
+    assert canary not in everything and "hunter2hunter2" not in everything
+    shutil.rmtree(data_dir.path)

@@ -1,0 +1,58 @@
+"""Secrets are masked wherever they stand, and nothing else is."""
+
+import json
+
+import pytest
+
+from runner.masking import has_secret, mask
+
+ENVIRONMENT = {
+    "HF_TOKEN": "plain-words-as-a-token",
+    "WANDB_API_KEY": 'quo"ted\\key-1234',
+    "TOKENIZERS_PARALLELISM": "false-and-long-enough",
+    "DB_PASSWORD": "short",
+    "PATH": "/usr/bin:/bin/and/more",
+}
+
+
+def masked(text: str) -> str:
+    return mask(text, ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("it is plain-words-as-a-token.", "it is [masked]."),
+        (json.dumps({"key": ENVIRONMENT["WANDB_API_KEY"]}), '{"key": "[masked]"}'),
+        (repr(ENVIRONMENT["WANDB_API_KEY"]), "'[masked]'"),
+        ("https://jane:pa55@host/x?y=1", "https://[masked]@host/x?y=1"),
+        ("https://:pa55@host", "https://[masked]@host"),
+        ("https://0123456789abcdef0123@host", "https://[masked]@host"),
+        ("ssh://git@host/path", "ssh://git@host/path"),
+        ("https://h/x?a=1&token=abc&b=2", "https://h/x?a=1&[masked]&b=2"),
+        ("Authorization: Bearer abcdefgh1234", "Authorization: Bearer [masked]"),
+        ("hf_abcdefghijklmnopqrstuvwx", "[masked]"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz012345", "[masked]"),
+        ("AKIAABCDEFGHIJKLMNOP and sk-abcdefghijklmnopqrstuv", "[masked] and [masked]"),
+        ("a -----BEGIN RSA PRIVATE KEY-----\nx\n-----END RSA PRIVATE KEY----- b", "a [masked] b"),
+    ],
+)
+def test_a_secret_is_masked(text: str, expected: str) -> None:
+    assert masked(text) == expected
+    assert has_secret(text, ENVIRONMENT) == (text != expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["short", "false-and-long-enough", "/usr/bin:/bin/and/more", "loss 0.25 at 12:30:01",
+     "https://host:8501/page?experiment=20261121-093015-000000-aaaa", "hf_hub", "task-list-of-it",
+     '{"v": 1, "kind": "step", "seq": 12, "loss": 1.5e-05}', "sk-learn"],
+)  # fmt: skip
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
+    environment = {"SIGNING_SECRET": "first-line-of-a-secret\nsecond-line-of-a-secret"}
+    assert mask("x second-line-of-a-secret y", environment) == "x [masked] y"
+    assert mask(f"<{environment['SIGNING_SECRET']}>", environment) == "<[masked]>"

@@ -1,0 +1,181 @@
+"""`/healthz` and `/metrics` tell the truth, also when it is bad, to a reader that others wrote."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.queue_order import pause
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.experiment import ExperimentSpec
+from storage.index.store import Store
+from tests.helpers.journals import record_experiment
+from tests.helpers.serving import served
+from tests.helpers.waiting import wait_until
+from views.upkeep import state
+from views.upkeep.serving import OPEN_METRICS
+
+pytestmark = pytest.mark.heavy
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from runner.locks import FileLock
+assert FileLock(Path(sys.argv[1])).try_acquire()
+print("held", flush=True)
+time.sleep(600)
+"""
+SECOND = "20261121-093016-000000-bbbb"
+
+
+@pytest.fixture
+def holder(folder: DataDir) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
+    """Starts a process that holds the supervisor's lock."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", HOLDER, str(folder.supervisor_lock)]
+        process = subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def get(address: str) -> tuple[int, str, str]:
+    """Status, type and text of an answer."""
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return answer.status, answer.headers["content-type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["content-type"], error.read().decode()
+
+
+def numbers(text: str) -> dict[str, float]:
+    """Samples by name, with the state where there is one."""
+    return {
+        "/".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_served_dashboard_answers_probes_and_a_reader_of_openmetrics(
+    folder: DataDir,
+) -> None:
+    record_experiment(folder.runs)
+    with served(folder, supervised=False) as (address, _server):
+        status, kind, text = get(f"{address}/healthz")
+        assert (status, kind) == (200, "application/json"), text
+        assert json.loads(text)["runs"] == {"finished": 3}
+        status, kind, text = get(f"{address}/metrics")
+        assert (status, kind) == (200, OPEN_METRICS)
+        found = numbers(text)
+        assert found["breakeven_healthy"] == 1
+        assert found["breakeven_runs/finished"] == 3 and found["breakeven_runs/running"] == 0
+        assert found["breakeven_ingest_age_seconds"] < 60
+        assert found["breakeven_process_resident_bytes"] > 50e6
+        assert found["breakeven_process_cpu_seconds_total"] > 0
+        assert 0 < found["breakeven_disk_free_bytes"] < found["breakeven_disk_size_bytes"]
+        request = urllib.request.Request(f"{address}/metrics", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+
+
+def test_counts_follow_runs_that_come_end_and_go_and_leave_out_the_examples(
+    folder: DataDir,
+) -> None:
+    examples = folder.path / "examples"
+    record_experiment(examples / "shipped", experiment_id="20261121-093010-000000-eeee")
+    record_experiment(folder.runs)
+    with Store.open(folder, examples=examples) as store:
+        store.ingest_all()
+        assert store.run_counts == {"finished": 3}
+        waiting = submit(folder, ExperimentSpec(name="waits", backends=(), controls=0))
+        store.ingest_all()
+        assert store.run_counts == {"finished": 3, "queued": 1}
+        assert [run.run_id for run in store.open_runs] == [f"{waiting}.baseline"]
+        run = folder.run_dir(f"{waiting}.baseline")
+        run.request_cancel()
+        store.ingest_all()
+        assert store.run_counts == {"finished": 3, "cancelled": 1}
+        run.path.rename(folder.path / "elsewhere")
+        store.ingest_all()
+        assert store.run_counts == {"finished": 3}
+    with Store.open(folder, examples=examples) as again:  # as the database has it
+        again.ingest()
+        assert again.run_counts == {"finished": 3}
+
+
+def test_what_waits_without_a_supervisor_is_told_once_one_should_be_there(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
+    submit(folder, ExperimentSpec(name="waits"))
+    assert state.look().is_healthy and state.look().waiting == 1
+    monkeypatch.setattr(state, "STARTING_SECONDS", 0.0)
+    unwell = state.look()
+    assert not unwell.is_healthy and "no supervisor" in unwell.problems[0]
+    assert unwell.oldest_waiting_seconds is not None and unwell.oldest_waiting_seconds < 60
+    pause(folder)
+    assert state.look().is_healthy and state.look().is_paused
+
+
+def test_a_supervisor_that_was_stopped_is_told(
+    folder: DataDir, holder: Callable[[], "subprocess.Popen[str]"]
+) -> None:
+    process = holder()
+    assert state.look().is_healthy and state.look().pulse.is_alive
+    long_ago = time.time() - 100
+    os.utime(folder.supervisor_lock, (long_ago, long_ago))
+    os.kill(process.pid, signal.SIGSTOP)
+    unwell = state.look()
+    assert not unwell.is_healthy and "no sign for" in unwell.problems[0]
+    wait_until(lambda: state.look().pulse.is_stopped)
+    process.kill()
+    process.wait()
+    assert state.look().is_healthy and not state.look().pulse.is_alive
+
+
+def test_a_full_disk_and_pages_that_grow_old_are_told(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs)
+    assert state.look().is_healthy
+    monkeypatch.setattr(state, "MIN_FREE_BYTES", 10**18)
+    assert "are free where the data folder lies" in state.look().problems[0]
+    monkeypatch.undo()
+    monkeypatch.setenv("BREAKEVEN_DATA", str(folder.path))
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(state, "MAX_AGE_SECONDS", 0.0)
+    assert "what pages show is" in state.look().problems[0]
+
+
+def test_one_question_costs_no_look_at_runs_that_are_over(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        record_experiment(folder.runs, experiment_id=f"20261121-0930{number:02}-000000-aaaa")
+    assert state.look().runs == {str(RunState.FINISHED): 60}
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 3600.0)
+    opened: list[str] = []
+    sys.addaudithook(
+        lambda name, arguments: opened.append(str(arguments[0]))
+        if name in ("open", "os.listdir", "os.scandir") else None
+    )  # fmt: skip
+    assert state.look().runs == {str(RunState.FINISHED): 60}
+    assert not [file for file in opened if str(folder.runs) in file]

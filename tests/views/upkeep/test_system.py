@@ -1,0 +1,99 @@
+"""The page System, and the line above all pages while something is wrong."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from runner.doctor.findings import Finding, Health
+from runner.folders.run_dir import DataDir
+from runner.logs import log, open_log, read_log
+from tests.helpers.pages import opened, text
+from views.upkeep import strip, watching
+
+pytestmark = pytest.mark.heavy
+
+WRONG = Finding(subject="Supervisor", health=Health.WRONG, evidence="2 experiments wait <b>",
+                remedy="`python -m runner supervise`")  # fmt: skip
+
+
+@pytest.fixture
+def logging(folder: DataDir) -> Iterator[None]:
+    open_log(folder.logs, "dashboard")
+    yield
+    open_log(folder.path / "other", "dashboard")
+
+
+def test_operators_see_health_and_logs_without_secrets(
+    folder: DataDir, logging: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_API_KEY", "canary-0123456789")
+    log.info("begins with canary-0123456789", extra={"fields": {"experiment": "x\ny"}})
+    try:
+        raise ValueError("canary-0123456789 broke")
+    except ValueError:
+        log.exception("a page failed")
+    app = opened("system")
+    said = text(app)
+    assert "Data folder" in said and "can be written" in said
+    assert "info begins with [masked]" in said and "ValueError: [masked] broke" in said
+    assert "experiment=x\\ny" in said and "canary" not in said
+    app.segmented_control(key="log.level").set_value("error").run()
+    assert "begins with" not in text(app) and "a page failed" in text(app)
+
+
+def test_viewers_see_neither_evidence_nor_logs(
+    folder: DataDir, logging: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.info("for operators only")
+    monkeypatch.setenv("BREAKEVEN_HOSTNAMES", "bench.example.org")
+    said = text(opened("system"))
+    assert "Viewing only." in said
+    assert "for operators only" not in said and "can be written" not in said
+
+
+def test_what_is_wrong_stands_above_every_page_only_once_it_lasts(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
+    looks = [[WRONG], [WRONG], []]
+    monkeypatch.setattr(watching, "look", lambda data_dir: looks.pop(0))
+    watch = watching.Watching()
+
+    def after(seconds: float) -> list[str]:
+        clock[0] += seconds
+        watch.wrong(folder)
+        _begun, answer = watch._looks[folder.path]
+        answer.result()
+        return [one.subject for one in watch.wrong(folder)]
+
+    assert after(0.0) == []  # just now
+    assert after(10.0) == [] and len(looks) == 2  # nobody looks again so soon
+    assert after(30.0) == ["Supervisor"]
+    assert after(30.0) == []
+    monkeypatch.setattr(strip, "watching", watch)
+    monkeypatch.setattr(watch, "wrong", lambda data_dir: [WRONG, WRONG])
+    app = opened("definitions")
+    assert app.expander[0].label == "Supervisor: something is wrong and 1 more"
+    assert "2 experiments wait <b>" in text(app)
+
+
+def test_logs_rotate_and_a_line_that_is_none_is_passed_over(
+    folder: DataDir, logging: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        log.info("x" * 15_000 if number < 2 else "last")
+    (folder.logs / "other.jsonl").write_text('nonsense\n[1]\n{"time": "9", "message": "latest"}\n')
+    found = read_log(folder.logs)
+    assert [entry["message"][:4] for entry in found] == ["late", "last", "xxxx", "xxxx"]
+    assert [entry["part"] for entry in found[:2]] == ["other", "dashboard"]
+    file = folder.logs / "dashboard.jsonl"
+    for handler in [one for one in __import__("logging").getLogger().handlers
+                    if getattr(one, "baseFilename", "") == str(file)]:  # fmt: skip
+        handler.maxBytes = 20_000
+    for _ in range(40):
+        log.info("y" * 15_000)
+    sizes = [one.stat().st_size for one in folder.logs.glob("dashboard.jsonl*")]
+    assert len(sizes) == 6 and max(sizes) < 20_000
+    assert json.loads(file.read_text().splitlines()[-1])["level"] == "info"

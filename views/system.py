@@ -1,0 +1,92 @@
+"""System: whether machine, installation and data folder are well, and what the logs say."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import streamlit as st
+
+from runner.doctor.examination import look
+from runner.doctor.findings import Finding, Health
+from runner.folders.queue import PROJECT_ROOT
+from runner.logs import read_log
+from runner.texts import printable
+from views.access import permissions
+from views.shared import words
+from views.shared.resources import data_dir
+from views.upkeep.strip import show_findings
+
+LEVELS = ("info", "warning", "error")
+MAX_LINES = 500
+LIMIT_SECONDS = 300.0
+KEY = "system.findings"
+
+
+def main() -> None:
+    st.header("System", anchor=False)
+    if not permissions.may_act():
+        st.markdown(permissions.VIEWING_ONLY)
+        return
+    st.markdown("#### Health")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
+            with st.spinner("Torch starts, and compiles a function on each device"):
+                st.session_state[KEY] = examine()
+        st.caption("The same on a terminal: `python -m runner doctor`; `--repair` mends what is "
+                   "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
+    show_findings(st.session_state.get(KEY) or look(data_dir()))
+    st.markdown("#### Logs")
+    show_logs()
+
+
+def examine() -> list[Finding]:
+    """The whole examination, in a process of its own: it imports torch."""
+    permissions.require_acting()
+    command = [sys.executable, "-m", "runner", "doctor", "--json",
+               f"--data-folder={data_dir().path}"]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
+                              timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
+        found = json.loads(done.stdout)["findings"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
+        why = f"the examination gave no answer: {printable(error)}"
+        return [Finding(subject="Doctor", health=Health.UNKNOWN, evidence=why)]
+    return [Finding(subject=one["subject"], health=Health(one["health"]),
+                    evidence=one["evidence"], remedy=one["remedy"]) for one in found]  # fmt: skip
+
+
+def show_logs() -> None:
+    """The last lines of dashboard and supervisor, the latest first."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        least = st.segmented_control("At least", LEVELS, default="info", key="log.level")
+        word = st.text_input("Containing", key="log.word", width=300)
+    shown = [line_of(entry) for entry in read_log(data_dir().logs, MAX_LINES)
+             if _is_asked(entry, least or LEVELS[0])]  # fmt: skip
+    shown = [line for line in shown if word.lower() in line.lower()]
+    if not shown:
+        st.caption("No line fits." if word else "Nothing was logged yet.")
+        return
+    st.caption(f"{words.plural(len(shown), 'line')}, the latest first; whole in `logs/` of the "
+               "data folder")  # fmt: skip
+    st.code("\n".join(shown), language=None, wrap_lines=True, height=480)
+
+
+def line_of(entry: dict[str, Any]) -> str:
+    """`2026-11-22T10:00:00.123Z supervisor info message  key=value`, and a traceback below."""
+    head = " ".join(str(entry.get(key, "")) for key in ("time", "part", "level"))
+    fields = [f"{key}={value}" for key, value in entry.items()
+              if key not in ("time", "part", "level", "logger", "where", "pid", "message",
+                             "traceback")]  # fmt: skip
+    told = printable("  ".join([f"{head} {entry.get('message', '')}", *fields]), 1000)
+    lines = str(entry.get("traceback", "")).splitlines()
+    return "\n".join([told, *(f"    {printable(line)}" for line in lines)])
+
+
+def _is_asked(entry: dict[str, Any], least: str) -> bool:
+    levels = ("debug", *LEVELS, "critical")
+    level = entry.get("level")
+    return level in levels and levels.index(str(level)) >= levels.index(least)
+
+
+main()

@@ -1,0 +1,1 @@
+"""What whoever runs the dashboard looks after: health, logs, disk, what people did."""

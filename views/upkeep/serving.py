@@ -1,0 +1,92 @@
+"""Addresses for those who watch over the dashboard: `/healthz` for probes, `/metrics` for
+Prometheus and whatever else reads OpenMetrics.
+
+Both tell numbers and problems, no name of an experiment. They answer whoever may look.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from runner.folders.states import RunState
+from views.upkeep.state import State, look, own_process
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float | None]
+
+
+async def healthz(request: Request) -> Response:
+    """200 while all works, 503 with what does not."""
+    state = await asyncio.to_thread(look)
+    content = {
+        "status": "ok" if state.is_healthy else "wrong",
+        "problems": state.problems,
+        "runs": state.runs,
+        "experiments_waiting": state.waiting,
+        "supervisor_alive": state.pulse.is_alive,
+        "ingest_age_seconds": state.ingest_age,
+        "disk_free_bytes": state.disk_free,
+    }
+    return Response(json.dumps(content) + "\n", 200 if state.is_healthy else 503,
+                    {"cache-control": "no-store"}, "application/json")  # fmt: skip
+
+
+async def metrics(request: Request) -> Response:
+    text = open_metrics(await asyncio.to_thread(look), own_process())
+    return Response(text, headers={"cache-control": "no-store"}, media_type=OPEN_METRICS)
+
+
+ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
+
+
+def open_metrics(state: State, process: Mapping[str, float]) -> str:
+    """The state as OpenMetrics 1.0; what nobody knows is left out."""
+    pulse = state.pulse
+    families = [
+        _family("healthy", "gauge", "1 while /healthz says ok.", [({}, state.is_healthy)]),
+        _family("runs", "gauge", "Runs of the data folder by state.",
+                [({"state": str(name)}, state.runs.get(name, 0)) for name in RunState]),
+        _family("queue_experiments", "gauge", "Experiments that wait to be started; none held.",
+                [({}, state.waiting)]),
+        _family("queue_oldest_seconds", "gauge", "How long the oldest of them has been waiting.",
+                [({}, state.oldest_waiting_seconds)], "seconds"),
+        _family("queue_paused", "gauge", "1 while nothing new begins.", [({}, state.is_paused)]),
+        _family("supervisor_alive", "gauge", "1 while a supervisor holds the data folder.",
+                [({}, pulse.is_alive)]),
+        _family("supervisor_silence_seconds", "gauge", "Since the supervisor's last sign of life.",
+                [({}, pulse.seconds_since_beat if pulse.is_alive else None)], "seconds"),
+        _family("ingest_age_seconds", "gauge", "Since pages had all that the run folders hold.",
+                [({}, state.ingest_age)], "seconds"),
+        _family("run_folders_unreadable", "gauge", "Run folders that cannot be read.",
+                [({}, state.unreadable)]),
+        _family("disk_free_bytes", "gauge", "Free where the data folder lies.",
+                [({}, state.disk_free)], "bytes"),
+        _family("disk_size_bytes", "gauge", "Size of that file system.",
+                [({}, state.disk_size)], "bytes"),
+        _family("process_resident_bytes", "gauge", "Memory of the dashboard.",
+                [({}, process.get("resident_bytes"))], "bytes"),
+        _family("process_open_fds", "gauge", "Open files of the dashboard.",
+                [({}, process.get("open_fds"))]),
+        _family("process_threads", "gauge", "Threads of the dashboard.",
+                [({}, process.get("threads"))]),
+        _family("process_cpu_seconds", "counter", "Processor time of the dashboard.",
+                [({}, process.get("cpu_seconds"))], "seconds"),
+    ]  # fmt: skip
+    return "".join(families) + "# EOF\n"
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[Sample], unit: str = "") -> str:
+    whole = f"breakeven_{name}"
+    lines = [f"# TYPE {whole} {kind}", *([f"# UNIT {whole} {unit}"] if unit else []),
+             f"# HELP {whole} {text}"]  # fmt: skip
+    suffix = "_total" if kind == "counter" else ""
+    for labels, value in samples:
+        if value is not None:
+            inner = ",".join(f'{key}="{word}"' for key, word in labels.items())
+            lines.append(f"{whole}{suffix}{'{' + inner + '}' if inner else ''} {float(value)!r}")
+    return "\n".join(lines) + "\n"

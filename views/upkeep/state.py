@@ -1,0 +1,168 @@
+"""How the dashboard, its data folder and the supervisor stand: what `/healthz` and `/metrics` tell.
+
+Whatever is asked here costs the same with ten runs and with ten thousand: counts are kept by the
+store, and only files of the runs that go on are looked at.
+"""
+
+import os
+import resource
+import shutil
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.folders.queue import MIN_FREE_BYTES
+from runner.folders.queue_order import read_order
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.supervision.heartbeat import Pulse, feel
+from runner.texts import duration, printable
+from storage.errors import StoreError
+from storage.index.store import Store
+from views.shared.resources import data_dir, open_store, process_wide
+
+SOONEST_LOOK_SECONDS = 2.0
+"""Nobody who asks often makes the store look at the run folders more often than that."""
+MAX_AGE_SECONDS = 60.0
+"""What pages show may be older only if something keeps the store from looking."""
+STARTING_SECONDS = 15.0
+"""What a supervisor may take until it holds its lock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Numbers at one moment; sizes in bytes, times in seconds. None where nobody knows."""
+
+    runs: dict[str, int]
+    waiting: int
+    """Experiments of which a run waits to be started, without those that are held."""
+    oldest_waiting_seconds: float | None
+    is_paused: bool
+    pulse: Pulse
+    ingest_age: float | None
+    unreadable: int
+    disk_free: int | None
+    disk_size: int | None
+    problems: tuple[str, ...] = field(default=())
+    """What is wrong, in sentences; none where all is well."""
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems
+
+
+class _Missing:
+    """Since when something is waited for that should be there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: float | None = None
+
+    def seconds(self, is_missing: bool) -> float:
+        """How long it has been missing; 0 while it is not."""
+        with self._lock:
+            if not is_missing:
+                self._since = None
+            elif self._since is None:
+                self._since = time.monotonic()
+            return 0.0 if self._since is None else time.monotonic() - self._since
+
+
+supervisor_missing = _Missing()
+
+
+def look() -> State:
+    """Has the store take in what is new, if it is time, and sums up; raises nothing."""
+    folder = data_dir()
+    problems: list[str] = []
+    store = _current_store(problems)
+    order = read_order(folder)
+    queued = {
+        run.run_id.partition(".")[0]
+        for run in ([] if store is None else store.open_runs)
+        if run.state == RunState.QUEUED
+    } - set(order.held)
+    pulse = feel(folder)
+    missing = supervisor_missing.seconds(bool(queued) and not order.paused and not pulse.is_alive)
+    if missing > STARTING_SECONDS:
+        problems.append(
+            f"{len(queued)} experiments wait, and no supervisor has been at work for "
+            f"{duration(missing)}: `python -m runner supervise` works them off"
+        )
+    if pulse.is_still:
+        silent = duration(pulse.seconds_since_beat or 0.0)
+        problems.append(f"the supervisor gave no sign for {silent}; `python -m runner doctor`")
+    free, size = _disk(folder, problems)
+    age = None if store is None else store.age
+    if age is not None and age > MAX_AGE_SECONDS:
+        problems.append(f"what pages show is {duration(age)} old")
+    return State(
+        runs={} if store is None else store.run_counts,
+        waiting=len(queued),
+        oldest_waiting_seconds=_oldest(folder, queued),
+        is_paused=order.paused,
+        pulse=pulse,
+        ingest_age=age,
+        unreadable=0 if store is None else store.num_unreadable,
+        disk_free=free,
+        disk_size=size,
+        problems=tuple(problems),
+    )
+
+
+def own_process() -> dict[str, float]:
+    """Resident bytes, open files and threads of this process; processor time it has taken."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    found = {"cpu_seconds": used.ru_utime + used.ru_stime, "threads": threading.active_count()}
+    with suppress(OSError):  # macOS has no /proc.
+        found["open_fds"] = len(os.listdir("/proc/self/fd"))
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        found["resident_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+    return found
+
+
+def _current_store(problems: list[str]) -> Store | None:
+    try:
+        store = open_store()
+        shared, now = process_wide(), time.monotonic()
+        with shared.lock:
+            is_due = now >= shared.looked.get(store.data_dir.path, 0.0) + SOONEST_LOOK_SECONDS
+            if is_due:
+                shared.looked[store.data_dir.path] = now
+        if is_due:
+            store.ingest()
+    except (StoreError, OSError) as error:
+        problems.append(printable(error))
+        return process_wide().stores.get(data_dir().path)
+    return store
+
+
+def _disk(folder: DataDir, problems: list[str]) -> tuple[int | None, int | None]:
+    try:
+        disk = shutil.disk_usage(folder.path)
+    except OSError as error:
+        problems.append(f"the data folder cannot be looked at: {error.strerror}")
+        return None, None
+    if disk.free < MIN_FREE_BYTES:
+        problems.append(f"{disk.free / 1e6:.0f} MB are free where the data folder lies")
+    return disk.free, disk.total
+
+
+def _oldest(folder: DataDir, queued: set[str]) -> float | None:
+    """How long the one has been waiting that waits longest; ids begin with their time."""
+    if not queued:
+        return None
+    oldest = min(queued)
+    files = (run.spec_file for run in map(folder.run_dir, _names(folder, oldest)))
+    with suppress(OSError, StopIteration):
+        return max(0.0, time.time() - os.stat(next(files)).st_mtime)
+    return None
+
+
+def _names(folder: DataDir, experiment_id: str) -> list[str]:
+    """A run folder of the experiment, without listing all others."""
+    store = process_wide().stores.get(folder.path)
+    runs = [] if store is None else store.open_runs
+    return [run.run_id for run in runs if run.run_id.startswith(f"{experiment_id}.")]
