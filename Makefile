@@ -6,6 +6,7 @@
 # make team-store  a team's store under faults, on a PostgreSQL server of the tests' own
 # make cluster    a real Ray cluster of three nodes on this machine, one killed; docs/cluster.md
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
+# make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
 # make check      lint, then tests: what CI runs
@@ -14,7 +15,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow cluster team-store test-gpu parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow cluster team-store test-gpu faults parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -40,6 +41,12 @@ cluster: .venv/installed-dev
 # With whatever python there is: a GPU machine often comes with its own torch.
 test-gpu:
 	$(PYTHON) -m pytest tests/test_gpu.py
+
+# Real processes, broken at random moments: TIMES of each, REAL of those with real training.
+TIMES ?= 20
+REAL ?= 5
+faults: .venv/installed-dev
+	$(BIN)/python -m benchmarks.breaking --times $(TIMES) --real-times $(REAL) --write docs/reliability.md
 
 parity-trials: .venv/installed-dev
 	$(BIN)/python -m benchmarks.parity_trials

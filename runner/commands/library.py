@@ -1,6 +1,8 @@
-"""Commands on experiments that are there: label, archive, delete, restore, empty-trash, free."""
+"""Commands on experiments that are there: label, archive, delete, restore,
+empty-trash, free, retain."""
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -8,13 +10,16 @@ from dataclasses import replace
 from functools import partial
 
 from runner.errors import RunnerError
-from runner.folders import library
+from runner.folders import library, retention
 from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir
 from runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 BAD_INPUT = 2
+OVER_BUDGET = 1
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?B)", re.IGNORECASE)
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def add_library_commands(add: Add) -> None:
@@ -41,6 +46,11 @@ def add_library_commands(add: Add) -> None:
             "experiments", nargs=many, metavar="EXPERIMENT", help="its id, as `list` has it"
         )
         command.usage = f"{command.usage} EXPERIMENT..."
+    retain = add("retain", _retain, "keep the data folder within a budget of disk space: removes "
+                 "what was deleted, then checkpoints, then artifacts; results stay")  # fmt: skip
+    retain.add_argument("--budget", type=_bytes, required=True, metavar="SIZE",
+                        help="as 500MB, 20GB or 1TB")  # fmt: skip
+    retain.add_argument("--dry-run", action="store_true", help="say what would go")
     add("empty-trash", _empty_trash, "remove for good what was deleted")
 
 
@@ -100,6 +110,27 @@ def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _empty_trash(data_dir: DataDir, options: argparse.Namespace) -> int:
     _print(f"{library.empty_trash(data_dir)} experiments removed for good")
     return 0
+
+
+def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
+    found = retention.plan(data_dir, options.budget)
+    for removal in found.removals:
+        if not options.dry_run:
+            removal.remove()
+        would = "would go" if options.dry_run else "removed"
+        _print(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {would}")
+    _print(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
+    if not found.is_enough:
+        _print("What is left are results, runs that go on or could, and the index: delete "
+               "experiments, or allow more.")  # fmt: skip
+    return 0 if found.is_enough else OVER_BUDGET
+
+
+def _bytes(text: str) -> int:
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a size as 500MB, 20GB or 1TB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 def _each(experiments: Sequence[str], act: Callable[[str], str]) -> int:

@@ -16,8 +16,8 @@ MIN_FREE_FILES = 1_000
 """Files that may still be made; an experiment makes some tens, Inductor some hundreds."""
 MIN_OPEN_FILES = 512
 FREE_SPACE = (
-    "`python -m runner free EXPERIMENT` removes an experiment's checkpoints, "
-    "`python -m runner empty-trash` what was deleted"
+    "`python -m runner retain --budget 20GB` removes what was deleted, then old checkpoints, then "
+    "artifacts; results stay"
 )
 
 

@@ -8,6 +8,7 @@ from runner.folders.records import Exit
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.logs import log
+from runner.supervision.alerts import Alerts
 from runner.supervision.exits import NO_ROOM
 
 MIN_FREE_BYTES = 1_000_000
@@ -18,7 +19,8 @@ class ExitRecords:
     """The exit records of a supervisor's runs, for all experiments at work. Those that the disk has
     no room for are kept here."""
 
-    def __init__(self) -> None:
+    def __init__(self, alerts: Alerts | None = None) -> None:
+        self._alerts = alerts
         self._owed: dict[RunDir, Exit] = {}
         self._lock = threading.Lock()
 
@@ -35,6 +37,8 @@ class ExitRecords:
         say(f"{run.run_id}: {state}, {reason}")
         with self._lock:
             self._try(run, Exit.now(state, reason, returncode))
+        if self._alerts is not None:
+            self._alerts.run_ended(run.run_id, state, reason)
 
     def write_owed(self) -> None:
         """Tries again to write what there was no room for."""

@@ -32,6 +32,11 @@ GRACE_SECONDS = 4.5
 """How long a run may take to stop after SIGTERM before its group gets SIGKILL: a little longer than
 it takes to leave by itself in the middle of a compilation (`runner.worker.turn_source`)."""
 
+LEFT_EARLY = (
+    "its process left with exit status 0 before the training was over: something in it called "
+    "sys.exit or os._exit"
+)
+
 
 class RunProcess:
     """The process of one run, and what the supervisor knows of it."""
@@ -42,6 +47,7 @@ class RunProcess:
         self.run = run
         self.is_ready = False
         self.holds_turn = False
+        self._said_finished = False
         self.post = TurnPost()
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
@@ -89,6 +95,7 @@ class RunProcess:
         for word in self.post.read():
             if word == "ready":
                 self.is_ready = True
+            self._said_finished |= word == "finished"
             if word in ("ready", "done", "finished"):
                 self._worked_seconds = self.worked_seconds
                 self._working_since = None
@@ -142,6 +149,8 @@ class RunProcess:
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:
             state, reason = self._stop
+        if state is RunState.FINISHED and not self._said_finished:
+            state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._what_it_missed()]))
         mask_output(self.run.output_file)

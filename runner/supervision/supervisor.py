@@ -20,6 +20,7 @@ from runner.locks import FileLock
 from runner.logs import log, open_log
 from runner.machine.occupancy import this_machine, wish_of
 from runner.machine.placement import Machine, Place, is_full, plan
+from runner.supervision.alerts import Alerts
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import close_orphans
@@ -57,6 +58,7 @@ def supervise(
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
+            work.alerts.finish()
             log.info("supervisor ends: nothing waits")
             return True
 
@@ -73,7 +75,8 @@ class _Work:
     """Works off the queue, and remembers what cannot be."""
 
     def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
-        self.exits = ExitRecords()
+        self.alerts = Alerts(data_dir)
+        self.exits = ExitRecords(self.alerts)
         self.heartbeat = Heartbeat(data_dir)
         self._data_dir = data_dir
         self._command = command
@@ -94,6 +97,7 @@ class _Work:
         self._seen = ()
         while True:
             self.heartbeat.beat()
+            self.alerts.look_at_disk()
             self.exits.write_owed()
             self._begin_what_can()
             if self._at_work:

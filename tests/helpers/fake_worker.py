@@ -1,6 +1,7 @@
 """A run without torch: a real subprocess that speaks the protocol, so that tests stay quick.
 
-What it does is told by its backend: `crash` dies at its third step, `hang` never ends its first
+What it does is told by its backend: `crash` dies at its third step, `quit`
+leaves there as if all were well, `hang` never ends its first
 block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block unless
 it is alone, `child` starts a child process that outlives any politeness, `slow` and `slower` take a
 tenth of a second a step, `late` takes half a second to set up, `noisy` says of every second block
@@ -83,6 +84,8 @@ def main() -> int:
 def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:
     if nature == "crash" and step == 2:
         os.kill(os.getpid(), signal.SIGSEGV)
+    if nature == "quit" and step == 2:
+        sys.exit(0)
     while nature in ("hang", "stubborn") and not turns.stop_requested:
         time.sleep(0.02)
     if turns.stop_requested and nature != "stubborn":

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from runner.doctor.findings import Finding
+from runner.doctor.findings import Finding, Health
 from runner.texts import printable
 from views.access import permissions
 from views.shared.inert import inert
@@ -24,8 +24,11 @@ def show_wrong() -> None:
 
 
 def show_findings(findings: list[Finding]) -> None:
-    """Evidence and remedy; to whoever may only look, what it is about."""
+    """Evidence and remedy of what is not well, then in short what is; to whoever may only look,
+    what it is about."""
     for one in findings:
+        if one.health is Health.OK:
+            continue
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{inert(one.subject)}**", width=170)
             st.markdown(f":gray[{inert(one.health)}]", width=90)
@@ -35,3 +38,7 @@ def show_findings(findings: list[Finding]) -> None:
                 st.code("\n".join(lines), language=None, wrap_lines=True)
             else:
                 st.markdown("Whoever runs this dashboard sees more here.")
+    well = [f"{one.subject}: {printable(one.evidence, 1000)}" for one in findings
+            if one.health is Health.OK and permissions.may_act()]  # fmt: skip
+    if well:
+        st.code("\n".join(well), language=None, wrap_lines=True)

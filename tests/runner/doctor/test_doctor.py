@@ -171,7 +171,7 @@ def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
         subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
         (full,) = [one for one in disk.check_disk(DataDir(folder)) if one.subject == "Disk"]
         assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
-        assert "empty-trash" in full.remedy
+        assert "retain --budget" in full.remedy
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
         sealed = disk.check_writable(DataDir(folder))
         assert sealed.health is Health.WRONG and "Read-only file system" in sealed.evidence

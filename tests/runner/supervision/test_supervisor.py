@@ -221,6 +221,15 @@ def test_a_run_that_crashes_gives_its_turn_back(data_dir: DataDir) -> None:
     assert {runs[label].state for label in ("baseline", "control", "eager")} == {RunState.FINISHED}
 
 
+def test_a_run_that_leaves_politely_in_the_middle_has_not_finished(data_dir: DataDir) -> None:
+    experiment_id = submit(data_dir, experiment("quit"))
+    supervise(data_dir, FAKE_WORKER)
+    ended = run_dirs(data_dir, experiment_id)["quit"].read_exit()
+    assert ended is not None and (ended.state, ended.returncode) == (RunState.FAILED, 0)
+    assert "before the training was over" in ended.reason
+    assert states(data_dir, experiment_id)["baseline"] is RunState.FINISHED
+
+
 def test_a_run_that_works_too_long_is_stopped_and_the_others_go_on(data_dir: DataDir) -> None:
     experiment_id = submit(data_dir, experiment("hang", "eager", time_limit_seconds=1.5))
     supervise(data_dir, FAKE_WORKER)

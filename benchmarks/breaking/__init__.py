@@ -1,0 +1,1 @@
+"""Breeds faults on purpose and counts what they cost: `docs/reliability.md`."""

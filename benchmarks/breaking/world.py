@@ -1,0 +1,168 @@
+"""A data folder of its own with a real supervisor and real runs, to be broken and looked at."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.folders.process import ProcessIdentity
+from runner.folders.process_table import members
+from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.specs.experiment import ExperimentSpec
+from storage.index.store import Store
+
+FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
+"""A run that speaks the protocol and trains nothing: trials take a second."""
+REAL = (sys.executable, "-m", "runner.worker")
+SUPERVISE = """
+import sys
+from runner.folders.run_dir import DataDir
+from runner.supervision import supervisor
+supervisor.LINGER_SECONDS = 0.0
+supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
+"""
+PATIENCE_SECONDS = 120.0
+Acknowledged = dict[str, list[str]]
+"""Whole lines of journals by run: what a run handed to the system, nobody may lose."""
+
+
+class Impatience(Exception):
+    """Something that should have happened did not, in a long time."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What one trial came to."""
+
+    lost: int = 0
+    doubled: int = 0
+    left: int = 0
+    """Processes of runs that still live once the state is told."""
+    seconds: float = 0.0
+    """Until the state that everybody is told was true."""
+    problems: list[str] = field(default_factory=list)
+    """What else was not as it should be."""
+
+
+class World:
+    """One trial's data folder and processes."""
+
+    def __init__(self, folder: Path, command: Sequence[str] = FAKE) -> None:
+        self.data_dir = DataDir(folder)
+        self.data_dir.path.mkdir(parents=True, exist_ok=True)
+        self.command = command
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def submit(self, spec: ExperimentSpec) -> list[RunDir]:
+        experiment_id = submit(self.data_dir, spec)
+        return [self.data_dir.run_dir(f"{experiment_id}.{one.label}") for one in spec.variants]
+
+    def supervise(
+        self, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Starts a supervisor; `before` is called in its process before anything else."""
+        log = (self.data_dir.path / "supervisor.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISE, str(self.data_dir.path), *self.command],
+            cwd=PROJECT_ROOT, env={**os.environ, **(environment or {})}, stdout=log, stderr=log,
+            start_new_session=True, preexec_fn=before,
+        )  # fmt: skip
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def wait(self, condition: Callable[[], bool], what: str) -> float:
+        """Seconds until a condition holds; raises `Impatience`."""
+        begun = time.monotonic()
+        while not condition():
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                raise Impatience(f"{what}: not within {PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+    def acknowledged(self) -> Acknowledged:
+        """All whole lines that journals hold now, those of earlier attempts too."""
+        return {run.run_id: lines_of(run) for run in self.data_dir.run_dirs()}
+
+    def alive(self) -> int:
+        """Processes of runs that live."""
+        return sum(1 for _ in members(self.data_dir.runs))
+
+    def judge(self, before: Acknowledged, outcome: Outcome) -> Outcome:
+        """Counts what was acknowledged before and is gone, and what is there twice: in journals by
+        the number of a line, and in the index by run and step."""
+        for run_id, lines in self.acknowledged().items():
+            have, had = Counter(lines), Counter(before.get(run_id, []))
+            outcome.lost += (had - have).total()
+        for run in self.data_dir.run_dirs():
+            numbers = Counter(_number(line) for line in _lines_of(run.events_file))
+            outcome.doubled += sum(count - 1 for count in numbers.values())
+        with Store.in_memory(self.data_dir) as store:
+            ((rows, pairs),) = store.rows(
+                "SELECT count(*), count(DISTINCT (run_id, step)) FROM steps"
+            )
+            outcome.doubled += rows - pairs
+        outcome.left = self.alive()
+        return outcome
+
+    def kill(self, process: "subprocess.Popen[bytes]") -> None:
+        process.kill()
+        process.wait()
+
+    def close(self) -> None:
+        """Ends whatever is left."""
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        for member in members(self.data_dir.runs):
+            with suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
+
+
+def leader(run: RunDir) -> int | None:
+    """The process that a supervisor started for a run, if it lives."""
+    claim = run.read_claim()
+    alive = claim is not None and claim.process.is_alive
+    return claim.process.pid if alive and claim is not None else None
+
+
+def is_alive(pid: int) -> bool:
+    return ProcessIdentity.of(pid).is_alive
+
+
+def kinds(run: RunDir) -> list[str]:
+    """Kinds of the events in a journal, phases by their names."""
+    found = []
+    for line in _lines_of(run.events_file):
+        event = json.loads(line)
+        found.append(event["phase"] if event["kind"] == "phase" else event["kind"])
+    return found
+
+
+def lines_of(run: RunDir) -> list[str]:
+    """Whole lines of its journal, and of those of earlier attempts."""
+    files = [run.events_file, *run.attempts.glob(f"*/{run.events_file.name}")]
+    return [line for file in files for line in _lines_of(file)]
+
+
+def _lines_of(file: Path) -> list[str]:
+    """Lines that were written to their end and that a reader takes for an event."""
+    try:
+        whole = file.read_bytes().rpartition(b"\n")[0].decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    return [line for line in whole.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def _number(line: str) -> object:
+    return json.loads(line)["seq"]

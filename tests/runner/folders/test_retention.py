@@ -1,0 +1,91 @@
+"""A budget of disk space: what goes, in which order, and what never does."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from runner.commands.cli import main
+from runner.commands.library import _bytes
+from runner.folders import library
+from runner.folders.queue import submit
+from runner.folders.retention import plan
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.experiment import ExperimentSpec
+from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
+
+FIRST, SECOND, THIRD = (f"20261121-09301{number}-000000-aaaa" for number in (5, 6, 7))
+KB = 1_000
+
+
+def weigh(data_dir: DataDir, run_id: str, checkpoint: int, other: int = 0) -> None:
+    """Gives a run a checkpoint and another artifact of so many bytes."""
+    run = data_dir.run_dir(run_id)
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "step-00000010.pt").write_bytes(bytes(checkpoint))
+    (run.artifacts / "kept.txt").write_bytes(bytes(other))
+
+
+@pytest.fixture
+def store(data_dir: DataDir) -> DataDir:
+    """Two experiments that are over, one of the trash, one that could go on, one that waits."""
+    for experiment_id in (FIRST, SECOND, THIRD):
+        record_experiment(data_dir.runs, experiment_id=experiment_id)
+    weigh(data_dir, f"{FIRST}.baseline", 100 * KB, 50 * KB)
+    weigh(data_dir, f"{SECOND}.baseline", 200 * KB, 60 * KB)
+    library.delete(data_dir, THIRD)
+    early = Recording(data_dir.runs, "baseline", experiment_spec(), "20261121-093010-000000-aaaa")
+    early.claim().start().blocks([0.1] * 2, falling_losses(40), 0.0).end(RunState.CANCELLED)
+    weigh(data_dir, "20261121-093010-000000-aaaa.baseline", 400 * KB, 70 * KB)
+    submit(data_dir, ExperimentSpec(name="waits"))
+    return data_dir
+
+
+def whats(store: DataDir, budget: int) -> list[str]:
+    return [removal.what for removal in plan(store, budget).removals]
+
+
+def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_than_needed(
+    store: DataDir,
+) -> None:
+    size, trash = library.size_of(store.path), library.size_of(store.trash)
+    assert whats(store, size) == []
+    assert whats(store, size - 1) == ["what was deleted"]
+    assert whats(store, size - trash - 1) == ["what was deleted", f"checkpoints of {FIRST}"]
+    assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
+    everything = plan(store, 0)
+    assert [removal.what for removal in everything.removals][3:] == [
+        f"artifacts of {FIRST}", f"artifacts of {SECOND}"
+    ]  # fmt: skip
+    assert not everything.is_enough
+    assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB
+
+
+def test_results_what_waits_and_what_could_go_on_stay(
+    store: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {
+        file: file.read_bytes()
+        for file in store.runs.rglob("*")
+        if file.is_file() and ("artifacts" not in file.parts or "093010" in str(file))
+    }
+    size = library.size_of(store.path)
+    assert main(["retain", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
+    assert library.size_of(store.path) == size and "would go" in capsys.readouterr().out
+    assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
+    assert not library.trash(store)
+    assert main(["retain", "--budget=1GB", f"--data-folder={store.path}"]) == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("20GB", 2 * 10**10), ("1.5 mb", 1_500_000)])
+def test_a_size_is_read(text: str, expected: int) -> None:
+    assert _bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["20", "GB", "-1GB", "1e9B", "٣GB x"])
+def test_what_is_no_size_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a size"):
+        _bytes(text)

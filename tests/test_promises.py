@@ -1,0 +1,52 @@
+"""Every promise in docs/reliability.md and docs/threat-model.md names tests, and they are there."""
+
+import re
+
+import pytest
+
+from runner.folders.queue import PROJECT_ROOT
+
+DOCUMENTS = ("docs/reliability.md", "docs/threat-model.md")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")
+
+
+def promises(document: str) -> list[str]:
+    """Rows of the tables whose last column is of tests; not of the generated one."""
+    text = (PROJECT_ROOT / document).read_text().split("<!-- table")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [row for row in rows if not re.match(r"\|(---|\s*(who|what|promise)\s*\|)", row)]
+
+
+def unfounded(row: str) -> list[str]:
+    """What a row names that is not there; the whole row if it names nothing."""
+    missing, source, found = [], "", False
+    for path, test in NAMED.findall(row):
+        found = True
+        if path:
+            file = PROJECT_ROOT / path
+            source = file.read_text() if file.exists() else ""
+            missing += [] if file.exists() else [path]
+        elif not re.search(rf"^ *def {test}\(", source, re.MULTILINE):
+            missing.append(test)
+    return missing if found else [row]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_promise_names_tests_that_are_there(document: str) -> None:
+    rows = promises(document)
+    assert len(rows) >= 8
+    for row in rows:
+        assert not unfounded(row)
+
+
+def test_a_promise_without_a_test_or_with_one_that_is_gone_is_found() -> None:
+    assert unfounded("| nobody is let in | |") == ["| nobody is let in | |"]
+    assert unfounded("| x | `tests/test_nothing.py` |") == ["tests/test_nothing.py"]
+    gone = "| x | `tests/test_promises.py`: `test_nothing` |"
+    assert unfounded(gone) == ["test_nothing"]
+    assert (
+        unfounded(
+            "| x | `tests/test_promises.py`: `test_every_promise_names_tests_that_are_there` |"
+        )
+        == []
+    )
