@@ -74,7 +74,7 @@ class Feed:
                 raise
             watch.taken_in(seen, is_new=num_rows > 0)
             return num_rows, bool(seen.behind)
-        return 0, True
+        raise self._lake.outrun()
 
     def compare(self, num_runs: int) -> None:
         """Begins anew if the store has not as many runs of this folder as it should: somebody had
@@ -92,6 +92,7 @@ class Feed:
             with suppress(Overtaken), self._lake.writing() as (cursor, _):
                 row = [self.name, socket.gethostname(), str(self._data_dir.path), time.time()]
                 cursor.execute("INSERT INTO data_folders VALUES (?, ?, ?, ?)", row)
+        raise self._lake.outrun()
 
     def _start(self) -> Watch:
         with self._lake.reading() as cursor:
@@ -158,11 +159,11 @@ class Feed:
         """The numbers of experiments, which count from here on whatever becomes of the look."""
         for _ in range(PATIENCE):
             if ids <= self._numbers.keys():
-                break
+                return {name: self._numbers[name] for name in ids}
             with suppress(Overtaken), self._lake.writing() as (cursor, _):
                 found = add_numbers(cursor, ids)
                 self._numbers |= found
-        return {name: self._numbers[name] for name in ids}
+        raise self._lake.outrun()
 
 
 def _open_outbox(cursor: Cursor) -> None:

@@ -36,8 +36,9 @@ file for each step that somebody watches would be read ever more slowly."""
 PARTITIONED = ("steps", "blocks", "device_samples", "gradient_statistics", "own_values")
 """Tables that grow with every step. Others have a few rows for each run: files of their own for
 each experiment would be smaller than what is noted of a file."""
-OVERTAKEN = ("maximum retry count", "transaction conflict", "conflict on")
-"""What DuckDB says where somebody else has committed since a transaction began."""
+OVERTAKEN = ("duplicate key value", "unique constraint failed", "transaction conflict",
+             "could not serialize access", "database is locked")  # fmt: skip
+"""What the databases say where somebody else has committed since a transaction began."""
 REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry")
 LOST = ("connection", "terminating", "server closed", "could not connect", "broken pipe")
 
@@ -129,9 +130,16 @@ class Lake:
                 raise Overtaken from None
             if any(one in text.lower() for one in LOST):
                 self._is_attached = False
-            told = self.address.without_secrets(text)
+            told = self.address.without_secrets(_reason(text))
             complaint = f"{self.address.masked} cannot be used: {told}. {_remedy(told)}"
             raise TeamStoreUnusable(complaint) from None
+
+    def outrun(self) -> TeamStoreUnusable:
+        """What is raised where others were quicker each time."""
+        return TeamStoreUnusable(
+            f"{self.address.masked}: others have been writing all the time, so nothing could be; "
+            "it is tried again"
+        )
 
     def execute(self, statement: str) -> None:
         """Something that DuckLake does in transactions of its own, such as upkeep, while nobody
@@ -203,6 +211,11 @@ class Lake:
                 with self.cursor() as cursor:
                     _make_tables(cursor, check=self._check)
         self._is_attached = True
+
+
+def _reason(error: str) -> str:
+    """An error without the statement that failed, which can be as long as its rows."""
+    return error.rpartition('": ')[2] if "Failed to execute query" in error else error
 
 
 def _remedy(error: str) -> str:

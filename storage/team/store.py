@@ -67,7 +67,7 @@ class TeamStore(Store):
                 return
             except Overtaken:
                 continue
-        raise TeamStoreUnusable(f"{self._lake.address.masked}: others write all the time")
+        raise self._lake.outrun()
 
     def close(self) -> None:
         with self._ingesting:

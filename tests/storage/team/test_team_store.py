@@ -240,6 +240,23 @@ def test_a_store_of_another_version_is_left_alone_until_somebody_resets_it(tmp_p
         assert agree(store, here)
 
 
+def test_a_database_that_takes_nothing_in_is_told_and_not_asked_for_ever(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    place, here = postgres.new_database(), data_folder(tmp_path / "here")
+    record_experiment(here.runs)
+    address = Address("postgres", place, str(tmp_path / "rows"))
+    Lake(address).close()
+    name = place.split("dbname=")[1].split()[0]
+    frozen = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+    postgres.client("psql", "-d", "postgres", "-c", frozen)
+    with (
+        TeamStore.at(address, here) as store,
+        pytest.raises(TeamStoreUnusable, match="read-only transaction"),
+    ):
+        store.ingest_all()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
