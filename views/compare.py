@@ -20,6 +20,7 @@ from views.comparison import (
     behind_verdicts,
     leaderboard,
     measured_again,
+    ranks,
     verdicts,
     why,
 )
@@ -80,6 +81,7 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     show_answer(store, experiment, comparison)
     measured_again.show(store, comparison)
     show_leaderboard(comparison)
+    ranks.show(store, comparison)
     exchange.show_imported(store, comparison.experiment_id)
     compare_ladder.show(store, comparison.experiment_id)
     why.show(store, comparison.experiment_id)

@@ -210,6 +210,16 @@ _RECORDED = (
               "device after each.", format_seconds, "s"),
     _recorded("launches", "Launches a step", "Kernels and graphs that the host starts in a step.",
               format_number),
+    _recorded("compute_seconds", "Computing", "Time of a step in which a rank's device computes.",
+              format_seconds, "s"),
+    _recorded("communication_seconds", "Communication", "Time of a step in which a rank sends or "
+              "waits to send.", format_seconds, "s"),
+    _recorded("exposed_seconds", "Exposed", "Communication that no computing hides.",
+              format_seconds, "s"),
+    _recorded("rank_lag", "Lag of the slowest rank", "How much longer than the fastest rank it "
+              "computes.", format_share),
+    _recorded("sent_bytes", "Sent a step", "Bytes that a rank puts into collectives in a step.",
+              format_bytes, "bytes"),
     _recorded("profile_cost_seconds", "Cost of profiling", "Time that profiled turns took, in no "
               "timing.", format_seconds, "s"),
     _recorded("suite_change", "Change", "What counts as better or worse than an earlier suite run.",

@@ -28,6 +28,7 @@ from storage.queries.latest import latest_runs
 from storage.queries.lifecycle import checkpoints, resumptions, stops
 from storage.queries.profiles import profile_kernels, profiles
 from storage.queries.randomness import dropouts, random_numbers, redraws, rehearsals
+from storage.queries.ranks import collectives, rank_blocks, rank_profiles
 from storage.queries.runs import (
     RunError,
     RunRecord,
@@ -64,6 +65,7 @@ __all__ = [
     "accuracy_tensors",
     "blocks",
     "checkpoints",
+    "collectives",
     "compile_caches",
     "compile_metrics",
     "compile_spans",
@@ -94,6 +96,8 @@ __all__ = [
     "profile_kernels",
     "profiles",
     "random_numbers",
+    "rank_blocks",
+    "rank_profiles",
     "redraws",
     "rehearsals",
     "resumptions",

@@ -15,6 +15,7 @@ from storage.numbers.recorded import NUMBERS
 from storage.queries import RunRecord
 from storage.terminal.caution_words import doubt_words
 from views.charts.device import device_series
+from views.comparison import ranks
 from views.parts.cards import Card
 from views.parts.downloads import show_card
 from views.parts.tables import of_run, show_table
@@ -37,6 +38,7 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     if doubts := compare(store, record.experiment_id).result_of(run["label"]).device_doubts:
         told = "  \n".join(sentence(doubt_words(doubt)) for doubt in doubts)
         st.warning(told, icon=":material/info:")
+    ranks.show_run(store, record.experiment_id, str(run["label"]))
     for fact in [*threads(record.environment), *record.environment.get("notes", [])]:
         st.caption(inert(fact))
     if samples["round"].isna().all():

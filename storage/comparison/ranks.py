@@ -1,0 +1,116 @@
+"""What the ranks of a run on several devices came to: communication, the slowest, memory, bytes."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from storage import queries
+from storage.index.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankNumbers:
+    """One rank. Seconds are of a step, medians over the profiled turns; None without a profile."""
+
+    rank: int
+    compute_seconds: float | None
+    communication_seconds: float | None
+    exposed_seconds: float | None
+    peak_memory_bytes: float | None
+    """The most of any block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """One kind of collective: what rank 0 put in per step, medians over the profiled turns."""
+
+    name: str
+    calls: float
+    bytes: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """All ranks of one run."""
+
+    label: str
+    ranks: tuple[RankNumbers, ...]
+    sent: tuple[Sent, ...]
+
+    @property
+    def communication_seconds(self) -> float | None:
+        """Of the rank that waits least for others, which is nearest to what sending itself takes:
+        a collective lasts from when a rank comes to when the last one is done."""
+        return _least([one.communication_seconds for one in self.ranks])
+
+    @property
+    def exposed_seconds(self) -> float | None:
+        """Likewise, of that rank's communication."""
+        return _least([one.exposed_seconds for one in self.ranks])
+
+    @property
+    def slowest(self) -> RankNumbers | None:
+        """The rank that computes longest; None without a profile."""
+        known = [one for one in self.ranks if one.compute_seconds is not None]
+        return max(known, key=lambda one: one.compute_seconds or 0.0, default=None)
+
+    @property
+    def lag(self) -> float | None:
+        """How much longer the slowest rank computes than the fastest, as a share."""
+        known = [one.compute_seconds for one in self.ranks if one.compute_seconds]
+        return max(known) / min(known) - 1 if known else None
+
+    @property
+    def sent_bytes(self) -> float | None:
+        """Of all collectives of a step; None if the record does not say it of each."""
+        known = [one.bytes for one in self.sent if one.bytes is not None]
+        return sum(known) if known and len(known) == len(self.sent) else None
+
+
+def ranks_of(store: Store, experiment_id: str) -> list[Ranks]:
+    """Of every run on several devices, in the order of the variants."""
+    blocks = queries.rank_blocks(store, experiment_id)
+    if blocks.empty:
+        return []
+    profiles = queries.rank_profiles(store, experiment_id)
+    sent = queries.collectives(store, experiment_id)
+    return [
+        Ranks(
+            label=str(label),
+            ranks=tuple(
+                _rank(int(rank), own, profiles[profiles["label"] == label])
+                for rank, own in mine.groupby("rank")
+            ),
+            sent=_sent(sent[(sent["label"] == label) & (sent["rank"] == 0)]),
+        )
+        for label, mine in blocks.groupby("label", sort=False)
+    ]
+
+
+def _rank(rank: int, blocks: pd.DataFrame, profiles: pd.DataFrame) -> RankNumbers:
+    mine = profiles[profiles["rank"] == rank]
+    medians = {
+        name: _known(mine[name].median())
+        for name in ("compute_seconds", "communication_seconds", "exposed_seconds")
+    }
+    memory = _known(blocks["peak_memory_bytes"].max())
+    return RankNumbers(rank=rank, peak_memory_bytes=memory, **medians)
+
+
+def _sent(rows: pd.DataFrame) -> tuple[Sent, ...]:
+    return tuple(
+        Sent(
+            name=str(name),
+            calls=float(kind["calls"].median()),
+            bytes=None if kind["sent_bytes"].isna().any() else float(kind["sent_bytes"].median()),
+        )
+        for name, kind in rows.groupby("name")
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _least(values: list[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)

@@ -1,0 +1,44 @@
+"""What is refused because torch does not support it, asked of the torch that is installed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+
+
+@pytest.fixture(autouse=True)
+def group_of_one(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def wrapped(parallel: str) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    if parallel == "ddp":
+        return DistributedDataParallel(model)
+    fully_shard(model)
+    return model
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_forward_of_several_ranks_is_not_one_graph(parallel: str) -> None:
+    """Should this fail, torch has learned it, and `runner/specs/parallel.py` may allow it."""
+    model = wrapped(parallel)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(torch.ones(2, 4)).sum().backward()
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_forward_of_several_ranks_compiles_with_breaks(parallel: str) -> None:
+    model = wrapped(parallel)
+    compiled = torch.compile(model, backend="aot_eager")
+    torch.testing.assert_close(compiled(torch.ones(2, 4)), model(torch.ones(2, 4)))
