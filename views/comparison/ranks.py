@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from storage.comparison.ranks import Ranks, ranks_of
 from storage.comparison.results import Comparison
 from storage.index.store import Store
+from storage.profile.ranks import Ranks, ranks_of
 from views.parts.tables import show_table
 
 NOT_PROFILED = "Nothing was profiled yet."
