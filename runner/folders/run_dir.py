@@ -168,11 +168,14 @@ class RunDir:
             os.utime(self.path.parent)
 
     def drop_leftovers(self) -> None:
-        """Removes what nobody needs once the process has ended: its compile caches, and files that
-        it did not get to write to their end."""
+        """Removes what nobody needs once the process has ended: its compile caches, and files and
+        folders that it did not get to write to their end."""
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         if not self.artifacts.is_symlink():
-            for parent, _folders, files in os.walk(self.artifacts):
+            for parent, folders, files in os.walk(self.artifacts):
+                for name in folders:
+                    if name.endswith(UNFINISHED):
+                        shutil.rmtree(Path(parent, name), ignore_errors=True)
                 for name in files:
                     if name.endswith(UNFINISHED):
                         with suppress(OSError):
