@@ -10,7 +10,11 @@ from types import FrameType
 from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import Turn, TurnTaker
 from runner.worker.ranks.group import Group
-from runner.worker.turn_source import STOPPING_SECONDS, leave
+from runner.worker.turn_source import leave
+
+STOPPING_SECONDS = 2.0
+"""How long ranks that were asked to stop may take to come to the end of a block: less than a run on
+one device has, because the run's process ends after them."""
 
 
 class Termination:
