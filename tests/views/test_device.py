@@ -27,7 +27,7 @@ def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(
     assert "Device" in cards(app)
     assert '"text":["inductor: power cap"' in charts(app)
     others = table(app, "Pid")
-    assert list(others.iloc[0]) == [4711, "make", 3 * 2**30, 4]
+    assert list(others.iloc[0]) == ["4711", "make", 3 * 2**30, "4 of 4"]
 
 
 def test_a_calm_device_is_shown_without_a_warning(folder: DataDir) -> None:

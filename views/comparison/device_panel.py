@@ -48,8 +48,7 @@ def show_run(store: Store, run: pd.Series, record: RunRecord) -> None:
     strangers = other_processes(samples)
     if not strangers.empty:
         show_table("Other processes", strangers, "other-processes", "",
-                   numbers=dict.fromkeys(strangers.columns.drop("name"), "others_memory_bytes"),
-                   )  # fmt: skip
+                   numbers={"memory": "others_memory_bytes"})  # fmt: skip
 
 
 def threads(environment: dict[str, Any]) -> list[str]:
@@ -94,13 +93,17 @@ def charted(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def other_processes(samples: pd.DataFrame) -> pd.DataFrame:
-    """One row per process that was seen: pid, name, memory, and in how many samples."""
+    """One row per process that was seen: pid, name, most memory, and in how many samples of all."""
     seen = [one for listed in samples["processes"] for one in listed or []]
     if not seen:
         return pd.DataFrame()
     grouped = pd.DataFrame(seen).groupby(["pid", "name"], dropna=False, sort=False)
     rows = grouped.agg(memory=("memory_bytes", "max"), samples=("pid", "size")).reset_index()
-    return rows
+    # A pid is a name, and no number to add up or to write with units.
+    return rows.assign(
+        pid=rows["pid"].astype(str),
+        samples=[f"{count} of {len(samples)}" for count in rows["samples"]],
+    )
 
 
 def _is_telling(data: pd.DataFrame, column: str) -> bool:
