@@ -128,7 +128,12 @@ def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -
             "builtin:digits",
             r"data.source = 'builtin:digits': .*takes b",
         ),
-        ("causal_lm", "builtin:bert-tiny", None, "takes builtin:gpt2-tiny, local files"),
+        (
+            "causal_lm",
+            "builtin:bert-tiny",
+            None,
+            "takes builtin:gpt2-tiny, builtin:gpt2, local files",
+        ),
         ("masked_lm", "builtin:gpt2-tiny", None, "takes builtin:bert-tiny, builtin:bert-base"),
         ("image_classification", "mine.py:make", None, r"for the task 'custom'\) does not fit"),
         ("image_classification", None, "photos.parquet", "do not fit each other"),
