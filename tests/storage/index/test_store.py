@@ -102,6 +102,7 @@ def test_the_log_of_a_process_that_was_killed_is_not_held_in_memory(
         assert num_steps(store) == 120
 
 
+@pytest.mark.heavy
 def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDir) -> None:
     Store.open(data_dir).close()
     script = (
