@@ -1,14 +1,12 @@
 """What only storage can tell, asked in a process of its own: the index, and the noise floor."""
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from runner.doctor.asking import ask
 from runner.doctor.findings import Finding, Health
-from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
@@ -79,12 +77,4 @@ def _ask_storage(data_dir: DataDir) -> dict[str, Any] | str:
     if not data_dir.path.is_dir():
         return f"there is no {data_dir.path} yet"
     command = [sys.executable, "-m", "storage", "checkup", f"--data-folder={data_dir.path}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
-                              timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return f"storage did not answer within {LIMIT_SECONDS:.0f} s"
-    except (ValueError, IndexError):
-        return printable("; ".join(done.stderr.strip().splitlines()[-2:])) or "storage says nothing"
-    return answer
+    return ask("storage", command, LIMIT_SECONDS)

@@ -1,14 +1,13 @@
 """Whether torch, the driver and the devices work: torch is asked in a process of its own."""
 
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from runner.doctor.asking import ask
 from runner.doctor.findings import Finding, Health
-from runner.folders.queue import PROJECT_ROOT
 from runner.texts import printable
 
 COMMAND = (sys.executable, "-m", "runner.worker.checkup")
@@ -19,7 +18,7 @@ DRIVER_LIMIT_SECONDS = 20.0
 
 def check_devices() -> Iterator[Finding]:
     """Torch, then each device that it sees, then the driver of those that it does not see."""
-    answer = _ask_torch()
+    answer = ask("torch", COMMAND, LIMIT_SECONDS)
     if isinstance(answer, str):
         remedy = f"`{sys.executable} -c 'import torch'` says more; install it anew if it fails"
         yield Finding(subject="torch", health=Health.WRONG, evidence=answer, remedy=remedy)
@@ -81,16 +80,3 @@ def _device(device: dict[str, Any]) -> Finding:
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
     evidence = f"{name} computes, and what inductor compiles comes to the same"
     return Finding(subject=subject, health=Health.OK, evidence=evidence)
-
-
-def _ask_torch() -> dict[str, Any] | str:
-    """The answer of the checkup, or why there is none."""
-    try:
-        done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace",
-                              timeout=LIMIT_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return f"torch did not answer within {LIMIT_SECONDS:.0f} s"
-    except (ValueError, IndexError):
-        return printable("; ".join(done.stderr.strip().splitlines()[-2:])) or "torch says nothing"
-    return answer
