@@ -20,7 +20,8 @@ from runner.specs import rules
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.bounds import Bounds
 from runner.specs.cache import CacheSpec
-from runner.specs.parallel import Parallel, check_devices, check_parallel
+from runner.specs.parallel import check_parallel
+from runner.specs.place import PlaceSpec
 from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.script import ScriptSpec
 from runner.specs.speed import SpeedSpec
@@ -54,7 +55,7 @@ YEAR_SECONDS = 31_536_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentSpec(Spec):
+class ExperimentSpec(PlaceSpec):
     """One comparison: a workload under several backends, beside a baseline and a control."""
 
     name: str
@@ -90,23 +91,6 @@ class ExperimentSpec(Spec):
     controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
-    devices: tuple[str, ...] = ("cpu",)
-    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any one
-    that is free, or `mps`; or several of a kind, which share every batch: `cuda:0,cuda:1`, or
-    `cpu,cpu` for two processes on the CPUs."""
-    parallel: Parallel = "ddp"
-    """How several devices work together. `ddp`: each has the whole model, and gradients are
-    averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
-    `dp`: one process for all, which copies the model in every step (DataParallel)."""
-    cpus: str | None = None
-    """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
-    and on the CPU all. Experiments that name no CPU in common may run at the same time."""
-    exclusive: bool = False
-    """Whether nothing else of the queue runs on the machine meanwhile, on other devices either."""
-    priority: Annotated[int, Bounds(-100, 100, "nothing needs more steps to be told apart")] = 0
-    """Higher ones come first in the queue; of equal ones, those that were submitted first."""
-    cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
-    """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
     schedule: Schedule = "turns"
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
     compile: CompileTogether = "alone"
@@ -140,9 +124,8 @@ class ExperimentSpec(Spec):
     def check_rules(self) -> None:
         compiled = [parse_backend(text) for text in self.backends]
         rules.check_names(self.name, self.backends, compiled)
-        check_devices(self.devices, self.parallel)
+        self.check_place()
         rules.check_precision(self.device, self.training)
-        rules.check_cpus(self.cpus)
         if self.device == "mps":
             rules.check_mps(self.kind, self.backends, compiled)
         rules.check_workload(self.task, self.model, self.data)
@@ -189,25 +172,6 @@ class ExperimentSpec(Spec):
     def precision(self) -> str | None:
         """Of the training; None for a script, which chooses its own."""
         return None if self.is_script else self.training.precision
-
-    @property
-    def device(self) -> str:
-        """The first device, which stands for the kind of them all."""
-        return self.devices[0]
-
-    @property
-    def num_ranks(self) -> int:
-        """Processes that one run consists of, each with a device of its own."""
-        return 1 if self.parallel == "dp" else len(self.devices)
-
-    @property
-    def place(self) -> str:
-        """All devices and how they work together, for people: `cuda:0`, `2 x cpu, ddp`."""
-        if len(self.devices) == 1:
-            return self.device
-        same = len(set(self.devices)) == 1
-        named = f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)
-        return f"{named}, {self.parallel}"
 
     @property
     def has_dropout(self) -> bool:

@@ -28,7 +28,7 @@ NUMERIC = [
     (kind, name)
     for kind in specifications()
     for name, hint in get_type_hints(kind).items()
-    if {int, float} & {hint, *get_args(hint)}
+    if name in kind.__annotations__ and {int, float} & {hint, *get_args(hint)}
 ]
 
 

@@ -1,0 +1,57 @@
+"""Where an experiment's runs compute: on which devices and CPUs, beside whom, and after whom."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from runner.specs import rules
+from runner.specs.bounds import Bounds
+from runner.specs.parallel import Parallel, check_devices
+from runner.specs.validation import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceSpec(Spec):
+    """The fields of an experiment that say where it runs. They are the experiment's own, not a part
+    of it with a name."""
+
+    devices: tuple[str, ...] = ("cpu",)
+    """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any one
+    that is free, or `mps`; or several of a kind, which share every batch: `cuda:0,cuda:1`, or
+    `cpu,cpu` for two processes on the CPUs."""
+    parallel: Parallel = "ddp"
+    """How several devices work together. `ddp`: each has the whole model, and gradients are
+    averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
+    `dp`: one process for all, which copies the model in every step (DataParallel)."""
+    cpus: str | None = None
+    """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
+    and on the CPU all. Experiments that name no CPU in common may run at the same time."""
+    exclusive: bool = False
+    """Whether nothing else of the queue runs on the machine meanwhile, on other devices either."""
+    priority: Annotated[int, Bounds(-100, 100, "nothing needs more steps to be told apart")] = 0
+    """Higher ones come first in the queue; of equal ones, those that were submitted first."""
+    cpu_threads: Annotated[int | None, Bounds(1, 4096, "no machine has more CPUs")] = None
+    """Threads a run computes with on the CPU; None means half the CPUs that it may use."""
+
+    def check_place(self) -> None:
+        """Raises `InvalidSpec` for what no machine could give."""
+        check_devices(self.devices, self.parallel)
+        rules.check_cpus(self.cpus)
+
+    @property
+    def device(self) -> str:
+        """The first device, which stands for the kind of them all."""
+        return self.devices[0]
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that one run consists of, each with a device of its own."""
+        return 1 if self.parallel == "dp" else len(self.devices)
+
+    @property
+    def place(self) -> str:
+        """All devices and how they work together, for people: `cuda:0`, `2 x cpu, ddp`."""
+        if len(self.devices) == 1:
+            return self.device
+        same = len(set(self.devices)) == 1
+        named = f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)
+        return f"{named}, {self.parallel}"
