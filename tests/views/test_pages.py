@@ -265,6 +265,10 @@ def test_live_lists_what_waits_in_the_queue(folder: DataDir):
     assert app.selectbox(key="live_experiment").value == EXPERIMENT_ID, "the next one to run"
     assert "waiting in the queue" in progress_texts(app)
     assert "Queue: 2 experiments" in text(app)
+    named = [
+        unescape(link.proto.label) for link in app.get("page_link") if "mine" in link.proto.label
+    ]
+    assert named == ["1. mine · 21 Nov 2026, 09:30", "2. mine · 22 Nov 2026, 10:10"]
 
 
 def test_the_queue_is_moved_held_and_paused_on_live(folder: DataDir):

@@ -1,5 +1,7 @@
 """How much disk all experiments take, and what lies in the trash."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -9,9 +11,13 @@ from storage.numbers.formats import format_bytes
 from views.access import permissions
 from views.parts.actions import errors_said
 from views.shared import words
-from views.shared.inert import inert
+from views.shared.inert import inert, plain
 from views.shared.links import linked
 from views.shared.resources import data_dir, take_in
+from views.shared.selection import told_apart
+
+MAX_LISTED = 20
+"""Of what was deleted, the latest first."""
 
 
 def show(store: Store, frame: pd.DataFrame) -> None:
@@ -23,22 +29,36 @@ def show(store: Store, frame: pd.DataFrame) -> None:
             st.caption("The trash is empty.")
             return
         st.markdown(f"**Trash: {words.plural(len(deleted), 'experiment')}**")
-        for one in deleted[:20]:
-            with st.container(horizontal=True, vertical_alignment="center"):
-                when = words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
-                st.markdown(f"{inert(one.name)} · deleted {when}")
-                if permissions.may_act() and st.button("Restore", key=f"restore-{one.folder.name}"):
-                    permissions.require_acting()
-                    with errors_said():
-                        library.restore(data_dir(), one.experiment_id)
-                        take_in(store.ingest_all)
-                        st.rerun()
+        _show_deleted(store, deleted[:MAX_LISTED])
+        if len(deleted) > MAX_LISTED:
+            st.caption(f"The latest {MAX_LISTED} are listed.")
         if permissions.may_act() and st.button("Empty the trash", key="empty-trash",
                                                help="Removes them for good."):  # fmt: skip
             permissions.require_acting()
             with errors_said():
                 library.empty_trash(data_dir())
                 st.rerun()
+
+
+def _show_deleted(store: Store, deleted: Sequence[library.Deleted]) -> None:
+    # Of those under one id only the latest can be restored.
+    latest = {one.experiment_id: one for one in reversed(deleted)}
+    said = told_apart({key: _said(one) for key, one in latest.items()})
+    for key in reversed(latest):
+        with st.container(horizontal=True, vertical_alignment="center",
+                          horizontal_alignment="distribute"):  # fmt: skip
+            st.markdown(inert(said[key]), width="content")
+            if permissions.may_act() and st.button("Restore", key=f"restore-{key}"):
+                permissions.require_acting()
+                with errors_said():
+                    library.restore(data_dir(), key)
+                    take_in(store.ingest_all)
+                    st.rerun()
+
+
+def _said(one: library.Deleted) -> str:
+    when = words.moment(pd.Timestamp(one.deleted, unit="s", tz="UTC"))
+    return f"{plain(one.name)} · deleted {when}"
 
 
 def _show_sizes(frame: pd.DataFrame) -> None:

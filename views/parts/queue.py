@@ -1,6 +1,7 @@
 """The queue: what waits, in which order; moved, held and paused by those who may."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
@@ -15,22 +16,26 @@ from views.parts import actions
 from views.shared import words
 from views.shared.inert import Markdown, inert
 from views.shared.resources import data_dir
+from views.shared.selection import titles
 
 MAX_NAMED = 2
 """Of what somebody waits for."""
+RELEASE_PIXELS = 64
+"""Width of the two buttons that stand in one place, so that the others line up."""
 
 
 def show_queue(active: pd.DataFrame, shown: str) -> None:
-    """What else is active, first to last; `active` has the rows of `storage.queries.
+    """What else is active, first to last, and what may be done with it on the right, where the
+    buttons of all stand below each other; `active` has the rows of `storage.queries.
     list_experiments` that are not over, `shown` is the one that the page is about. Where one alone
     runs, no folder is looked at."""
     if len(active) < 2 and not (active["state"] == ExperimentState.QUEUED).any():
         return
-    folder, names = data_dir(), active.set_index("experiment_id")["name"]
-    at_work = queue_order.at_work(folder, names.index)
+    folder, names = data_dir(), titles(active.set_index("experiment_id"))
+    at_work = queue_order.at_work(folder, names)
     # One that is at work has runs, too, that wait for others to have loaded.
     busy = {one.experiment_id for one in at_work}
-    found = [one for one in queue_order.waiting(folder, names.index)
+    found = [one for one in queue_order.waiting(folder, names)
              if one.experiment_id not in busy]  # fmt: skip
     order = queue_order.read_order(folder)
     free = [one for one in found if one.experiment_id not in order.held]
@@ -43,20 +48,22 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
         if permissions.may_act():
             _show_pause(order.paused)
     waiting = [one.experiment_id for one in found]
-    running = [key for key in names.index if key not in waiting and key != shown]
+    running = [key for key in names if key not in waiting and key != shown]
     for key in [*running, *waiting]:
+        place = waiting.index(key) if key in waiting else None
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            place = waiting.index(key) if key in waiting else None
-            _show_one(key, str(names[key]), place=place, held=key in order.held)
-            if key in held:
-                st.caption(inert(told(held[key])), width="content")
-            elif key in waits:
-                others = [str(names.get(one, one)) for one in waits[key]]
-                st.caption(f"waits for {inert(_some(others))}", width="content")
-            if permissions.may_act() and place is not None:
-                _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
-            if key != shown:  # which has its button above
-                actions.stop_button(key)
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                _show_one(key, names[key], place=place, held=key in order.held)
+                if key in held:
+                    st.caption(inert(told(held[key])), width="content")
+                elif key in waits:
+                    others = [names.get(one, one) for one in waits[key]]
+                    st.caption(f"waits for {inert(_some(others))}", width="content")
+            with st.container(horizontal=True, width="content", gap="small"):
+                if permissions.may_act() and place is not None:
+                    _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
+                if key != shown:  # which has its button above
+                    actions.stop_button(key)
 
 
 def _some(names: list[str]) -> str:
@@ -92,17 +99,23 @@ def _show_moves(one: Experiment, place: int, *, held: bool, last: int) -> None:
     if _quiet_button("Next", key, "The first to begin.", place == 0):
         _act(lambda folder: queue_order.move(folder, key))
     if held:
-        if _quiet_button("Release", key, "Let it begin when its turn comes."):
+        if _quiet_button("Release", key, "Let it begin when its turn comes.", width=RELEASE_PIXELS):
             _act(lambda folder: queue_order.release(folder, key))
-    elif _quiet_button("Hold", key, "Pass it over until it is released."):
+    elif _quiet_button("Hold", key, "Pass it over until it is released.", width=RELEASE_PIXELS):
         _act(lambda folder: queue_order.hold(folder, key))
     if _quiet_button("Duplicate", key, "Queue the same once more."):
         _act(lambda folder: queue_order.duplicate(folder, one))
 
 
-def _quiet_button(label: Markdown, key: str, help: Markdown, disabled: bool = False) -> bool:
+def _quiet_button(
+    label: Markdown,
+    key: str,
+    help: Markdown,
+    disabled: bool = False,
+    width: int | Literal["content"] = "content",
+) -> bool:
     return st.button(label, key=f"queue-{label.lower()}-{key}", help=help, disabled=disabled,
-                     type="tertiary")  # fmt: skip
+                     type="tertiary", width=width)  # fmt: skip
 
 
 def _act(act: Callable[[DataDir], object]) -> None:

@@ -6,7 +6,7 @@ shows what runs, and Compare afterwards what it showed before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import pandas as pd
@@ -85,18 +85,21 @@ def remembered(widget: str, default: T, of: str = "") -> tuple[T, Callable[[], N
 
 
 def titles(experiments: pd.DataFrame) -> dict[str, str]:
-    """Name and time of each experiment. A selector mixes up entries that read the same, so those
-    that would also carry the end of their id.
-    """
-    titles = {
-        key: f"{plain(row['name'])} · "
-        + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
-        for key, row in experiments.iterrows()
-    }
-    taken = Counter(titles.values())
-    return {
-        key: text if taken[text] == 1 else f"{text} · {key[-4:]}" for key, text in titles.items()
-    }
+    """Name and time of each experiment, no two alike: a selector mixes up equal entries."""
+    return told_apart(
+        {
+            key: f"{plain(row['name'])} · "
+            + ("recorded example" if row["origin"] == "example" else words.moment(row["submitted"]))
+            for key, row in experiments.iterrows()
+        }
+    )
+
+
+def told_apart(texts: Mapping[str, str]) -> dict[str, str]:
+    """What is said of each id; those that would read the same also carry the end of their id."""
+    taken = Counter(texts.values())
+    return {key: text if taken[text] == 1 else f"{text} · {key[-4:]}"
+            for key, text in texts.items()}  # fmt: skip
 
 
 def _choose(

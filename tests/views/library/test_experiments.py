@@ -247,3 +247,11 @@ def test_launch_opens_with_every_setting_of_an_earlier_experiment(folder: DataDi
     app.button(key="launch").click().run()
     (second,) = [one for one in experiments(folder) if one.experiment_id != first.experiment_id]
     assert second.spec == replace(spec, name="Renamed", suite_run=None)
+
+
+def test_what_was_deleted_under_one_name_in_one_minute_is_told_apart(folder: DataDir) -> None:
+    for experiment_id in (EXPERIMENT_ID, OTHER):
+        record_experiment(folder.runs, experiment_spec(name="Twice"), experiment_id=experiment_id)
+        library.delete(folder, experiment_id)
+    lines = [line for line in text(opened("experiments")).splitlines() if "deleted" in line]
+    assert sorted(line[-4:] for line in lines if line.startswith("Twice")) == ["7f3a", "7f3b"]
