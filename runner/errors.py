@@ -6,6 +6,7 @@
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
     ├── NotWritable         the data folder cannot be written
+    ├── BackupUnusable      a backup, or the place for one, cannot be used
     ├── ProbeFailed         torch could not be asked what this machine offers
     ├── UnusableData        a file of data is not there or cannot be read
     ├── CodeNotAllowed      a Python file of one's own may not run here
@@ -68,6 +69,10 @@ class NotWritable(RunnerError):
             "writable, free some space, or choose another data folder (--data-folder, or the "
             "environment variable BREAKEVEN_DATA)"
         )
+
+
+class BackupUnusable(RunnerError):
+    """A backup is not whole or damaged, or its place cannot be used."""
 
 
 class ProbeFailed(RunnerError):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from runner.commands.backup import add_backup_commands
 from runner.commands.cluster import add_cluster_options, supervise_cluster
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.doctor import add_doctor_options, examine_machine
@@ -238,6 +239,7 @@ def parser() -> argparse.ArgumentParser:
         command.usage = f"{command.usage} EXPERIMENT"
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
+    add_backup_commands(add)
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
     for command in (compare, script, again, work, go_on):
