@@ -35,7 +35,7 @@ def database_state(data_dir: DataDir) -> dict[str, str]:
     file = data_dir.database_file
     if not file.exists():
         return {"state": "ok", "evidence": "none yet: the first dashboard builds it"}
-    lock = FileLock(file.with_suffix(".duckdb.lock"))
+    lock = FileLock(data_dir.database_lock)
     try:
         if not lock.try_acquire():
             return {"state": "ok", "evidence": "a dashboard has it open"}

@@ -38,8 +38,7 @@ def _index(data_dir: DataDir, found: dict[str, Any]) -> Finding:
         return Finding(subject=subject, health=Health.OK, evidence=evidence)
 
     def repair() -> str:
-        file = data_dir.database_file
-        lock = FileLock(file.with_suffix(".duckdb.lock"))
+        file, lock = data_dir.database_file, FileLock(data_dir.database_lock)
         if not lock.try_acquire():
             return "a dashboard has opened it meanwhile, and mends it by itself"
         with lock:

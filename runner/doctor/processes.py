@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from runner.doctor.findings import Finding, Health
 from runner.errors import InvalidRunFolder
+from runner.folders.busy import STUCK_SECONDS, seconds_busy
 from runner.folders.process_table import (
     command_line,
     holders,
@@ -33,6 +34,7 @@ PATIENCE_SECONDS = 2.0
 
 def check_processes(data_dir: DataDir) -> Iterator[Finding]:
     yield check_supervisor(data_dir)
+    yield check_dashboard(data_dir)
     yield check_orphaned_runs(data_dir)
     yield check_orphaned_processes(data_dir)
     yield check_locks(data_dir)
@@ -53,6 +55,15 @@ def check_supervisor(data_dir: DataDir) -> Finding:
             evidence = f"process {pids} holds the lock and gave no sign for {silent}"
             remedy = f"`kill -9 {pids}`, then `python -m runner supervise`: checkpoints go on"
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
+    if pulse.stuck:
+        name, since = min(pulse.stuck.items(), key=lambda one: one[1])
+        others = f", nor after {len(pulse.stuck) - 1} more" if len(pulse.stuck) > 1 else ""
+        evidence = (f"nobody has looked after {printable(name)} for "
+                    f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
+                    "does not move on")  # fmt: skip
+        pids = " ".join(map(str, pulse.pids)) or "PID"
+        remedy = f"`kill -9 {pids}`, then `python -m runner supervise`: checkpoints go on"
+        return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
     queued = _startable(data_dir)
     if pulse.is_alive:
         return Finding(subject=subject, health=Health.OK,
@@ -62,6 +73,20 @@ def check_supervisor(data_dir: DataDir) -> Finding:
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence,
                        remedy="`python -m runner supervise` works them off")  # fmt: skip
     return Finding(subject=subject, health=Health.OK, evidence="none at work, and nothing waits")
+
+
+def check_dashboard(data_dir: DataDir) -> Finding:
+    """Whether who owns the index comes to an end with what it takes in."""
+    subject, lock = "Dashboard", data_dir.database_lock
+    seconds = seconds_busy(lock)
+    if seconds > STUCK_SECONDS:
+        pids = " ".join(map(str, holders(lock))) or "PID"
+        evidence = f"process {pids} has been taking in run folders for {duration(seconds)}"
+        remedy = (f"if the disk is not just slow, `kill -9 {pids}` and `make run`: the index is "
+                  "made from the run folders, and trainings go on")  # fmt: skip
+        return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
+    return Finding(subject=subject, health=Health.OK,
+                   evidence="moves on" if is_locked(lock) else "none is open")  # fmt: skip
 
 
 def check_orphaned_runs(data_dir: DataDir) -> Finding:
@@ -106,10 +131,8 @@ def check_orphaned_processes(data_dir: DataDir) -> Finding:
 def check_locks(data_dir: DataDir) -> Finding:
     """Locks end with their holder, unless something that it started has inherited them."""
     subject = "Locks"
-    database = data_dir.database_file
     held = []
-    for file in (data_dir.supervisor_lock, data_dir.library_lock,
-                 database.with_suffix(".duckdb.lock")):  # fmt: skip
+    for file in (data_dir.supervisor_lock, data_dir.library_lock, data_dir.database_lock):
         if not is_locked(file):
             continue
         pids = [pid for pid in holders(file) if is_running(pid)]

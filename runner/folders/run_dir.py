@@ -320,7 +320,9 @@ class DataDir:
         self.path = Path(path).expanduser().resolve()
         self.runs = self.path / "runs"
         self.database_file = self.path / "breakeven.duckdb"
+        self.database_lock = self.path / "breakeven.duckdb.lock"
         self.supervisor_lock = self.path / "supervisor.lock"
+        self.stuck_file = self.path / "stuck.json"
         self.supervisor_log = self.path / "supervisor.log"
         self.logs = self.path / "logs"
         self.capabilities_file = self.path / "capabilities.json"

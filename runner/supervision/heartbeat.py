@@ -1,21 +1,25 @@
 """Whether the supervisor at work moves on: one that hangs, or was stopped, holds its lock as well.
 
-It touches its lock file about once a second; the file's time tells the others.
+It touches its lock file about once a second; the file's time tells the others. Threads that look
+after an experiment give signs to it, and which of them gave none for long is written to a file.
 """
 
+import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from runner.folders.process_table import holders, state_of
-from runner.folders.run_dir import DataDir
+from runner.folders.run_dir import DataDir, write_atomically
 from runner.locks import is_locked
 
 BEAT_SECONDS = 1.0
 STILL_SECONDS = 30.0
 """Without a sign for so long it does not move on: starting a process or writing a record on a slow
 disk takes less."""
+THREAD_STUCK_SECONDS = 60.0
+"""The same of a thread that looks after an experiment, which ends and starts processes itself."""
 
 
 class Heartbeat:
@@ -23,7 +27,12 @@ class Heartbeat:
 
     def __init__(self, data_dir: DataDir) -> None:
         self._file = data_dir.supervisor_lock
+        self._stuck_file = data_dir.stuck_file
         self._next = 0.0
+        self._signs: dict[str, float] = {}
+        self._stuck: dict[str, float] = {}
+        with suppress(OSError):
+            self._stuck_file.unlink()  # another supervisor's
 
     def beat(self) -> None:
         """Says that the supervisor goes on; at most once a second."""
@@ -32,6 +41,29 @@ class Heartbeat:
             self._next = now + BEAT_SECONDS
             with suppress(OSError):  # A read-only folder has worse to tell.
                 os.utime(self._file)
+            self._write_stuck(now)
+
+    def sign(self, experiment_id: str) -> None:
+        """Says, from the thread that looks after an experiment, that it goes on."""
+        self._signs[experiment_id] = time.monotonic()
+
+    def forget(self, experiment_id: str) -> None:
+        """The experiment's thread is done."""
+        self._signs.pop(experiment_id, None)
+
+    @property
+    def stuck(self) -> tuple[str, ...]:
+        """The experiments whose threads gave no sign for long, as of the last beat."""
+        return tuple(self._stuck)
+
+    def _write_stuck(self, now: float) -> None:
+        silent = {name: now - last for name, last in sorted(self._signs.copy().items())
+                  if now - last > THREAD_STUCK_SECONDS}  # fmt: skip
+        if silent.keys() == self._stuck.keys():
+            return
+        self._stuck = {name: time.time() - seconds for name, seconds in silent.items()}
+        with suppress(OSError):
+            write_atomically(self._stuck_file, json.dumps(self._stuck) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +76,9 @@ class Pulse:
     """Since its last sign, or since another one's; None if there never was one."""
     pids: tuple[int, ...] = ()
     """Who holds the lock file open, where the system tells; asked only of one that is still."""
+
+    stuck: dict[str, float] = field(default_factory=dict)
+    """Experiments whose thread does not move on, and since when, in seconds since the epoch."""
 
     @property
     def is_still(self) -> bool:
@@ -64,8 +99,16 @@ def feel(data_dir: DataDir) -> Pulse:
         silent = time.time() - data_dir.supervisor_lock.stat().st_mtime
     except OSError:
         return Pulse(is_alive=False, seconds_since_beat=None)
-    pulse = Pulse(is_alive=alive, seconds_since_beat=silent)
-    if not pulse.is_still:
+    pulse = Pulse(is_alive=alive, seconds_since_beat=silent,
+                  stuck=_read_stuck(data_dir) if alive else {})  # fmt: skip
+    if not pulse.is_still and not pulse.stuck:
         return pulse
-    pids = tuple(holders(data_dir.supervisor_lock))
-    return Pulse(is_alive=alive, seconds_since_beat=silent, pids=pids)
+    return replace(pulse, pids=tuple(holders(data_dir.supervisor_lock)))
+
+
+def _read_stuck(data_dir: DataDir) -> dict[str, float]:
+    try:
+        found = json.loads(data_dir.stuck_file.read_text())
+        return {str(name): float(since) for name, since in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

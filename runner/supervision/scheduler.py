@@ -47,9 +47,12 @@ class Scheduler:
         command: Sequence[str],
         exits: ExitRecords,
         place: Place,
+        sign: Callable[[], None] = lambda: None,
     ) -> None:
+        """`sign` is called at least every quarter of a second while all is well."""
         self._data_dir = data_dir
         self._place = place
+        self._sign = sign
         self._experiment = experiment
         self._command = command
         self._exits = exits
@@ -184,6 +187,7 @@ class Scheduler:
                 key.data.hear()
             for process in self._processes:
                 process.look_after()
+            self._sign()
             self._start_pending()
             self._collect()
 

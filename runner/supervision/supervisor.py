@@ -142,6 +142,7 @@ class _Work:
     def _begin(self, experiment: Experiment, place: Place) -> None:
         key = experiment.experiment_id
         self._at_work[key] = _AtWork(experiment=experiment, place=place)
+        self.heartbeat.sign(key)
         threading.Thread(
             target=self._work_at, args=(experiment, place), name=key, daemon=True
         ).start()
@@ -150,7 +151,14 @@ class _Work:
         try:
             # Before all else: the scheduler and its processes have the CPUs that the thread has.
             refused = keep_to(place, self._machine)
-            work = Scheduler(self._data_dir, experiment, self._command, self.exits, place)
+            work = Scheduler(
+                self._data_dir,
+                experiment,
+                self._command,
+                self.exits,
+                place,
+                lambda: self.heartbeat.sign(experiment.experiment_id),
+            )
             if refused is None:
                 work.run()
             else:
@@ -159,6 +167,7 @@ class _Work:
             traceback.print_exc()
             log.exception("goes on without %s", experiment.experiment_id)
         finally:
+            self.heartbeat.forget(experiment.experiment_id)
             self._ended.put(experiment.experiment_id)
 
     def _wait_for_an_end(self) -> None:

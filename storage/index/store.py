@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +18,7 @@ from typing import Any, Self
 import duckdb
 import pandas as pd
 
+from runner.folders.busy import busy
 from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
@@ -68,7 +69,7 @@ class Store:
         cannot be created.
         """
         _require_unicode(data_dir)
-        lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
+        lock = FileLock(data_dir.database_lock)
         try:
             acquired = lock.try_acquire()
         except OSError as error:
@@ -165,7 +166,7 @@ class Store:
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Keeps something that was computed from the rows; raises `StoreUnusable`."""
         try:
-            with self._ingesting, self._connection.cursor() as cursor:
+            with self._ingesting, self._busy(), self._connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
         except duckdb.Error as error:
             raise StoreUnusable(
@@ -179,9 +180,13 @@ class Store:
             if self._lock is not None:
                 self._lock.release()
 
+    def _busy(self) -> AbstractContextManager[None]:
+        """Others see since when a thread of this store reads or writes, while one does."""
+        return nullcontext() if self._lock is None else busy(self._lock.path)
+
     def _tick(self, ticks: int = 1) -> tuple[int, bool]:
         try:
-            with self._ingesting, self._connection.cursor() as cursor:
+            with self._ingesting, self._busy(), self._connection.cursor() as cursor:
                 if self._watch is None:
                     self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
                 begun = time.monotonic()

@@ -76,7 +76,7 @@ class TeamStore(Store):
             self._lock.release()
 
     def _tick(self, ticks: int = 1) -> tuple[int, bool]:
-        with self._ingesting:
+        with self._ingesting, self._busy():
             num_rows, is_behind = self._take_in(ticks)
             self._desk.refresh()
             if self._feed is not None:

@@ -7,6 +7,8 @@ Both tell numbers and problems, no name of an experiment. They answer whoever ma
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,9 +22,28 @@ Labels = Mapping[str, str]
 Sample = tuple[Labels, float | None]
 
 
+LIMIT_SECONDS = 10.0
+"""A disk that hangs keeps nobody waiting for longer."""
+SILENT = "the data folder gave no answer: its disk hangs, or takes very long"
+lookers = ThreadPoolExecutor(2, thread_name_prefix="probe")
+
+
+async def looked() -> State | None:
+    """How everything stands; None if not even that can be found out."""
+    try:
+        loop = asyncio.get_running_loop()
+        return await asyncio.wait_for(loop.run_in_executor(lookers, look), LIMIT_SECONDS)
+    except TimeoutError:
+        return None
+
+
 async def healthz(request: Request) -> Response:
     """200 while all works, 503 with what does not."""
-    state = await asyncio.to_thread(look)
+    state = await looked()
+    if state is None:
+        content: dict[str, Any] = {"status": "wrong", "problems": [SILENT]}
+        return Response(json.dumps(content) + "\n", 503, {"cache-control": "no-store"},
+                        "application/json")  # fmt: skip
     content = {
         "status": "ok" if state.is_healthy else "wrong",
         "problems": state.problems,
@@ -37,18 +58,34 @@ async def healthz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    text = open_metrics(await asyncio.to_thread(look), own_process())
+    text = open_metrics(await looked(), own_process())
     return Response(text, headers={"cache-control": "no-store"}, media_type=OPEN_METRICS)
 
 
 ROUTES = [Route("/healthz", healthz), Route("/metrics", metrics)]
 
 
-def open_metrics(state: State, process: Mapping[str, float]) -> str:
+def open_metrics(state: State | None, process: Mapping[str, float]) -> str:
     """The state as OpenMetrics 1.0; what nobody knows is left out."""
-    pulse = state.pulse
     families = [
-        _family("healthy", "gauge", "1 while /healthz says ok.", [({}, state.is_healthy)]),
+        _family("healthy", "gauge", "1 while /healthz says ok.",
+                [({}, state is not None and state.is_healthy)]),
+        *([] if state is None else _of_data_folder(state)),
+        _family("process_resident_bytes", "gauge", "Memory of the dashboard.",
+                [({}, process.get("resident_bytes"))], "bytes"),
+        _family("process_open_fds", "gauge", "Open files of the dashboard.",
+                [({}, process.get("open_fds"))]),
+        _family("process_threads", "gauge", "Threads of the dashboard.",
+                [({}, process.get("threads"))]),
+        _family("process_cpu_seconds", "counter", "Processor time of the dashboard.",
+                [({}, process.get("cpu_seconds"))], "seconds"),
+    ]  # fmt: skip
+    return "".join(families) + "# EOF\n"
+
+
+def _of_data_folder(state: State) -> list[str]:
+    pulse = state.pulse
+    return [
         _family("runs", "gauge", "Runs of the data folder by state.",
                 [({"state": str(name)}, state.runs.get(name, 0)) for name in RunState]),
         _family("queue_experiments", "gauge", "Experiments that wait to be started; none held.",
@@ -60,24 +97,20 @@ def open_metrics(state: State, process: Mapping[str, float]) -> str:
                 [({}, pulse.is_alive)]),
         _family("supervisor_silence_seconds", "gauge", "Since the supervisor's last sign of life.",
                 [({}, pulse.seconds_since_beat if pulse.is_alive else None)], "seconds"),
+        _family("supervisor_stuck_experiments", "gauge",
+                "Experiments at work that its threads have stopped to look after.",
+                [({}, len(pulse.stuck) if pulse.is_alive else None)]),
         _family("ingest_age_seconds", "gauge", "Since pages had all that the run folders hold.",
                 [({}, state.ingest_age)], "seconds"),
+        _family("ingest_seconds", "gauge", "How long the index has been at what it takes in.",
+                [({}, state.ingest_seconds)], "seconds"),
         _family("run_folders_unreadable", "gauge", "Run folders that cannot be read.",
                 [({}, state.unreadable)]),
         _family("disk_free_bytes", "gauge", "Free where the data folder lies.",
                 [({}, state.disk_free)], "bytes"),
         _family("disk_size_bytes", "gauge", "Size of that file system.",
                 [({}, state.disk_size)], "bytes"),
-        _family("process_resident_bytes", "gauge", "Memory of the dashboard.",
-                [({}, process.get("resident_bytes"))], "bytes"),
-        _family("process_open_fds", "gauge", "Open files of the dashboard.",
-                [({}, process.get("open_fds"))]),
-        _family("process_threads", "gauge", "Threads of the dashboard.",
-                [({}, process.get("threads"))]),
-        _family("process_cpu_seconds", "counter", "Processor time of the dashboard.",
-                [({}, process.get("cpu_seconds"))], "seconds"),
     ]  # fmt: skip
-    return "".join(families) + "# EOF\n"
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[Sample], unit: str = "") -> str:

@@ -9,10 +9,12 @@ import resource
 import shutil
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.folders.busy import STUCK_SECONDS, seconds_busy
 from runner.folders.queue import MIN_FREE_BYTES
 from runner.folders.queue_order import read_order
 from runner.folders.run_dir import DataDir
@@ -20,13 +22,14 @@ from runner.folders.states import RunState
 from runner.supervision.heartbeat import Pulse, feel
 from runner.texts import duration, printable
 from storage.errors import StoreError
-from storage.index.store import Store
 from views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
 """Nobody who asks often makes the store look at the run folders more often than that."""
 MAX_AGE_SECONDS = 60.0
 """What pages show may be older only if something keeps the store from looking."""
+PATIENCE_SECONDS = 3.0
+"""Whoever asks is answered after so long, with what was known before."""
 STARTING_SECONDS = 15.0
 """What a supervisor may take until it holds its lock."""
 
@@ -42,6 +45,8 @@ class State:
     is_paused: bool
     pulse: Pulse
     ingest_age: float | None
+    ingest_seconds: float
+    """How long the index has been at what it takes in; 0 while it rests."""
     unreadable: int
     disk_free: int | None
     disk_size: int | None
@@ -77,7 +82,8 @@ def look() -> State:
     """Has the store take in what is new, if it is time, and sums up; raises nothing."""
     folder = data_dir()
     problems: list[str] = []
-    store = _current_store(problems)
+    problems += taking_in.problems()
+    store = process_wide().stores.get(folder.path)
     order = read_order(folder)
     queued = {
         run.run_id.partition(".")[0]
@@ -94,6 +100,14 @@ def look() -> State:
     if pulse.is_still:
         silent = duration(pulse.seconds_since_beat or 0.0)
         problems.append(f"the supervisor gave no sign for {silent}; `python -m runner doctor`")
+    if pulse.stuck:
+        longest = duration(max(0.0, time.time() - min(pulse.stuck.values())))
+        problems.append(f"nobody has looked after {len(pulse.stuck)} of the experiments at work "
+                        f"for {longest}: a thread hangs; `python -m runner doctor`")  # fmt: skip
+    ingesting = seconds_busy(folder.database_lock)
+    if ingesting > STUCK_SECONDS:
+        problems.append(f"run folders have been taken in for {duration(ingesting)} without an end: "
+                        "`python -m runner doctor`")  # fmt: skip
     free, size = _disk(folder, problems)
     age = None if store is None else store.age
     if age is not None and age > MAX_AGE_SECONDS:
@@ -105,6 +119,7 @@ def look() -> State:
         is_paused=order.paused,
         pulse=pulse,
         ingest_age=age,
+        ingest_seconds=ingesting,
         unreadable=0 if store is None else store.num_unreadable,
         disk_free=free,
         disk_size=size,
@@ -123,7 +138,27 @@ def own_process() -> dict[str, float]:
     return found
 
 
-def _current_store(problems: list[str]) -> Store | None:
+class _TakingIn:
+    """Has the store take in what is new, in a thread that nobody waits long for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers = ThreadPoolExecutor(1, thread_name_prefix="take-in")
+        self._going_on: Future[list[str]] | None = None
+
+    def problems(self) -> list[str]:
+        """What kept it from that; nothing, if it goes on for longer than a moment."""
+        with self._lock:
+            if self._going_on is None or self._going_on.done():
+                self._going_on = self._workers.submit(_take_in)
+            going_on = self._going_on
+        try:
+            return going_on.result(timeout=PATIENCE_SECONDS)
+        except TimeoutError:
+            return []
+
+
+def _take_in() -> list[str]:
     try:
         store = open_store()
         shared, now = process_wide(), time.monotonic()
@@ -134,9 +169,11 @@ def _current_store(problems: list[str]) -> Store | None:
         if is_due:
             store.ingest()
     except (StoreError, OSError) as error:
-        problems.append(printable(error))
-        return process_wide().stores.get(data_dir().path)
-    return store
+        return [printable(error)]
+    return []
+
+
+taking_in = _TakingIn()
 
 
 def _disk(folder: DataDir, problems: list[str]) -> tuple[int | None, int | None]:

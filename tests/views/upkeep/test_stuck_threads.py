@@ -1,0 +1,119 @@
+"""A thread that hangs in a process that goes on is told, by the doctor and by the probes."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+from starlette.requests import Request
+
+from runner.doctor import processes
+from runner.doctor.findings import Health
+from runner.folders.queue import submit
+from runner.folders.run_dir import DataDir
+from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from runner.supervision import heartbeat, supervisor
+from runner.supervision.run_process import RunProcess
+from storage.index import store as store_module
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.journals import record_experiment
+from tests.helpers.waiting import wait_until
+from views.upkeep import serving, state
+
+pytestmark = pytest.mark.heavy
+
+SPEC = ExperimentSpec(
+    name="trial", backends=(), controls=0, data=DataSpec(num_train_samples=20),
+    training=TrainingSpec(batch_size=1),
+)  # fmt: skip
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """What blocked threads wait for; opened in the end."""
+    monkeypatch.setattr(heartbeat, "THREAD_STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(state, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(state, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goes_on(
+    folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = RunProcess.look_after
+
+    def blocked(self: RunProcess) -> None:
+        gate.wait()
+        real(self)
+
+    monkeypatch.setattr(RunProcess, "look_after", blocked)
+    experiment_id = submit(folder, SPEC)
+    at_work = threading.Thread(target=supervisor.supervise, args=(folder, FAKE_WORKER))
+    at_work.start()
+    wait_until(lambda: bool(heartbeat.feel(folder).stuck), 20)
+    pulse = heartbeat.feel(folder)
+    assert not pulse.is_still and list(pulse.stuck) == [experiment_id]
+    found = processes.check_supervisor(folder)
+    assert found.health is Health.WRONG and experiment_id in found.evidence
+    assert "kill -9" in found.remedy and "supervise" in found.remedy
+    seen = state.look()
+    assert "nobody has looked after 1 of the experiments" in seen.problems[0]
+    said = serving.open_metrics(seen, {})
+    assert "breakeven_supervisor_stuck_experiments 1.0" in said and "healthy 0.0" in said
+    gate.set()
+    at_work.join(30)
+    assert not heartbeat.feel(folder).stuck and state.look().is_healthy
+    assert folder.run_dir(f"{experiment_id}.baseline").state.is_final
+
+
+def test_what_the_last_supervisor_left_is_not_held_against_the_next(folder: DataDir) -> None:
+    folder.stuck_file.write_text('{"x": 1}')
+    assert not heartbeat.feel(folder).stuck  # there is none
+    heartbeat.Heartbeat(folder)
+    assert not folder.stuck_file.exists()
+
+
+def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
+    folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs)
+    assert state.look().is_healthy and state.look().runs == {"finished": 3}
+    assert processes.check_dashboard(folder).health is Health.OK
+    real = store_module.run_tick
+
+    def blocked(*arguments: object) -> tuple[int, bool]:
+        gate.wait()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store_module, "run_tick", blocked)
+    assert state.look().is_healthy  # at first it may just be slow
+    wait_until(lambda: not state.look().is_healthy, 20)
+    seen = state.look()
+    assert "run folders have been taken in for" in seen.problems[0]
+    assert seen.runs == {"finished": 3} and seen.ingest_seconds > 0.5
+    found = processes.check_dashboard(folder)
+    assert found.health is Health.WRONG and "kill -9" in found.remedy
+    gate.set()
+    wait_until(lambda: state.look().is_healthy, 20)
+    assert state.look().ingest_seconds == 0 and not state.look().problems
+
+
+def test_a_disk_that_hangs_gets_an_answer_that_says_so(
+    folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "look", lambda: gate.wait())
+    request = Request({"type": "http"})
+    for _ in range(4):  # more than there are threads
+        answer = asyncio.run(serving.healthz(request))
+        assert answer.status_code == 503
+        assert json.loads(bytes(answer.body))["problems"] == [serving.SILENT]
+    said = bytes(asyncio.run(serving.metrics(request)).body).decode()
+    assert "breakeven_healthy 0.0" in said and "breakeven_process_threads" in said
+    assert "breakeven_runs" not in said
