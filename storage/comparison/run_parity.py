@@ -90,21 +90,23 @@ class Equals:
             run.num_planned_steps,
             self.band,
         )
-        if self.spec.task == SCRIPT_TASK:
-            return self._judge_script(parity, run)
-        parity = rules.judge_outcomes(parity, self._readings(parity, run))
-        parity = rules.judge_learning(parity, self.has_learned)
-        return rules.doubt_dropout(parity) if self.spec.has_dropout else parity
-
-    def _judge_script(self, parity: Parity, run: Evidence) -> Parity:
-        """Whether a script draws random numbers in its steps, its generators tell."""
-        mine, theirs = run.inputs, self.baseline.inputs
-        draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
-        doubted = rules.doubt_first_loss(parity) if draws else parity
+        doubted = self._doubted(parity, run)
         found = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:
             found = without_interval(found)
         return rules.judge_learning(rules.judge_outcomes(doubted, found), self.has_learned)
+
+    def _doubted(self, parity: Parity, run: Evidence) -> Parity:
+        """Left open where other random numbers may be why it is broken, and nothing tells. Whether
+        a script draws random numbers in its steps, its generators tell."""
+        if self.spec.task == SCRIPT_TASK:
+            mine, theirs = run.inputs, self.baseline.inputs
+            draws = draws_numbers(theirs) and not draws_alike(theirs, mine)
+            return rules.doubt_first_loss(parity) if draws else parity
+        asked = run.randomness.draws_own_numbers is not None
+        if asked or not self.spec.has_dropout or run.computes_on_cpu:
+            return parity
+        return rules.doubt_dropout(parity)
 
     def _judge_own_numbers(self, run: Evidence) -> Parity:
         parity = judge_own_numbers(self.baseline.losses, run, self.precision)

@@ -191,22 +191,30 @@ def judge_learning(parity: Parity, has_learned: bool) -> Parity:
 
 
 def doubt_dropout(parity: Parity) -> Parity:
-    """Says of a training with dropout that other random numbers look like a fault: inductor was
-    seen to draw them on a GPU (docs/measurements.md). They show from the first steps on: where
-    single losses agreed, it is not they."""
-    if not parity.found_in_band or math.isinf(parity.max_ratio_to_band or 0.0):
+    """Leaves open what is wrong with a training with dropout of which nobody knows whether it drew
+    the random numbers that are drawn without a compiler: other numbers look like a fault, and
+    inductor was seen to draw them on a GPU (docs/measurements.md). They show from the first steps
+    on: where single losses agreed, it is not they."""
+    if not parity.found_in_band:
         return parity
-    return _also(parity, "dropout", parity.verdict)
+    return _left_open(parity, "dropout")
 
 
 def doubt_first_loss(parity: Parity) -> Parity:
     """Leaves open what is wrong with a script that draws random numbers in its steps, if its very
     first loss is another one: so it is where compiled code draws other numbers, and nobody can
     take a script's dropout out to tell. Where the first loss agrees, it is not they."""
-    if parity.first_step_outside != 0 or math.isinf(parity.max_ratio_to_band or 0.0):
+    if parity.first_step_outside != 0:
+        return parity
+    return _left_open(parity, "other numbers")
+
+
+def _left_open(parity: Parity, kind: FindingKind) -> Parity:
+    """Unknown rather than broken; but no random number makes a loss that is not finite."""
+    if math.isinf(parity.max_ratio_to_band or 0.0):
         return parity
     left_open = replace(parity, first_step_outside=None, last_step_in_band=None)
-    return _also(left_open, "other numbers", "unknown")
+    return _also(left_open, kind, "unknown")
 
 
 def _also(parity: Parity, kind: FindingKind, verdict: ParityVerdict, **figures: Any) -> Parity:

@@ -28,7 +28,7 @@ BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside late
 """Findings that break parity by themselves."""
 LINKS: dict[FindingKind, str] = {
     "outside later": ", but later ",
-    "dropout": "; ",
+    "dropout": ", ",
     "other numbers": ", ",
     "rehearsal": "; ",
     "no rehearsal": "; ",
@@ -257,8 +257,8 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
         "the baseline learned nothing that a broken backend could have missed; train longer"
     ),
     "dropout": _plain(
-        "the compiler may only have drawn other random numbers for dropout: repeat it with "
-        "model.dropout = off to tell that from a fault"
+        "as it does where a compiler draws other random numbers for dropout than are drawn without "
+        "one; whether this one does is found out after a training, and is not recorded here"
     ),
     "other numbers": _plain(
         "as it does where compiled code draws other random numbers than the script does without a "

@@ -7,14 +7,13 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from runner.folders.records import Exit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec, ModelSpec
+from runner.specs.experiment import ExperimentSpec
 from storage.__main__ import main
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
@@ -22,7 +21,6 @@ from storage.comparison.run_numbers import RunNumbers
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
-from storage.terminal.parity_words import parity_words
 from storage.terminal.report import report
 from tests.helpers.journals import (
     EXPERIMENT_ID,
@@ -434,17 +432,6 @@ def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
         Exit.now(RunState.TIMEOUT, "too slow", None)
     )
     assert run_main(data_dir) == 3  # which outranks the control's time limit
-
-
-@pytest.mark.parametrize(("dropout", "is_doubted"), [("keep", True), ("off", False)])
-def test_a_broken_parity_is_doubted_where_dropout_may_be_why(
-    data_dir: DataDir, dropout: Literal["keep", "off"], is_doubted: bool
-) -> None:
-    spec = experiment_spec(80, model=ModelSpec(dropout=dropout))
-    record_experiment(data_dir.runs, spec, backend_offset=1.0)
-    parity = result(compared(data_dir), "inductor").parity
-    assert parity is not None and parity.verdict == "broken"
-    assert ("model.dropout = off" in str(parity_words(parity))) is is_doubted
 
 
 @pytest.mark.parametrize(

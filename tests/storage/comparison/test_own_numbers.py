@@ -1,11 +1,12 @@
 """A backend that draws other random numbers than the baseline is judged by what can be compared."""
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 from runner.folders.run_dir import DataDir
-from runner.specs.experiment import ModelSpec
+from runner.specs.experiment import ExperimentSpec, ModelSpec
 from runner.worker.event_log import EventLog
 from storage.comparison.comparison import compare
 from storage.index.store import Store
@@ -147,3 +148,45 @@ def test_without_a_rehearsal_parity_is_unknown(data_dir: DataDir) -> None:
         (parity,) = [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
     assert parity.verdict == "unknown"
     assert "no step without them could be compared" in str(parity_words(parity))
+
+
+def unasked(
+    data_dir: DataDir, device_type: str, offset: float, spec: ExperimentSpec = SPEC
+) -> Parity:
+    """Of a backend whose losses lie `offset` beside the baseline's, and of whose random numbers
+    nothing is recorded, or not yet."""
+    told = {"device_type": device_type, "device_name": "any"}
+    record_experiment(data_dir.runs, spec, backend_offset=offset, environment=told)
+    with Store.in_memory(data_dir) as store:
+        (found,) = [one.parity for one in compare(store, EXPERIMENT_ID).results if one.parity]
+    return found
+
+
+def test_on_a_gpu_losses_that_other_random_numbers_explain_are_left_open_until_that_is_asked(
+    data_dir: DataDir,
+) -> None:
+    parity = unasked(data_dir, "cuda", 0.2)
+    assert parity.verdict == "unknown" == parity_text(parity)
+    assert "and is not recorded here" in str(parity_words(parity))
+
+
+def test_on_the_cpu_compilers_draw_the_same_numbers_and_explain_nothing_by_them(
+    data_dir: DataDir,
+) -> None:
+    assert unasked(data_dir, "cpu", 0.2).verdict == "broken"
+
+
+def test_on_a_gpu_what_no_random_numbers_explain_is_broken_at_once(data_dir: DataDir) -> None:
+    # The baseline's loss falls from 2 to 1.
+    parity = unasked(data_dir, "cuda", 1.5)
+    assert parity.verdict == "broken"
+    assert "further off than all that was learned" in str(parity_words(parity))
+
+
+def test_on_a_gpu_a_loss_that_is_not_finite_is_broken_at_once(data_dir: DataDir) -> None:
+    assert unasked(data_dir, "cuda", math.nan).verdict == "broken"
+
+
+def test_on_a_gpu_no_random_numbers_are_to_blame_without_dropout(data_dir: DataDir) -> None:
+    without = experiment_spec(80, model=ModelSpec(dropout="off"))
+    assert unasked(data_dir, "cuda", 0.2, without).verdict == "broken"
