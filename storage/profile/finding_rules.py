@@ -96,10 +96,13 @@ def graph_breaks(case: Case) -> Iterator[Finding]:
     if not case.is_compiled or breaks.empty:
         return
     counted = breaks.groupby("location", sort=False)["count"].sum().sort_values(ascending=False)
-    guards = (case.profile.middle["host_seconds"] or {}).get("guards")
+    between = (case.profile.middle["host_seconds"] or {}).get("between_graphs") or None
+    cost = between
+    if between is not None and case.profile.works_by_itself:
+        cost = min(between, case.profile.idle_seconds or 0.0)  # what the device does not hide
     yield case.found(
-        "graph_breaks", None, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
-        reason=str(breaks["reason"].iloc[0]), guard_seconds=guards,
+        "graph_breaks", cost, lines=list(counted.index.dropna()[:3]), distinct=len(counted),
+        reason=str(breaks["reason"].iloc[0]), between_seconds=between,
     )  # fmt: skip
 
 

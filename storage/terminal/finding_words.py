@@ -191,8 +191,13 @@ def _underfilled(facts: Facts) -> Sentence:
 
 def _graph_breaks(facts: Facts) -> Sentence:
     lines = ", ".join(facts["lines"]) or "lines that are not known"
-    return said("the graph breaks at {lines} ({reason}), and each part is entered from Python.",
-                lines=lines, reason=_first_line(facts["reason"]))  # fmt: skip
+    between = facts["between_seconds"]
+    takes = "" if between is None else said(
+        ": {seconds} of a step lie between the parts", seconds=figure("profile_seconds", between)
+    )  # fmt: skip
+    return said("the graph breaks at {lines} ({reason}), and each part is entered from "
+                "Python{takes}.", lines=lines, reason=_first_line(facts["reason"]),
+                takes=takes)  # fmt: skip
 
 
 def _recompiled(facts: Facts) -> Sentence:

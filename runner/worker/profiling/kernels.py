@@ -1,12 +1,14 @@
 """What a trace says of where steps spent their time: by kernel on a device that works by itself, by
 operator where the CPUs are the device."""
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from runner.worker.profiling.trace import DeviceWork, HostCall, Trace
+from runner.worker.profiling.trace import DeviceWork, HostCall, Span, Trace
 
 Phase = Literal["forward", "backward", "optimizer"]
 BACKWARD = "autograd::engine::evaluate_function"
@@ -14,6 +16,10 @@ OPTIMIZER = "Optimizer.step#"
 GUARDS = "TorchDynamo Cache Lookup"
 COMPILED_CODE = "## Call CompiledFxGraph"
 """Code that Inductor generated; beneath it are only the operators that it calls."""
+COMPILED_FRAME = "Torch-Compiled Region"
+"""What became of a function: its graph, and after a graph break the frame of all that follows."""
+GRAPHS = (COMPILED_CODE, "CompiledFunction")
+"""A graph that runs, with whatever its backend and autograd put around it."""
 BOOKKEEPING = ("autograd::engine::", "torch::autograd::", "TorchDynamo", "Torch-Compiled Region",
                "Pregraph", "AOTDispatcher", "Optimizer.", "ProfilerStep")  # fmt: skip
 """Calls, by the beginning of their names, that compute nothing themselves."""
@@ -73,12 +79,13 @@ def cpu_costs(trace: Trace) -> Costs:
 
 
 def host_seconds(trace: Trace) -> dict[str, float]:
-    """Seconds of the host in backward passes, in optimizers that are not compiled, and in checking
-    guards of compiled code."""
+    """Seconds of the host in backward passes, in optimizers that are not compiled, in checking
+    guards of compiled code, and between the graphs of functions that graph breaks cut up."""
     return {
         "backward": _outermost(trace.calls, BACKWARD),
         "optimizer": _outermost(trace.calls, OPTIMIZER),
         "guards": _outermost(trace.calls, GUARDS),
+        "between_graphs": _between_graphs(trace.calls),
     }
 
 
@@ -153,6 +160,33 @@ def _outermost(calls: Iterable[HostCall], name: str) -> float:
         for call in found
         if not any(caller.name.startswith(name) for caller in _above(call))
     )
+
+
+def _between_graphs(calls: Sequence[HostCall]) -> float:
+    """Seconds between graphs of one function, which one graph would not need: what is there runs,
+    and enters the next part, from Python. A backward pass is what parts graphs of a whole iteration
+    anyway. 0 where graphs leave no trace, as under the backend eager."""
+    backward = sorted(call.start for call in calls if call.name.startswith(BACKWARD))
+    graphs: dict[HostCall, list[Span]] = defaultdict(list)
+    for call in calls:
+        frame = _frame_of(call) if call.name.startswith(GRAPHS) else None
+        if frame is not None:
+            graphs[frame].append(Span(call.start, call.start + call.seconds))
+    return sum(
+        after.start - before.end
+        for spans in graphs.values()
+        for before, after in pairwise(sorted(spans))
+        if bisect(backward, before.end) == bisect(backward, after.start)
+    )
+
+
+def _frame_of(graph: HostCall) -> HostCall | None:
+    """The outermost function that a graph is a part of; None within another graph or a backward
+    pass."""
+    above = list(_above(graph))
+    if any(one.name.startswith((*GRAPHS, BACKWARD)) for one in above):
+        return None
+    return next((one for one in reversed(above) if one.name.startswith(COMPILED_FRAME)), None)
 
 
 def _above(call: HostCall) -> Iterable[HostCall]:

@@ -102,7 +102,22 @@ def test_graph_breaks_are_found_with_their_lines() -> None:
                            "reason": ["print", "print", "item"], "count": [1, 2, 1]})  # fmt: skip
     found = kinds(replace(case, breaks=breaks))["graph_breaks"]
     assert found.facts["lines"] == ["train.py:7", "model.py:9"]
+    assert found.seconds is None, "recorded before it was known what lies between graphs"
     assert "graph_breaks" not in kinds(case)
+
+
+@pytest.mark.parametrize(("works_by_itself", "cost"), [(False, 0.004), (True, 0.001)])
+def test_graph_breaks_cost_what_lies_between_graphs_and_nothing_hides(
+    works_by_itself: bool, cost: float
+) -> None:
+    """4 ms; a step of 10 ms with 9 ms of kernels leaves 1 ms idle where the device works beside."""
+    profile = make_profile(frame(GEMM), 0.010, host_seconds={"between_graphs": 0.004})
+    profile = replace(profile, works_by_itself=works_by_itself)
+    breaks = pd.DataFrame({"location": ["a.py:7"], "reason": ["print"], "count": [1]})
+    case = replace(case_of(profile, recorded(BERT)), breaks=breaks)
+    found = kinds(case)["graph_breaks"]
+    assert found.seconds == pytest.approx(cost)
+    assert "4.00 ms of a step lie between the parts" in str(finding_words(found))
 
 
 def test_recompilations_are_found_with_what_they_took() -> None:

@@ -71,7 +71,7 @@ def test_a_kernel_belongs_to_the_operator_that_started_it(tmp_path: Path) -> Non
     assert num_launches(trace) == 3
     assert underfilled_seconds(trace) == pytest.approx(10e-6)
     assert host_seconds(trace) == pytest.approx(
-        {"backward": 30e-6, "optimizer": 20e-6, "guards": 0.0}
+        {"backward": 30e-6, "optimizer": 20e-6, "guards": 0.0, "between_graphs": 0.0}
     )
 
 
@@ -118,6 +118,36 @@ def test_guards_within_guards_are_counted_once(tmp_path: Path) -> None:
         event("cpu_op", "TorchDynamo Cache Lookup", 80, 5),
     )
     assert host_seconds(trace)["guards"] == pytest.approx(55e-6)
+
+
+def test_time_between_graphs_of_one_function_is_what_its_breaks_cost(tmp_path: Path) -> None:
+    """A function of three graphs, 10 to 30, 50 to 60 and 65 to 90: 25 us between them. Another of
+    one graph, and the graphs of two functions beside each other, need none."""
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "Torch-Compiled Region: 0/0", 0, 100),
+        event("cpu_op", "CompiledFunction", 10, 20),
+        event("user_annotation", "## Call CompiledFxGraph fabc ##", 12, 10),
+        event("cpu_op", "Torch-Compiled Region: 1/0", 40, 58),
+        event("cpu_op", "CompiledFunction", 50, 10),
+        event("cpu_op", "CompiledFunction", 65, 25),
+        event("cpu_op", "Torch-Compiled Region: 2/0", 200, 50),
+        event("cpu_op", "CompiledFunction", 210, 20),
+    )
+    assert host_seconds(trace)["between_graphs"] == pytest.approx(25e-6)
+
+
+def test_a_backward_pass_between_graphs_is_no_break(tmp_path: Path) -> None:
+    """A whole iteration: forward, backward on another thread, as on a GPU, and the optimizer."""
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "Torch-Compiled Region: 0/0", 0, 100),
+        event("cpu_op", "CompiledFunction", 10, 20),
+        event("cpu_op", "autograd::engine::evaluate_function: X", 35, 30, thread=2),
+        event("cpu_op", "CompiledFunctionBackward", 40, 20, thread=2),
+        event("user_annotation", "## Call CompiledFxGraph fabc ##", 70, 20),
+    )
+    assert host_seconds(trace)["between_graphs"] == 0.0
 
 
 def test_of_very_many_kernels_the_least_are_one_row() -> None:
