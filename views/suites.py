@@ -12,7 +12,7 @@ from storage.index.store import Store
 from storage.suite.cells import outcomes
 from storage.suite.groups import Outcome, groups
 from storage.suite.regressions import Against, against
-from storage.terminal.caution_words import doubt_words
+from storage.terminal.device_words import doubt_words
 from storage.terminal.suite import UNCLEAR, change_text, other_conditions
 from views.charts import suites as suite_charts
 from views.charts.matrix import heat_map

@@ -1,4 +1,4 @@
-"""Since when a piece of work goes on: the times of the lock file that its process holds tell others.
+"""Since when a piece of work goes on: the times of the lock file that its process holds tell it.
 A process whose work never comes to its end looks alive otherwise.
 
 The file's modification time is when the work was last begun, its access time when it last came to

@@ -5,7 +5,8 @@ from typing import get_args
 from storage.comparison.caution import Caution, Kind
 from storage.numbers.recorded import NUMBERS
 from storage.numbers.sentences import Figure, Sentence, figure, joined, said
-from storage.terminal.caution_words import DEVICE, SENTENCES, caution_words, doubt_words
+from storage.terminal.caution_words import SENTENCES, caution_words
+from storage.terminal.device_words import DEVICE, doubt_words
 from views.shared.links import sentence
 
 NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})

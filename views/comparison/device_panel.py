@@ -13,7 +13,7 @@ from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.recorded import NUMBERS
 from storage.queries import RunRecord
-from storage.terminal.caution_words import doubt_words
+from storage.terminal.device_words import doubt_words
 from views.charts.device import device_series
 from views.comparison import ranks
 from views.parts.cards import Card

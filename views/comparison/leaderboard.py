@@ -12,7 +12,7 @@ from storage.comparison.caution import Caution
 from storage.comparison.results import SCORES, Result
 from storage.numbers.metrics import DASH, METRICS
 from storage.statistics.speedups import ratio_text
-from storage.terminal.caution_words import doubt_words
+from storage.terminal.device_words import doubt_words
 from storage.terminal.parity_words import parity_text, parity_words
 from views.charts.palette import Look, run_looks
 from views.charts.run_mark import run_mark
