@@ -11,6 +11,7 @@ from runner.checks.user_code import allowed, locate
 from runner.errors import InvalidSpec
 from runner.machine.capabilities import Capabilities
 from runner.machine.cpus import cpu_allowance, memory_bytes
+from runner.machine.topology import cores
 from runner.specs.cpu_lists import parse_cpus, write_cpus
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.tasks import Task
@@ -68,7 +69,10 @@ def _check_threads(spec: ExperimentSpec) -> None:
     named = there if spec.cpus is None else parse_cpus(spec.cpus)
     rule = f"must be among those that this machine offers: {write_cpus(there)}"
     require(named <= there, "cpus", spec.cpus, rule)
-    threads, cpus = spec.cpu_threads, len(named)
+    parts = len(cores(named)) if spec.device == "cpu" else spec.num_places
+    rule = f"must be at most {parts} to spread runs over: so many cores are there"
+    require(spec.num_places <= parts, "devices", spec.devices, rule)
+    threads, cpus = spec.cpu_threads, len(named) // spec.num_places
     rule = f"must be at most {cpus}: so many CPUs may a run use on this machine, and further "
     rule += "threads would only wait for each other"
     require(threads is None or threads <= cpus, "cpu_threads", threads, rule)

@@ -25,8 +25,7 @@ from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Machine, Place
 from runner.machine.topology import cores, numa_nodes, shares
 from runner.supervision.exit_records import ExitRecords
-from runner.supervision.placing import keep_to
-from runner.supervision.scheduler import Scheduler
+from runner.supervision.spreading import work_at
 
 WORKER = ("-m", "runner.worker")
 LOOK_SECONDS = 1.0
@@ -109,13 +108,8 @@ class Host:
         try:
             experiment = find_experiment(self._data_dir, self.experiment_id)
             machine = Machine(cpus=cpu_allowance().cpus)
-            refused = keep_to(self.place, machine)
             command = (sys.executable, *self.worker)
-            work = Scheduler(self._data_dir, experiment, command, ExitRecords(), self.place)
-            if refused is None:
-                work.run()
-            else:
-                work.give_up(refused)
+            work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine)
         finally:
             self._is_over = True
 

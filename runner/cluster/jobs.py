@@ -20,8 +20,7 @@ from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Machine, Place
 from runner.specs.cpu_lists import parse_cpus
 from runner.supervision.exit_records import ExitRecords
-from runner.supervision.placing import keep_to
-from runner.supervision.scheduler import Scheduler
+from runner.supervision.spreading import work_at
 
 LOOK_SECONDS = 1.0
 
@@ -55,13 +54,8 @@ def work(
                     for place, name in enumerate(spec.devices))  # fmt: skip
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
-    refused = keep_to(place, Machine(cpus=cpus))
     command = (sys.executable, *worker)
-    scheduler = Scheduler(job.data_dir, experiment, command, ExitRecords(), place)
-    if refused is None:
-        scheduler.run()
-    else:
-        scheduler.give_up(refused)
+    work_at(job.data_dir, experiment, command, ExitRecords(), place, Machine(cpus=cpus))
     job.over.touch()
 
 

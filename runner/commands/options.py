@@ -24,7 +24,7 @@ from runner.specs.options import (
     write_options,
 )
 from runner.specs.tasks import TASKS
-from runner.specs.validation import Spec
+from runner.specs.validation import Spec, require
 from runner.specs.workload import BUILTIN
 
 FLAGS = {
@@ -201,6 +201,8 @@ def read_spec(given: argparse.Namespace) -> ExperimentSpec:
     read_fields(given, values)
     spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
     if given.ladder:
+        rule = "must not be 'spread': each rung is compared with the one below it, on one device"
+        require(spec.num_places == 1, "parallel", spec.parallel, rule)
         named = spec.backends if "backends" in values else ()
         spec = replace(spec, backends=with_ladder(named, spec.device))
     return spec if "name" in values else replace(spec, name=_name_of(spec))

@@ -34,18 +34,21 @@ def wish_of(experiment: Experiment) -> Wish:
 
 def held_by(experiments: Iterable[Experiment]) -> dict[str, Place]:
     """What those of them that are at work hold, as their supervisor wrote it down, by their id."""
-    found = {}
+    found: dict[str, Place] = {}
     for experiment in experiments:
         for run in experiment.runs:
             with suppress(RunnerError):
                 claim = run.read_claim() if run.state is RunState.RUNNING else None
                 if claim is not None and claim.cpus is not None:
+                    # Of one that is spread over devices each run has some of the CPUs.
+                    here = found.get(experiment.experiment_id)
                     found[experiment.experiment_id] = Place(
                         devices=claim.devices,
-                        cpus=parse_cpus(claim.cpus),
+                        cpus=parse_cpus(claim.cpus) | (here.cpus if here else frozenset()),
                         exclusive=experiment.spec.exclusive,
                     )
-                    break
+                    if experiment.spec.num_places == 1:
+                        break
     return found
 
 

@@ -7,7 +7,7 @@ what no earlier one could use: it fills gaps, and delays nobody who was there be
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 CPU = "cpu"
@@ -111,6 +111,27 @@ def plan_nodes(
         else:
             before.append(wish)
     return begins
+
+
+def split(
+    place: Place, machine: Machine, cores: Sequence[frozenset[int]], count: int
+) -> list[Place]:
+    """A place in equal parts, for the runs that are spread over its devices: each has the CPUs
+    near its device, else as many whole cores as the others; all of them where there are fewer.
+
+    `cores`: the CPUs of the place by the core that they share. Every part names all devices, of
+    which a run knows its own by its number.
+    """
+    near = [machine.shares.get(name, frozenset()) for name in place.devices]
+    if len(frozenset[int]().union(*near)) == sum(map(len, near)) and all(
+        cpus and cpus <= place.cpus for cpus in near
+    ):
+        return [replace(place, cpus=cpus) for cpus in near]
+    size = len(cores) // count
+    if not size:
+        return [place] * count
+    parts = (cores[number * size : (number + 1) * size] for number in range(count))
+    return [replace(place, cpus=frozenset[int]().union(*part)) for part in parts]
 
 
 def has_room(wish: Wish, machine: Machine) -> bool:

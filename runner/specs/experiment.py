@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -38,8 +38,8 @@ from runner.specs.variants import (
     Variant,
     cold_and_warm,
     control,
+    expanded,
     parse_backend,
-    repeated,
     under,
 )
 from runner.specs.workload import DataSpec, ModelSpec
@@ -261,7 +261,11 @@ class ExperimentSpec(PlaceSpec):
         if self.kind.compares_caches:
             pairs = [run for _, cold, warm in self.cold_and_warm for run in (cold, warm)]
             return (self._under_settings(Variant(label="baseline", role="baseline")), *pairs)
-        return tuple(repeated(self._compared, self._num_repeats))
+        return tuple(variant for _, variant in self._expanded)
+
+    @property
+    def _expanded(self) -> Iterator[tuple[str, Variant]]:
+        return expanded(self._compared, self._num_repeats, self.num_places)
 
     def _under_settings(self, variant: Variant) -> Variant:
         return under(
@@ -273,13 +277,24 @@ class ExperimentSpec(PlaceSpec):
 
     @property
     def repeats_by_label(self) -> dict[str, tuple[str, ...]]:
-        """What is compared, with the labels of the runs that are its repeats: `inductor` with
-        `inductor-1` and `inductor-2`, or with itself."""
-        labels = [variant.label for variant in self.variants]
-        if self._num_repeats == 1:
-            return {label: (label,) for label in labels}
-        size = len(self._compared)
-        return {one.label: tuple(labels[i::size]) for i, one in enumerate(self._compared)}
+        """What is compared, with the labels of its runs: `inductor` with its repeats `inductor-1`
+        and `inductor-2`, `baseline` with `baseline-on-2`, or each with itself."""
+        if self.kind.compares_caches:
+            return {variant.label: (variant.label,) for variant in self.variants}
+        found: dict[str, tuple[str, ...]] = {}
+        for label, variant in self._expanded:
+            found[label] = (*found.get(label, ()), variant.label)
+        return found
+
+    def process_of(self, variant: Variant) -> int:
+        """Which process of what is compared a run is, counted from 1: runs of one number were
+        timed on one device, by turns."""
+        return (variant.repeat - 1) * self.num_places + variant.place
+
+    def company_of(self, variant: Variant) -> tuple[str, int] | tuple[int, int]:
+        """What the runs have in common that live at once and take turns."""
+        alone = (variant.label, variant.place)
+        return (variant.repeat, variant.place) if self.takes_turns else alone
 
     @property
     def _num_repeats(self) -> int:
@@ -323,8 +338,8 @@ class ExperimentSpec(PlaceSpec):
         if self.compile == "alone" or not self.takes_turns:
             return frozenset()
         beside = [one for one in self.variants if one.compile_effort and not one.autotunes]
-        repeats = Counter(one.repeat for one in beside)
-        return frozenset(one.label for one in beside if repeats[one.repeat] > 1)
+        companies = Counter(map(self.company_of, beside))
+        return frozenset(one.label for one in beside if companies[self.company_of(one)] > 1)
 
     @property
     def evaluates(self) -> EvaluationPoint:
@@ -362,6 +377,11 @@ class RunSpec(Spec):
     def run_id(self) -> str:
         """Name of the run folder."""
         return f"{self.experiment_id}.{self.variant.label}"
+
+    @property
+    def device(self) -> str:
+        """The one that it computes on; of several that share every batch the first."""
+        return self.experiment.devices[self.variant.place - 1]
 
 
 @lru_cache(maxsize=256)

@@ -1,12 +1,13 @@
-"""Keyword arguments as a line of text: `weight_decay=0.01, betas=(0.9, 0.95), fused=true`."""
+"""Keyword arguments as a line of text: `weight_decay=0.01, betas=(0.9, 0.95), fused=true`;
+and names with settings: `name:setting=value+setting=value`."""
 
 import math
 import re
 from collections.abc import Callable
 
-from runner.errors import shown
+from runner.errors import InvalidSpec, shown
 from runner.specs.bounds import LARGEST_WHOLE_NUMBER
-from runner.specs.validation import Options
+from runner.specs.validation import Options, require
 
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 
@@ -90,3 +91,22 @@ def _written(value: bool | int | float | str | tuple[float, ...]) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(str, value))})"
     return str(value)
+
+
+def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str, Options]:
+    """Name and settings; raises `InvalidSpec` for the field if a setting is not `name=value`.
+
+    `dotted`: whether a setting's name may have several parts, as `triton.cudagraphs`.
+    """
+    name, _, settings = text.partition(":")
+    options: Options = {}
+    for setting in filter(None, settings.split("+")):
+        key, equals, value = setting.partition("=")
+        rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
+        is_name = all(map(str.isidentifier, key.split(".") if dotted else [key]))
+        require(bool(is_name and equals and value), field, text, rule)
+        try:
+            options[key] = read_value(value)
+        except ValueError as error:
+            raise InvalidSpec(field, text, str(error)) from None
+    return name, options

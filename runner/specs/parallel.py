@@ -11,7 +11,7 @@ from runner.specs.validation import require
 from runner.specs.variants import Variant
 from runner.specs.workload import DataSpec
 
-Parallel = Literal["ddp", "fsdp", "dp"]
+Parallel = Literal["ddp", "fsdp", "dp", "spread"]
 MAX_RANKS = 64
 
 
@@ -55,7 +55,10 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
 
 
 def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
-    """What cannot be asked of a run on several devices."""
+    """What cannot be asked of several devices."""
+    if asked.parallel == "spread":
+        _check_spread(asked)
+        return
     rule = "must name one device for a script, which starts its own processes"
     require(not asked.is_script, "devices", asked.devices, rule)
     rule = "must name one device in the scenario 'accuracy', which compares tensors of one batch"
@@ -64,6 +67,14 @@ def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
     require(not asked.is_inference, "devices", asked.devices, rule)
     _check_batches(asked)
     _check_torch(asked, compiled)
+
+
+def _check_spread(asked: Asked) -> None:
+    rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
+    require(asked.kind.compares_runs, "parallel", asked.parallel, rule)
+    rule = f"must be at least as many as the devices, {len(asked.devices)}: one on which only the "
+    rule += "baseline runs says nothing"
+    require(len(asked.backends) >= len(asked.devices), "backends", asked.backends, rule)
 
 
 def _check_batches(asked: Asked) -> None:

@@ -16,12 +16,14 @@ class PlaceSpec(Spec):
 
     devices: tuple[str, ...] = ("cpu",)
     """Where each run computes: one device, `cpu`, `cuda:N` (of ROCm as well), `cuda` for any one
-    that is free, or `mps`; or several of a kind, which share every batch: `cuda:0,cuda:1`, or
-    `cpu,cpu` for two processes on the CPUs."""
+    that is free, or `mps`; or several of a kind, `cuda:0,cuda:1`, which share every batch or the
+    runs, as `parallel` says; `cpu,cpu` are two processes, or two halves of the CPUs."""
     parallel: Parallel = "ddp"
     """How several devices work together. `ddp`: each has the whole model, and gradients are
     averaged (DistributedDataParallel). `fsdp`: each keeps a part of all weights (fully_shard).
-    `dp`: one process for all, which copies the model in every step (DataParallel)."""
+    `dp`: one process for all, which copies the model in every step (DataParallel). `spread`: each
+    has some of the backends to itself, beside a baseline and a control of its own, which is sooner
+    over; what the devices differ by is then part of every interval."""
     cpus: str | None = None
     """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
     and on the CPU all. Experiments that name no CPU in common may run at the same time."""
@@ -45,7 +47,12 @@ class PlaceSpec(Spec):
     @property
     def num_ranks(self) -> int:
         """Processes that one run consists of, each with a device of its own."""
-        return 1 if self.parallel == "dp" else len(self.devices)
+        return 1 if self.parallel in ("dp", "spread") else len(self.devices)
+
+    @property
+    def num_places(self) -> int:
+        """Devices that the runs are spread over."""
+        return len(self.devices) if self.parallel == "spread" else 1
 
     @property
     def place(self) -> str:

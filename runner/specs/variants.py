@@ -11,13 +11,13 @@ A backend is written as its name, or with settings behind a colon:
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
 from runner.errors import InvalidSpec
 from runner.specs.bounds import Bounds
-from runner.specs.settings import parse_settings
+from runner.specs.options import parse_settings
 from runner.specs.validation import Options, Spec, require
 
 Role = Literal["baseline", "control", "backend"]
@@ -30,9 +30,9 @@ QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
-RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
+RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
-WHICH_RUN = ("label", "role", "repeat", "perturbation_seed")
+WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
 """Fields that tell runs of the same settings apart."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention")
 
@@ -66,6 +66,8 @@ class Variant(Spec):
     """Which of several processes under the same settings this is, counted from 1."""
     perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
     """Tells several controls apart: each changes the initial weights by other random numbers."""
+    place: Annotated[int, Bounds(1, 64, "no experiment has so many devices")] = 1
+    """On which of the devices that the experiment is spread over this runs, counted from 1."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
@@ -144,13 +146,29 @@ def cold_and_warm(variant: Variant, repeats: int) -> Iterator[tuple[Variant, Var
         yield cold, warm
 
 
-def repeated(variants: Sequence[Variant], repeats: int) -> Iterator[Variant]:
-    """All variants once for each repeat, numbered `inductor-1`, `inductor-2`; a single repeat
-    leaves them as they are."""
+def expanded(
+    compared: Sequence[Variant], repeats: int, places: int
+) -> Iterator[tuple[str, Variant]]:
+    """All runs, each with the label of what it is a process of; repeat by repeat.
+
+    Repeats are numbered `inductor-1`, `inductor-2`; a single one leaves labels as they are. Over
+    several places baseline and controls run on each of them, `baseline` and `baseline-on-2`; the
+    backends are dealt out in turn, in the next repeat from the next place on, so that none is
+    measured on one device alone where there are repeats.
+    """
     for repeat in range(1, repeats + 1):
-        for variant in variants:
-            label = variant.label if repeats == 1 else f"{variant.label}-{repeat}"
-            yield replace(variant, label=label, repeat=repeat)
+        number = 0
+        for variant in compared:
+            if variant.role == "backend":
+                where: Iterable[int] = [(number + repeat - 1) % places + 1]
+                number += 1
+            else:
+                where = range(1, places + 1)
+            for place in where:
+                is_other = variant.role != "backend" and place > 1
+                label = f"{variant.label}-on-{place}" if is_other else variant.label
+                label = label if repeats == 1 else f"{label}-{repeat}"
+                yield variant.label, replace(variant, label=label, repeat=repeat, place=place)
 
 
 def parse_backend(text: str) -> Variant:

@@ -42,7 +42,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
                 kill_abandoned(claim.process, str(run.path))
                 kill_members(run.path)
             spec = run.read_spec()
-            together = spec.variant.repeat if spec.experiment.takes_turns else run.run_id
+            together = spec.experiment.company_of(spec.variant)
             groups.setdefault((spec.experiment_id, together), []).append(run)
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)

@@ -6,11 +6,13 @@ storage/index/schema.sql), those that compile least go first, and those that com
 others still load; there alone several may hold a turn at once, if they are to compile together. A
 run that dies, exceeds its time limit or is cancelled gives its turn back, and the others go on.
 With `schedule="sequential"` the same happens with one process at a time. Repeats take theirs one
-after the other.
+after the other. Of an experiment that is spread over devices there is a scheduler for each
+(`runner.supervision.spreading`).
 """
 
 import random
 import selectors
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -37,8 +39,24 @@ MAX_ROUND = 2**40
 """No journal that counts further was written by a run."""
 
 
+class Fallback:
+    """The experiment that repeats this one run by run, submitted by whichever scheduler finds first
+    that a device cannot hold all runs."""
+
+    def __init__(self) -> None:
+        self.experiment_id: str | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, data_dir: DataDir, experiment: Experiment) -> None:
+        with self._lock:
+            if self.experiment_id is None:
+                repeat = replace(experiment.spec, schedule="sequential",
+                                 fallback_of=experiment.experiment_id)  # fmt: skip
+                self.experiment_id = submit(data_dir, repeat)
+
+
 class Scheduler:
-    """Runs one experiment to its end."""
+    """Runs one experiment to its end, or what of it is at one of its places."""
 
     def __init__(
         self,
@@ -48,8 +66,12 @@ class Scheduler:
         exits: ExitRecords,
         place: Place,
         sign: Callable[[], None] = lambda: None,
+        number: int | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
-        """`sign` is called at least every quarter of a second while all is well."""
+        """`sign` is called at least every quarter of a second while all is well. `number`: of the
+        place among those that the experiment is spread over; None for all. `fallback` is shared by
+        its schedulers."""
         self._data_dir = data_dir
         self._place = place
         self._sign = sign
@@ -62,8 +84,11 @@ class Scheduler:
         self._at_once = cpu_allowance().usable
         """How many processes may load, or compile together."""
         self._orders = random.Random(experiment.spec.training.seed)
-        self._fallback: str | None = None
-        self._variants = dict(zip(experiment.runs, experiment.spec.variants, strict=True))
+        self._fallback = fallback or Fallback()
+        of_all = zip(experiment.runs, experiment.spec.variants, strict=True)
+        self._variants = {
+            run: variant for run, variant in of_all if number in (None, variant.place)
+        }
         by_label = {run.run_id.partition(".")[2]: run for run in experiment.runs}
         self._warm_run_of = {
             by_label[cold.label].run_id: by_label[warm.label]
@@ -74,7 +99,7 @@ class Scheduler:
         """Blocks until every run of the experiment has ended."""
         try:
             for runs in self._groups():
-                if self._fallback is None:
+                if self._fallback.experiment_id is None:
                     self._run_group(runs)
                 else:
                     for run in runs:
@@ -90,22 +115,22 @@ class Scheduler:
         """Ends all that lives, and records for every run that has not ended that it failed."""
         for process in self._processes:
             self._exits.write(process.run, RunState.FAILED, reason, process.discard())
-        for run in self._experiment.runs:
+        for run in self._variants:
             if run.state is RunState.QUEUED:
                 self._exits.write(run, RunState.FAILED, reason, None)
 
     def _groups(self) -> list[list[RunDir]]:
         """The runs that have not ended, those together that are alive at once."""
-        groups: dict[int | str, list[RunDir]] = {}
-        takes_turns = self._experiment.spec.takes_turns
+        groups: dict[object, list[RunDir]] = {}
         for run, variant in self._variants.items():
             if not run.state.is_final:
-                groups.setdefault(variant.repeat if takes_turns else run.run_id, []).append(run)
+                company = self._experiment.spec.company_of(variant)
+                groups.setdefault(company, []).append(run)
         return list(groups.values())
 
     def _run_group(self, runs: Sequence[RunDir]) -> None:
         spec = self._experiment.spec
-        round_number = _first_round(self._experiment.runs if spec.takes_turns else runs)
+        round_number = _first_round(self._variants if spec.takes_turns else runs)
         watch = None
         if spec.kind.ends_by_width:
             watch = JournalWatch(spec, {run: self._variants[run] for run in runs})
@@ -188,6 +213,8 @@ class Scheduler:
             for process in self._processes:
                 process.look_after()
             self._sign()
+            if self._fallback.experiment_id is not None:
+                self._fall_back()
             self._start_pending()
             self._collect()
 
@@ -206,12 +233,7 @@ class Scheduler:
 
     def _fall_back(self) -> None:
         """Repeats the experiment one run at a time, because together they do not fit."""
-        if self._fallback is None:
-            spec = self._experiment.spec
-            repeat = replace(
-                spec, schedule="sequential", fallback_of=self._experiment.experiment_id
-            )
-            self._fallback = submit(self._data_dir, repeat)
+        self._fallback.submit(self._data_dir, self._experiment)
         for process in self._processes:
             process.stop(RunState.CANCELLED, self._why_fallen_back)
         while self._pending:
@@ -221,8 +243,8 @@ class Scheduler:
     @property
     def _why_fallen_back(self) -> str:
         return (
-            f"the device cannot hold all runs at once; experiment {self._fallback} repeats them "
-            "one after another"
+            "the device cannot hold all runs at once; experiment "
+            f"{self._fallback.experiment_id} repeats them one after another"
         )
 
 

@@ -24,8 +24,7 @@ from runner.supervision.alerts import Alerts
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import close_orphans
-from runner.supervision.placing import keep_to
-from runner.supervision.scheduler import Scheduler
+from runner.supervision.spreading import work_at
 
 WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
 LINGER_SECONDS = 10.0
@@ -149,20 +148,15 @@ class _Work:
 
     def _work_at(self, experiment: Experiment, place: Place) -> None:
         try:
-            # Before all else: the scheduler and its processes have the CPUs that the thread has.
-            refused = keep_to(place, self._machine)
-            work = Scheduler(
+            work_at(
                 self._data_dir,
                 experiment,
                 self._command,
                 self.exits,
                 place,
+                self._machine,
                 lambda: self.heartbeat.sign(experiment.experiment_id),
             )
-            if refused is None:
-                work.run()
-            else:
-                work.give_up(refused)
         except Exception:  # Whatever it was, the others go on and this one is over.
             traceback.print_exc()
             log.exception("goes on without %s", experiment.experiment_id)

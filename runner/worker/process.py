@@ -27,7 +27,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
         os.environ[variable] = str(experiment.cpu_threads or usual)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if experiment.is_script:
-        show_only(experiment.device, os.environ)
+        show_only(spec.device, os.environ)
     # A folder of its own makes every compilation a cold one, whatever other backends have compiled.
     # Only a warm run finds something there: the supervisor put it there when the cold one was over.
     if spec.variant.cache == "warm" and not run.compile_cache.exists():

@@ -40,7 +40,7 @@ def run_session(
     experiment = spec.experiment
     transformers.utils.logging.disable_progress_bar()
     _enter(log, "preparing")
-    device = device or open_device(experiment.device)
+    device = device or open_device(spec.device)
     is_tf32 = experiment.training.precision == "tf32" or experiment.settings == "harness"
     device.allow_tf32(is_tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")

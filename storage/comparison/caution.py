@@ -19,6 +19,7 @@ Kind = Literal[
     "fallback",
     "sequential",
     "compiled together",
+    "spread",
     "no control",
     "noisy",
     "few rounds",

@@ -33,20 +33,24 @@ def cautions(
     runs: Sequence[Evidence],
     speedups: Sequence[Ratio | None],
     floor: float | None,
+    differences: Sequence[float],
 ) -> tuple[Caution, ...]:
     """All warnings of a comparison: what casts doubt on its numbers, the gravest first.
 
-    `processes` are pooled into `runs` where there are repeats, else the same.
+    `processes` are pooled into `runs` where there are repeats, else the same. `differences`: by how
+    much more than its rounds tell each run's interval was widened, because it was measured on one
+    of several devices.
     """
     widths = too_wide(spec, runs, speedups)
     return (
         *_about_runs(processes),
         *_about_unfinished(processes),
-        *_about_lengths(spec, runs),
+        *_about_lengths(spec, processes),
         *(_about_compiling(runs) if spec.is_script else ()),
         *_about_resumed(processes),
-        *_about_workload(processes),
+        *_about_workload(spec, processes),
         *_about_schedule(spec),
+        *_about_devices(spec, differences),
         *(_about_control(spec, runs, floor) if spec.kind.compares_runs else ()),
         *(_about_rounds(runs, speedups) if spec.kind.compares_runs else ()),
         *((*ending(spec, processes), widths) if widths else ()),
@@ -67,7 +71,7 @@ def notes(
     speedups: Sequence[Ratio | None],
 ) -> tuple[Caution, ...]:
     """What the runs say of the workload that they share, and where all of them stopped early."""
-    stops = () if len(set(_lengths(runs).values())) > 1 else tuple(_stops(runs))
+    stops = () if len(set(_lengths(processes).values())) > 1 else tuple(_stops(processes))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
     return (*_notes(processes, of_all=True), *_uncounted(runs), *stops, *device_notes(spec, runs))
@@ -161,13 +165,15 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
             yield Caution(kind="resumed", runs={run.label: how})
 
 
-def _about_workload(runs: Sequence[Evidence]) -> Iterator[Caution]:
+def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Names what the runs should have in common and have not."""
     prepared = [run for run in runs if run.workload]
     for field, title in WORKLOAD_FIELDS.items():
         yield from _difference(title, {run.label: run.workload.get(field) for run in prepared})
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
+        if name == "cpus" and spec.num_places > 1:
+            continue  # Each device has those near it, which the caution `spread` says.
         told = {label: settings.get(name) for label, settings in flat.items()}
         yield from _difference(name, told)
 
@@ -198,6 +204,12 @@ def _about_schedule(spec: ExperimentSpec) -> Iterator[Caution]:
         yield Caution(kind="sequential")
     if spec.compiling_together:
         yield Caution(kind="compiled together")
+
+
+def _about_devices(spec: ExperimentSpec, differences: Sequence[float]) -> Iterator[Caution]:
+    if spec.num_places > 1:
+        facts = {"num_devices": spec.num_places, "device_difference": max(differences)}
+        yield Caution(kind="spread", figures=facts)
 
 
 def _about_control(

@@ -27,8 +27,10 @@ from storage.statistics.speedups import (
     Ratio,
     SpeedVerdict,
     break_even,
+    device_difference,
     holm,
     noise_floor,
+    on_any_device,
     paired_ratio,
     speed_verdict,
 )
@@ -63,11 +65,10 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     baseline = of_role(runs, "baseline")
     controls = [run for run in runs if run.role == "control"]
     pairs = [paired_blocks(baseline, run) for run in runs]
+    differences = [_device_difference(spec, baseline, pair) for pair in pairs]
     speedups = [
-        paired_ratio(pair["baseline"], pair["other"], pair["process"])
-        if spec.kind.compares_runs
-        else None
-        for pair in pairs
+        _speedup(pair, difference) if spec.kind.compares_runs else None
+        for pair, difference in zip(pairs, differences, strict=True)
     ]
     floor = noise_floor(
         [ratio for run, ratio in zip(runs, speedups, strict=True) if run.role == "control"]
@@ -79,14 +80,15 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
     equals = Equals.of(spec, baseline, controls)
     judge = _Judge(spec, baseline, equals, floor)
     results = [
-        judge.result(*each) for each in zip(runs, pairs, speedups, holm(tested), strict=True)
+        judge.result(*each)
+        for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
     ]
     return Comparison(
         experiment_id=experiment_id,
         spec=spec,
         baseline="baseline",
         results=tuple(results),
-        warnings=cautions(spec, processes, runs, speedups, floor),
+        warnings=cautions(spec, processes, runs, speedups, floor, differences),
         notes=notes(spec, processes, runs, speedups),
         noise_floor=floor,
         loss_band=no_band() if equals is None else equals.band,
@@ -103,7 +105,12 @@ class _Judge:
     floor: float | None
 
     def result(
-        self, run: Evidence, pairs: pd.DataFrame, speedup: Ratio | None, p_holm: float | None
+        self,
+        run: Evidence,
+        pairs: pd.DataFrame,
+        difference: float,
+        speedup: Ratio | None,
+        p_holm: float | None,
     ) -> Result:
         first_loss = None if run.losses.empty else float(run.losses.iloc[0])
         inference = judge_inference(run.scores, first_loss, self.spec.training.precision)
@@ -118,7 +125,9 @@ class _Judge:
             speedup=speedup,
             p_holm=p_holm,
             speed_verdict=self._speed_verdict(run, speedup, p_holm),
-            break_even=_break_even(run, pairs) if self.spec.kind.compares_runs else None,
+            break_even=_break_even(run, pairs, difference)
+            if self.spec.kind.compares_runs
+            else None,
             parity=parity and break_parity(parity, inference.fault),
             inference_gap=inference.gap,
             training_loss_excess=self._loss_excess(run),
@@ -138,10 +147,31 @@ class _Judge:
         return loss_excess(self.baseline.losses, run.losses)
 
 
-def _break_even(run: Evidence, pairs: pd.DataFrame) -> BreakEven | None:
+def _device_difference(
+    spec: ExperimentSpec, baseline: Evidence | None, pairs: pd.DataFrame
+) -> float:
+    """How far a speedup may lie from that on another device of those that the experiment is spread
+    over; 1 where it was measured on several, whose difference is in its interval already."""
+    if baseline is None or spec.num_places == 1 or pairs["process"].nunique() != 1:
+        return 1.0
+    blocks = baseline.steady_blocks
+    return device_difference(blocks["seconds"], blocks["num_steps"], blocks["process"])
+
+
+def _speedup(pairs: pd.DataFrame, difference: float) -> Ratio | None:
+    ratio = paired_ratio(pairs["baseline"], pairs["other"], pairs["process"])
+    return None if ratio is None else on_any_device(ratio, difference)
+
+
+def _break_even(run: Evidence, pairs: pd.DataFrame, difference: float) -> BreakEven | None:
     compile_seconds, step_seconds = run.compile_seconds, run.step_seconds
     if compile_seconds is None or step_seconds is None:
         return None
-    gains = (pairs["baseline"] - pairs["other"]) / pairs["num_steps"]
+    gains, least, most = (
+        (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
+        for factor in (1.0, 1 / difference, difference)
+    )
     steps_per_epoch = run.workload.get("steps_per_epoch")
-    return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"])
+    return break_even(
+        compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"], (least, most)
+    )

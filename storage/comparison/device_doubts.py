@@ -132,7 +132,8 @@ def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold
     """Of medians over steady blocks."""
     if baseline is None or run.role == "baseline":
         return None
-    mine, its = run.steady_device[column].dropna(), baseline.steady_device[column].dropna()
+    mine, its = run.steady_device, _beside(baseline, run)
+    mine, its = mine[column].dropna(), its[column].dropna()
     if min(len(mine), len(its)) < MIN_PAIRS:
         return None
     here, there = float(mine.median()), float(its.median())
@@ -140,6 +141,15 @@ def _difference(run: Evidence, baseline: Evidence | None, column: str, threshold
     if abs(change) <= threshold:
         return None
     return {column: here, "baseline": there, "change": change}
+
+
+def _beside(baseline: Evidence, run: Evidence) -> pd.DataFrame:
+    """The baseline's samples on the devices, and in the repeats, in which the run was timed."""
+    shared = baseline.blocks["process"].isin(run.blocks["process"])
+    samples = baseline.steady_device
+    if shared.all():
+        return samples
+    return samples[samples["run_id"].isin(baseline.blocks.loc[shared, "run_id"])]
 
 
 def _threads(run: Evidence, _: Evidence | None) -> Seen:

@@ -30,10 +30,10 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     """One for each of `spec.repeats_by_label` of which a run is there. Blocks gain the column
     `process`, the number of the repeat."""
     by_label = {run.label: run for run in runs}
+    numbers = {variant.label: spec.process_of(variant) for variant in spec.variants}
     pooled = []
     for label, members in spec.repeats_by_label.items():
-        found = {number: by_label[member] for number, member in enumerate(members, start=1)
-                 if member in by_label}  # fmt: skip
+        found = {numbers[member]: by_label[member] for member in members if member in by_label}
         if found:
             pooled.append(_pool(label, found))
     return pooled

@@ -112,12 +112,13 @@ class Ladder:
 
 @kept
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
-    """The ladder as far as the experiment has got; None if it has fewer than two rungs, or
-    compares caches. Raises `NotInStore`."""
+    """The ladder as far as the experiment has got; None if it has fewer than two rungs,
+    compares caches, or has rungs on devices apart. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
-    if len(standing) < MIN_RUNGS or kind.compares_caches:
+    is_apart = comparison.spec.num_places > 1
+    if len(standing) < MIN_RUNGS or kind.compares_caches or is_apart:
         return None
     found = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")

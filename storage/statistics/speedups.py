@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -92,6 +92,22 @@ def paired_ratio(
         n=len(ratios),
         effect_size=rank_biserial(logs) if enough else None,
     )
+
+
+def device_difference(seconds: ArrayLike, num_steps: ArrayLike, devices: ArrayLike) -> float:
+    """How many times longer the baseline's steps take on the slowest device than on the fastest, at
+    least 1: the median over each device's blocks, given their seconds and numbers of steps."""
+    frame = pd.DataFrame({"step": np.asarray(seconds) / np.asarray(num_steps), "device": devices})
+    medians = frame.groupby("device")["step"].median()
+    return float(medians.max() / medians.min()) if len(medians) else 1.0
+
+
+def on_any_device(ratio: Ratio, difference: float) -> Ratio:
+    """A ratio that was measured on one of several devices, as what it may be on any of them: to
+    both sides by as much as the baseline differs between them."""
+    if ratio.low is None or ratio.high is None:
+        return ratio
+    return replace(ratio, low=ratio.low / difference, high=ratio.high * difference)
 
 
 def _exp(value: float | None) -> float | None:
@@ -214,13 +230,17 @@ def break_even(
     step_seconds: float,
     steps_per_epoch: int | None,
     processes: ArrayLike | None = None,
+    ends: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> BreakEven | None:
     """From the seconds saved per step in each paired round, and the process that each round belongs
-    to where there are several; None without a paired round."""
+    to where there are several; None without a paired round. `ends` are the least and the most that
+    may be saved in those rounds, where that is not what was measured."""
     saved = np.asarray(gains, dtype=float)
     if not len(saved):
         return None
     usual, least, most = typical(saved, processes)
+    if ends is not None:
+        (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
     steps = _steps_to_earn(compile_seconds, usual)
     never = math.isinf(steps)
     return BreakEven(

@@ -115,6 +115,19 @@ def _fallback(caution: Caution) -> Sentence:
                 "hold all runs at once.", earlier=caution.figures["experiment_id"])  # fmt: skip
 
 
+def _spread(caution: Caution) -> Sentence:
+    count, difference = str(caution.figures["num_devices"]), caution.figures["device_difference"]
+    begin = said("The runs were spread over {count} devices, each with a baseline and a control of "
+                 "its own, and are compared within each", count=count)  # fmt: skip
+    if difference == 1:
+        return said("{begin}; repeats went from device to device, so that intervals have in them "
+                    "what the devices differ by.", begin=begin)  # fmt: skip
+    return said("{begin}. The baseline takes {difference} as long on the slowest as on the "
+                "fastest: by so much intervals were widened to both sides, since none was measured "
+                "on all.", begin=begin,
+                difference=figure("device_difference", difference))  # fmt: skip
+
+
 def _no_control(caution: Caution) -> Sentence:
     state = caution.figures["state"]
     if state is None and caution.figures["was_asked_for"]:
@@ -233,6 +246,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
         "those of a machine under load. Speedups are not touched: all had compiled before the "
         "rounds that are timed."
     ),
+    "spread": _spread,
     "no control": _no_control,
     "noisy": _noisy,
     "few rounds": _few_rounds,

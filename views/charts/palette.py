@@ -63,8 +63,8 @@ SPLITS = {
 }
 UNKNOWN_SPLIT = Look(NEUTRAL, "solid", "square")
 
-REPEAT = re.compile(r"-\d+$")
-"""Ends the label of a repeat, which looks like what it repeats."""
+REPEAT = re.compile(r"(-on)?-\d+$")
+"""Ends the label of a repeat, or of a run on another device, which looks like what it repeats."""
 
 
 def run_looks(labels: Iterable[str] | pd.Series) -> dict[str, Look]:

@@ -42,7 +42,7 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     earlier = read_earlier(run)
     log.append("phase", phase="preparing")
     log.flush(durable=True)
-    device = open_device(name_of_visible(experiment.device))
+    device = open_device(name_of_visible(spec.device))
     if experiment.settings == "harness":
         device.allow_tf32(True)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")

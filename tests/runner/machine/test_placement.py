@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.machine.placement import Machine, Place, Wish, has_room, is_full, plan, plan_nodes
+from runner.machine.placement import (
+    Machine,
+    Place,
+    Wish,
+    has_room,
+    is_full,
+    plan,
+    plan_nodes,
+    split,
+)
 
 LAPTOP = Machine(cpus=frozenset(range(4)))
 TWO_GPUS = Machine(
@@ -161,3 +170,15 @@ def test_nothing_waits_without_naming_what_for(
     assert found.begins.keys() | found.waits.keys() == {one.key for one in wishes}
     assert not found.begins.keys() & found.waits.keys()
     assert all(found.waits.values())
+
+
+def test_a_place_is_split_by_devices_or_into_as_many_whole_cores_each() -> None:
+    gpus = Place(devices=("cuda:1", "cuda:0"), cpus=TWO_GPUS.cpus)
+    found = split(gpus, TWO_GPUS, [frozenset({number}) for number in range(8)], 2)
+    assert [set(one.cpus) for one in found] == [{4, 5, 6, 7}, {0, 1, 2, 3}]
+    # Three cores of two threads for two parts: one core each, and the third is nobody's, so that
+    # the parts are equal.
+    halves = Place(devices=("cpu", "cpu"), cpus=frozenset(range(6)))
+    found = split(halves, LAPTOP, [frozenset({n, n + 3}) for n in range(3)], 2)
+    assert [set(one.cpus) for one in found] == [{0, 3}, {1, 4}]
+    assert split(halves, LAPTOP, [halves.cpus], 2) == [halves, halves]

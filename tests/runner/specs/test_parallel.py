@@ -1,12 +1,15 @@
 """One run on several devices: what can be asked of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from runner.errors import InvalidSpec
+from runner.machine.capabilities import Device
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from storage.library.workloads import workload_key
+from tests.helpers.machine import MACHINE
 
 TWO: dict[str, Any] = {"name": "two", "devices": ("cpu", "cpu")}
 
@@ -72,3 +75,41 @@ def test_times_of_several_devices_are_no_trend_of_one() -> None:
     sharded = ExperimentSpec(**{**TWO, "parallel": "fsdp"})
     assert len({workload_key(spec) for spec in (one, two, sharded)}) == 3
     assert workload_key(one) == workload_key(ExperimentSpec(name="one", parallel="fsdp"))
+
+
+def test_backends_are_dealt_out_and_baseline_and_control_are_on_every_device() -> None:
+    spec = ExperimentSpec(**TWO, parallel="spread", backends=("eager", "aot_eager", "inductor"))
+    assert [(one.label, one.place) for one in spec.variants] == [
+        ("baseline", 1), ("baseline-on-2", 2), ("control", 1), ("control-on-2", 2),
+        ("eager", 1), ("aot_eager", 2), ("inductor", 1),
+    ]  # fmt: skip
+    assert spec.repeats_by_label["baseline"] == ("baseline", "baseline-on-2")
+    assert (spec.num_ranks, spec.num_places, spec.place) == (1, 2, "2 x cpu, spread")
+    alone = ExperimentSpec(name="one", backends=spec.backends)
+    assert workload_key(spec) == workload_key(alone), "a step does what it does on one device"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"backends": ("eager",)}, "at least as many as the devices, 2"),
+        ({"backends": ("eager", "inductor"), "scenario": "accuracy"}, "which time no rounds"),
+        ({"devices": ("cpu", "cuda:0"), "backends": ("eager", "inductor")}, "all be of one kind"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused(changes: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        ExperimentSpec(**{**TWO, "parallel": "spread", **changes})
+
+
+def test_devices_that_are_no_equals_share_no_experiment() -> None:
+    gpus = [Device(id=f"cuda:{number}", name=name, memory_bytes=80 << 30)
+            for number, name in enumerate(["H100", "A100", "H100"])]  # fmt: skip
+    machine = replace(MACHINE, devices=(*MACHINE.devices, *gpus))
+    two = ExperimentSpec(name="x", devices=("cuda:0", "cuda:2"), parallel="spread",
+                         backends=("eager", "inductor"))  # fmt: skip
+    machine.check(two)
+    for devices in (("cuda:0", "cuda:1"), ("cuda", "cuda")):
+        with pytest.raises(InvalidSpec, match="cuda:0 H100, cuda:1 A100"):
+            machine.check(replace(two, devices=devices))
+    machine.check(replace(two, devices=("cuda:0", "cuda:1"), parallel="ddp", backends=()))
