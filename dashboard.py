@@ -5,8 +5,10 @@ from pathlib import Path
 import streamlit as st
 
 from storage.errors import TeamStoreUnusable
+from views.access.signed_in import show_person
 from views.shared.resources import show_unopened
 from views.upkeep.strip import show_wrong
+from views.wall import page as wall
 
 VIEWS = Path(__file__).parent / "views"
 
@@ -27,6 +29,7 @@ pages = [
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]
 page = st.navigation(pages, position="top")
+show_person(on_wall=wall.is_asked())
 show_wrong()
 try:
     page.run()

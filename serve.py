@@ -4,8 +4,11 @@ On this machine alone, unless `BREAKEVEN_HOST` names another address to listen o
 """
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Thread
 
 from starlette.middleware import Middleware
@@ -18,6 +21,9 @@ from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
 from views.access.lasting import Lasting
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
+from views.access.session import signed_out
+from views.access.signin import SignIn
+from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
 from views.comparison.ahead import prepare
 from views.report.serving import Reports
 from views.upkeep.serving import ROUTES
@@ -31,11 +37,11 @@ def log_error(error: Exception) -> bool:
 
 layers = [
     Middleware(Doors, may_upload=may_act_by),
+    Middleware(SignIn),
     Middleware(Home),
     Middleware(Lasting),
     Middleware(Reports),
 ]
-app = App("dashboard.py", middleware=layers, routes=ROUTES, on_script_error=log_error)
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 
@@ -51,15 +57,35 @@ def share_arenas() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
-if __name__ == "__main__":
+def the_team() -> Team | None:
+    """Who may sign in, where people are to; raises `TeamUnusable`."""
+    file = os.environ.get(TEAM_VARIABLE)
+    if not file:
+        return None
+    if find_spec("authlib") is None:
+        raise TeamUnusable(f"{TEAM_VARIABLE} needs Authlib: pip install -r requirements-team.txt")
+    return read_team(Path(file))
+
+
+def main() -> None:
     share_arenas()
     try:
         allowed_to_others()
-    except NotAllowed as error:
+        team = the_team()
+    except (NotAllowed, TeamUnusable) as error:
         sys.exit(f"{error}.")
-    open_log(DataDir(default_data_folder()).logs, "dashboard")
+    folder = DataDir(default_data_folder())
+    open_log(folder.logs, "dashboard")
+    signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=prepare, daemon=True).start()
+    app = App(
+        "dashboard.py",
+        middleware=layers,
+        routes=ROUTES,
+        on_script_error=log_error,
+        secrets=None if team is None else team.secrets(),
+    )
     app.run(
         config={
             "server.address": address(),
@@ -70,3 +96,7 @@ if __name__ == "__main__":
             "browser.serverAddress": (*own_names(), "localhost")[0],  # nobody is asked for it
         }
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -97,7 +97,7 @@ def show_start(experiments: pd.DataFrame) -> None:
             st.markdown("#### Which `torch.compile` backend pays off for your training?")
             below = "Below is a recorded example. " if not experiments.empty else ""
             if not permissions.may_act():
-                st.markdown(f"{below}{permissions.VIEWING_ONLY}")
+                st.markdown(f"{below}{permissions.viewing_only()}")
                 return
             st.markdown(
                 f"{below}One click trains a tiny BERT under several backends on this machine, "

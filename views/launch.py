@@ -28,7 +28,7 @@ from views.shared.resources import data_dir, get_store, look_at_machine
 def main() -> None:
     store = get_store()
     if not permissions.may_act():
-        st.info(permissions.VIEWING_ONLY, icon=":material/visibility:")
+        st.info(permissions.viewing_only(), icon=":material/visibility:")
         return
     probe = look_at_machine(data_dir())
     if not probe.done():

@@ -1,4 +1,4 @@
-"""System: whether machine, installation and data folder are well, and what the logs say."""
+"""System: whether machine, installation and data folder are well, who did what, and the logs."""
 
 import json
 import subprocess
@@ -15,6 +15,7 @@ from runner.texts import printable
 from views.access import permissions
 from views.shared import words
 from views.shared.resources import data_dir
+from views.upkeep.history import show_history
 from views.upkeep.strip import show_findings
 
 LEVELS = ("info", "warning", "error")
@@ -26,7 +27,7 @@ KEY = "system.findings"
 def main() -> None:
     st.header("System", anchor=False)
     if not permissions.may_act():
-        st.markdown(permissions.VIEWING_ONLY)
+        st.markdown(permissions.viewing_only())
         return
     st.markdown("#### Health")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -36,6 +37,8 @@ def main() -> None:
         st.caption("The same on a terminal: `python -m runner doctor`; `--repair` mends what is "
                    "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
     show_findings(st.session_state.get(KEY) or look(data_dir()))
+    st.markdown("#### Who did what")
+    show_history()
     st.markdown("#### Logs")
     show_logs()
 

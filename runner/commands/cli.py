@@ -17,6 +17,7 @@ from pathlib import Path
 
 from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from runner.commands.audit import add_audit_options, show_audit
 from runner.commands.backup import add_backup_commands
 from runner.commands.cluster import add_cluster_options, supervise_cluster
 from runner.commands.conditions import Condition, add_fail_if
@@ -240,6 +241,10 @@ def parser() -> argparse.ArgumentParser:
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
     add_backup_commands(add)
+    told = add(
+        "audit", show_audit, "list who did what: starts, stops, deletions, uploads, settings"
+    )
+    add_audit_options(told)
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
     for command in (compare, script, again, work, go_on):

@@ -10,6 +10,7 @@ from pathlib import Path
 from runner.doctor.bundle import write_bundle
 from runner.doctor.examination import examine
 from runner.doctor.findings import Finding, Health, worst
+from runner.folders import audit
 from runner.folders.run_dir import DataDir
 from runner.masking import mask
 from runner.texts import printable
@@ -34,7 +35,7 @@ def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the findings; 1 if something is wrong, else 0."""
     findings = examine(data_dir)
     if options.repair:
-        repaired = _repair(findings)
+        repaired = _repair(data_dir, findings)
         findings = examine(data_dir) if repaired else findings
     if options.json:
         content = {"health": worst(findings), "findings": [one.to_dict() for one in findings]}
@@ -64,7 +65,7 @@ def report(findings: Sequence[Finding]) -> str:
     return "\n".join([*lines, "", summary])
 
 
-def _repair(findings: Sequence[Finding]) -> bool:
+def _repair(data_dir: DataDir, findings: Sequence[Finding]) -> bool:
     """Mends what can be; whether anything was tried."""
     tried = False
     for one in findings:
@@ -74,6 +75,7 @@ def _repair(findings: Sequence[Finding]) -> bool:
                 done = one.repair()
             except OSError as error:
                 done = f"not repaired: {error}"
+            audit.record(data_dir, "repair", one.subject, came=done)
             sys.stderr.write(f"{one.subject}: {printable(done)}\n")
     return tried
 

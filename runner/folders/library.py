@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RunnerError, UnknownExperiment
+from runner.folders import audit
 from runner.folders.labels import Change, Labels
 from runner.folders.queue import PROJECT_ROOT, find_experiment, folders_of, writing
 from runner.folders.run_dir import DataDir, RunDir, run_dirs
@@ -57,6 +58,9 @@ def change_labels(data_dir: DataDir, experiment_id: str, change: Change) -> Labe
         if after != before:
             with writing(first.path):
                 first.write_labels(after)
+            changed = {name: value for name, value in vars(after).items()
+                       if value != getattr(before, name)}  # fmt: skip
+            audit.record(data_dir, "label", experiment_id, **changed)
     return after
 
 
@@ -74,6 +78,7 @@ def delete(data_dir: DataDir, experiment_id: str) -> None:
             folder = _new_folder(data_dir, experiment_id, runs)
             for run in runs:
                 os.rename(run.path, folder / run.run_id)
+        audit.record(data_dir, "delete", experiment_id)
 
 
 def restore(data_dir: DataDir, experiment_id: str) -> None:
@@ -92,6 +97,7 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
                     raise RunnerError(f"{target} is there already; nothing is written over it")
                 os.rename(run.path, target)
             shutil.rmtree(folder)
+        audit.record(data_dir, "restore", experiment_id)
 
 
 def trash(data_dir: DataDir) -> list[Deleted]:
@@ -110,7 +116,9 @@ def trash(data_dir: DataDir) -> list[Deleted]:
 def empty_trash(data_dir: DataDir) -> int:
     """Removes for good what was deleted; returns how many experiments. Raises `NotWritable`."""
     with locked(data_dir), writing(data_dir.path):
-        return _remove_old(data_dir, days=0)
+        gone = _remove_old(data_dir, days=0)
+        audit.record(data_dir, "empty the trash", experiments=gone)
+        return gone
 
 
 def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> int:
@@ -131,6 +139,8 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
                         shutil.rmtree(folder)
         with writing(data_dir.path):
             os.utime(data_dir.runs)
+        what = "artifacts" if artifacts else "checkpoints"
+        audit.record(data_dir, f"remove {what}", experiment_id, bytes=freed)
     return freed
 
 

@@ -24,6 +24,7 @@ from runner.errors import (
     RunnerError,
     UnknownExperiment,
 )
+from runner.folders import audit
 from runner.folders.process import start_in_own_session
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
@@ -85,6 +86,7 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
             undo.callback(shutil.rmtree, run.path, ignore_errors=True)
             run.write_spec(one)
         undo.pop_all()
+    audit.record(data_dir, "start", experiment_id, name=spec.name)
     return experiment_id
 
 
@@ -215,6 +217,7 @@ def cancel(experiment: Experiment) -> None:
         if not run.is_recorded:
             with writing(run.path):
                 run.request_cancel()
+    audit.record(_data_dir_of(experiment), "stop", experiment.experiment_id)
 
 
 def resume(experiment: Experiment) -> list[str]:
@@ -229,7 +232,14 @@ def resume(experiment: Experiment) -> list[str]:
     for run in runs:
         with writing(run.path):
             run.reopen()
-    return [run.read_spec().variant.label for run in runs]
+    labels = [run.read_spec().variant.label for run in runs]
+    audit.record(_data_dir_of(experiment), "resume", experiment.experiment_id,
+                 runs=", ".join(labels))  # fmt: skip
+    return labels
+
+
+def _data_dir_of(experiment: Experiment) -> DataDir:
+    return DataDir(experiment.runs[0].path.parent.parent)
 
 
 def _why_none_can_resume(experiment: Experiment) -> str:

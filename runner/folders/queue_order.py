@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from runner.folders import audit
 from runner.folders.inside import read_document
 from runner.folders.library import locked
 from runner.folders.queue import Experiment, experiments, submit, writing
@@ -80,6 +81,7 @@ def move(data_dir: DataDir, experiment_id: str, *, by: int | None = None) -> Non
         return replace(order, order=tuple(ids))
 
     _change(data_dir, moved, experiment_id)
+    audit.record(data_dir, "move in the queue", experiment_id, places="first" if by is None else by)
 
 
 def hold(data_dir: DataDir, experiment_id: str) -> None:
@@ -89,6 +91,7 @@ def hold(data_dir: DataDir, experiment_id: str) -> None:
         return replace(order, held=tuple(dict.fromkeys((*order.held, experiment_id))))
 
     _change(data_dir, held, experiment_id)
+    audit.record(data_dir, "hold", experiment_id)
 
 
 def release(data_dir: DataDir, experiment_id: str) -> None:
@@ -98,11 +101,13 @@ def release(data_dir: DataDir, experiment_id: str) -> None:
         return replace(order, held=tuple(one for one in order.held if one != experiment_id))
 
     _change(data_dir, released, experiment_id)
+    audit.record(data_dir, "release", experiment_id)
 
 
 def pause(data_dir: DataDir, *, paused: bool = True) -> None:
     """Has nothing new begin, or the queue go on; raises `NotWritable`."""
     _change(data_dir, lambda order, ids: replace(order, paused=paused))
+    audit.record(data_dir, "pause the queue" if paused else "let the queue go on")
 
 
 def duplicate(data_dir: DataDir, experiment: Experiment) -> str:

@@ -330,6 +330,8 @@ class DataDir:
         self.trash = self.path / "trash"
         self.queue_file = self.path / "queue.json"
         self.views_file = self.path / "views.json"
+        self.audit_file = self.path / "audit.jsonl"
+        self.signed_out_file = self.path / "signed-out.json"
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)

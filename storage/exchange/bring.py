@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.folders import audit
 from runner.folders.run_dir import DataDir
 from storage.exchange import reports
 from storage.exchange.archives import USUAL, Limits, named
@@ -29,6 +30,13 @@ def bring(
     data_dir: DataDir, file: Path, examples: Path | None = None, limits: Limits = USUAL
 ) -> Brought:
     """Raises `ImportUnusable`, saying what is wrong; then nothing was taken in."""
+    brought = _brought(data_dir, file, examples, limits)
+    counts = {"runs": len(brought.runs.new_runs), "rows": len(brought.rows)}
+    audit.record(data_dir, "import", file.name, **counts)
+    return brought
+
+
+def _brought(data_dir: DataDir, file: Path, examples: Path | None, limits: Limits) -> Brought:
     with file.open("rb") as content:
         head = content.read(HEAD)
     with named(file):

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 from streamlit import config
 
+from views.access import team
+
 HOST_VARIABLE = "BREAKEVEN_HOST"
 """The address to listen on: `0.0.0.0` for all of this machine's; by default this machine alone."""
 PORT_VARIABLE = "BREAKEVEN_PORT"
@@ -57,16 +59,18 @@ def port() -> int:
 def own_names() -> list[str]:
     """The names that the operator gave, in small letters."""
     given = os.environ.get(NAMES_VARIABLE, "")
-    return [name.strip().lower().rstrip(".") for name in given.split(",") if name.strip()]
+    names = [name.strip().lower().rstrip(".") for name in given.split(",") if name.strip()]
+    known = team.current()
+    return names if known is None or known.name in names else [known.name, *names]
 
 
 def serves_others(headers: Iterable[str] = ()) -> bool:
-    """Whether people on other machines can reach the dashboard, for all that can be known: it
-    listens for them, it has a name for them, or, by the names of the `headers` of a request, this
-    request came through a proxy."""
+    """Whether people on other machines can reach the dashboard, for all that can be known: it has
+    people sign in, it listens for them, it has a name for them, or, by the names of the `headers`
+    of a request, this request came through a proxy."""
     listens = not _is_local(config.get_option("server.address") or "")
     named = any(not _is_local(name) for name in own_names())
-    return listens or named or any(name.lower() in FORWARDED for name in headers)
+    return team.is_asked() or listens or named or any(name.lower() in FORWARDED for name in headers)
 
 
 def is_ours(host: str) -> bool:
@@ -94,7 +98,8 @@ def may_come_from(origin: str, host: str) -> bool:
 class Doors:
     """ASGI middleware in front of the dashboard: refuses strangers' names, tells browsers to stay.
 
-    `may_upload` says by the names of a request's headers whether files are taken.
+    `may_upload` says by the names of a request's headers whether files are taken; where people sign
+    in, `SignIn` does.
     """
 
     def __init__(self, app: Any, may_upload: Any) -> None:
@@ -131,7 +136,7 @@ class Doors:
         if any(not may_come_from(origin, hosts[0]) for origin in origins):
             return "Breakeven does not answer to pages of others.\n"
         names = [name for name, _ in headers]
-        if UPLOADS in scope["path"] and not self.may_upload(names):
+        if UPLOADS in scope["path"] and not team.is_asked() and not self.may_upload(names):
             return "This dashboard is for viewing only: it takes no files.\n"
         return ""
 

@@ -2,7 +2,8 @@
 
 On this machine alone everybody may do everything. Where others are served, who are not asked who
 they are, they may look, unless whoever starts the dashboard allows them by name to launch; files by
-path are then taken only from folders that he names.
+path are then taken only from folders that he names. Where people sign in (`team.py`), operators may
+act and viewers look, asked anew with every action.
 """
 
 import os
@@ -12,12 +13,13 @@ from pathlib import Path
 import streamlit as st
 
 from runner.errors import InvalidSpec, RunnerError
+from runner.folders import audit
 from runner.folders.queue import PROJECT_ROOT
 from runner.logs import log
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from runner.specs.script import SCRIPT_DATA
 from runner.specs.workload import BUILTIN
-from views.access import doors
+from views.access import doors, session, team
 from views.shared.inert import Markdown, code
 from views.shared.resources import data_dir
 
@@ -25,11 +27,15 @@ OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
 """What others may do: `view`, as by default, or `launch`."""
 FILES_VARIABLE = "BREAKEVEN_FILES"
 """Folders whose data files and models others may use by path, separated like `PATH`."""
-VIEWING_ONLY: Markdown = (
+WITHOUT_SIGN_IN: Markdown = (
     "**Viewing only.** This dashboard is served to others, and it does not ask who they are: there "
-    "is no sign-in. So nothing can be started, stopped or uploaded here. Whoever runs it can allow "
-    f"that with `{OTHERS_VARIABLE}=launch`, best behind a proxy that has people sign in: launching "
-    "is running programs on that machine."
+    "is no sign-in. So nothing can be started, stopped or uploaded here. Whoever runs it can have "
+    f"people sign in (`{team.TEAM_VARIABLE}`), or allow everybody that with "
+    f"`{OTHERS_VARIABLE}=launch`: launching is running programs on that machine."
+)
+AS_VIEWER: Markdown = (
+    "**Viewing only.** You are signed in as a viewer. Whoever runs this dashboard can make you an "
+    "operator, who may start, stop and upload."
 )
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -40,30 +46,49 @@ class NotAllowed(RunnerError):
 
 def may_act() -> bool:
     """Whether this session may start and stop experiments."""
+    if team.is_asked():
+        person = session.here()
+        return person is not None and person.role is team.Role.OPERATOR
     return may_act_by(st.context.headers)
 
 
 def may_act_by(headers: object) -> bool:
-    """The same by the names of a request's headers."""
+    """The same by the names of a request's headers, where people do not sign in."""
     return not doors.serves_others(headers) or allowed_to_others() == "launch"  # type: ignore[arg-type]
+
+
+def viewing_only() -> Markdown:
+    """Why this session may only look."""
+    return AS_VIEWER if team.is_asked() else WITHOUT_SIGN_IN
 
 
 def require_acting() -> None:
     """Raises `NotAllowed` where this session may only look. Whatever changes something asks here,
     whether or not its button was shown; who did so is logged, under the name of the function."""
-    allowed = may_act()
+    allowed, who = may_act(), _who()
     verb = "acts" if allowed else "was refused"
-    log.info("somebody %s", verb, stacklevel=2, extra={"fields": {"from": _whence()}})
+    log.info(
+        "somebody %s", verb, stacklevel=2, extra={"fields": {"who": who.name, "from": who.whence}}
+    )
     if not allowed:
         raise NotAllowed(
+            "You are signed in as a viewer, who looks; operators act"
+            if team.is_asked() else
             "This dashboard is served to others and lets them only look. Whoever runs it can allow "
             f"more with {OTHERS_VARIABLE}=launch"
-        )
+        )  # fmt: skip
+    audit.acts(who)
 
 
-def _whence() -> str:
-    """The address that a session comes from, as far as a proxy lets that be known."""
-    return st.context.ip_address or "this machine"
+def _who() -> audit.Actor:
+    """Who looks at the page that is being drawn, as far as that is known: by name where people sign
+    in, or else the address, as far as a proxy lets that be known."""
+    person = session.here() if team.is_asked() else None
+    whence = str(st.context.ip_address or "this machine")
+    if person is not None:
+        return audit.Actor(name=person.name, subject=person.subject, whence=whence, via="page")
+    is_local = not doors.serves_others(st.context.headers)
+    return audit.Actor(name="local" if is_local else "somebody", whence=whence, via="page")
 
 
 def allowed_to_others() -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 import streamlit as st
 
 from runner.errors import RunnerError
+from runner.folders import audit
 from runner.specs.workload import DATA_FILE_SUFFIXES
 from views.access import permissions
 from views.shared.inert import code, inert
+from views.shared.resources import data_dir
 
 MAX_MEBIBYTES = 200
 """Of one file; `.streamlit/config.toml` has the server stop there, too."""
@@ -72,6 +74,7 @@ def keep(name: str, content: bytes) -> Path:
     try:
         partial.write_bytes(content)
         os.replace(partial, path)
+        audit.record(data_dir(), "upload", path.name, bytes=len(content))
     finally:
         partial.unlink(missing_ok=True)
     return path

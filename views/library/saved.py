@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, urlencode
 import streamlit as st
 
 from runner.errors import RunnerError
+from runner.folders import audit
 from runner.folders.library import locked
 from runner.folders.queue import writing
 from runner.folders.run_dir import DataDir, write_atomically
@@ -65,6 +66,7 @@ def change_view(folder: DataDir, name: str, query: str | None) -> None:
         else:
             known[name] = query
         write_atomically(folder.views_file, json.dumps(known, indent=2) + "\n")
+        audit.record(folder, "remove view" if query is None else "save view", name)
 
 
 def _ask_name() -> None:

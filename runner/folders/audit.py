@@ -1,0 +1,139 @@
+"""Who did what, and when: one line of JSON for every action of a person, in the data folder.
+
+Every function that acts on somebody's word calls `record`, so pages and command line are written
+down alike. Lines are only ever added; after `MAX_BYTES` another file is begun, and of those the
+last `KEPT_FILES` are kept. Nothing reads them but people: no index, so no rebuild loses them.
+"""
+
+import json
+import os
+import pwd
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
+from runner.logs import log
+from runner.masking import mask
+from runner.texts import printable
+
+MAX_BYTES = 5_000_000
+KEPT_FILES = 9
+"""Beside the one that is written: about 200,000 actions in 50 MB."""
+MAX_TEXT = 300
+"""Characters of a name or a detail."""
+LOCK_PATIENCE_SECONDS = 2.0
+FIELDS = ("time", "who", "subject", "from", "via", "action", "about", "details")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actor:
+    """Somebody who acts."""
+
+    name: str
+    subject: str = ""
+    """What the provider knows them by, where people sign in."""
+    whence: str = ""
+    via: str
+    """`page` or `command line`."""
+
+
+_actor: ContextVar[Actor | None] = ContextVar("actor", default=None)
+
+
+def acts(actor: Actor) -> None:
+    """What this thread does from now on, it does for somebody."""
+    _actor.set(actor)
+
+
+def of_this_process() -> Actor:
+    """Whoever started it: the user of the operating system."""
+    with suppress(KeyError):
+        return Actor(name=pwd.getpwuid(os.getuid()).pw_name, via="command line")
+    return Actor(name=f"user {os.getuid()}", via="command line")
+
+
+def record(data_dir: DataDir, action: str, about: str = "", **details: object) -> None:
+    """Writes down what has just been done, for whom, to what (an id or a name).
+
+    A disk without room keeps nobody from stopping a run, so what cannot be written is logged.
+    """
+    actor = _actor.get() or of_this_process()
+    line = {
+        "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}Z",
+        "who": _short(actor.name), "subject": _short(actor.subject),
+        "from": _short(actor.whence), "via": actor.via, "action": action,
+        "about": _short(about), "details": {name: _short(value) for name, value in details.items()},
+    }  # fmt: skip
+    try:
+        _append(data_dir.audit_file, f"{json.dumps(line)}\n".encode())
+    except OSError as error:
+        log.error("not written down who did what: %s", error, extra={"fields": line})
+
+
+def entries(data_dir: DataDir, most: int | None = None) -> list[dict[str, Any]]:
+    """What was written down, the latest first; a line that is none is passed over."""
+    found: list[dict[str, Any]] = []
+    for file in _files(data_dir.audit_file):
+        found += reversed(list(_read(file)))
+        if most is not None and len(found) >= most:
+            break
+    return found[:most]
+
+
+def flat(entry: Mapping[str, Any]) -> dict[str, str]:
+    """An entry as a row of a table; its details in one cell."""
+    details = entry.get("details")
+    pairs = details.items() if isinstance(details, dict) else ()
+    told = ", ".join(f"{name}: {value}" for name, value in pairs)
+    return {name: str(entry.get(name, "")) for name in FIELDS[:-1]} | {"details": told}
+
+
+def _append(file: Path, line: bytes) -> None:
+    """In one write, which either is there or is not; a line that a full disk cut off ends first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with FileLock(file.with_name(f".{file.name}.lock")) as lock:
+        is_alone = lock.acquire(LOCK_PATIENCE_SECONDS)
+        descriptor = os.open(file, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" + line if is_torn else line)
+        finally:
+            os.close(descriptor)
+        if is_alone and size + len(line) > MAX_BYTES:
+            _rotate(file)
+
+
+def _files(file: Path) -> list[Path]:
+    """The one that is written and those before it, the latest first."""
+    return [file, *(file.with_name(f"{file.name}.{number}") for number in range(1, KEPT_FILES + 1))]
+
+
+def _rotate(file: Path) -> None:
+    files = _files(file)
+    for newer, older in reversed(list(pairwise(files))):
+        if newer.exists():
+            os.replace(newer, older)
+
+
+def _read(file: Path) -> Iterator[dict[str, Any]]:
+    with suppress(OSError):
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as opened:
+            for line in opened.read(2 * MAX_BYTES).splitlines():
+                with suppress(ValueError, RecursionError):
+                    entry = json.loads(line)
+                    if isinstance(entry, dict):
+                        yield entry
+
+
+def _short(value: object) -> str:
+    return printable(mask(str(value)), MAX_TEXT)
