@@ -1,0 +1,64 @@
+"""A page's websocket without a browser: says what a page would, and what no page would say."""
+
+import ssl
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Self
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.sync.client import connect
+
+
+class Page:
+    """A connection to the dashboard at `address`, with cookies and an origin, or without."""
+
+    def __init__(self, address: str, cookies: Mapping[str, str], origin: str | None = "") -> None:
+        trusting = ssl._create_unverified_context()
+        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
+        if origin is not None:
+            headers["Origin"] = origin or address
+        where = f"{address.replace('https', 'wss')}/_stcore/stream"
+        with ExitStack() as stack:
+            self.connection = stack.enter_context(
+                connect(where, ssl=trusting, additional_headers=headers, max_size=None,
+                        subprotocols=["streamlit"])  # type: ignore[list-item]
+            )  # fmt: skip
+            self.ending = stack.pop_all()
+        self.hashes: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ending.close()
+
+    def ask(self, name: str, query: str = "", pressed: str = "") -> list[Any]:
+        """Runs a page, with a button pressed whether or not it was ever shown; its elements."""
+        message = BackMsg()
+        if name in self.hashes:
+            message.rerun_script.page_script_hash = self.hashes[name]
+        else:
+            message.rerun_script.page_name = name
+        message.rerun_script.query_string = query
+        if pressed:
+            state = message.rerun_script.widget_states.widgets.add()
+            state.id, state.trigger_value = pressed, True
+        self.connection.send(message.SerializeToString())
+        elements = []
+        while True:
+            answer = ForwardMsg()
+            answer.ParseFromString(self.connection.recv(timeout=60))  # type: ignore[arg-type]
+            kind = answer.WhichOneof("type")
+            if kind == "delta" and answer.delta.WhichOneof("type") == "new_element":
+                elements.append(answer.delta.new_element)
+            if kind == "navigation":
+                self.hashes[name] = answer.navigation.page_script_hash
+            if kind == "script_finished":
+                return elements
+
+
+def buttons(elements: list[Any]) -> dict[str, str]:
+    """Their ids by what they say."""
+    found = [one.button for one in elements if one.WhichOneof("type") == "button"]
+    return {one.label: one.id for one in found}
