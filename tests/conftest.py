@@ -4,6 +4,7 @@ With `--fast` no test trains with torch, starts a process, drives a browser, ope
 sleeps: files that say so are not even imported, and a test that does it all the same fails.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -32,6 +33,8 @@ NOT_FAST = re.compile(
 """What a test file says that has no fast test in it."""
 LONGEST_SLEEP_SECONDS = 0.02
 """Streamlit's own tests of pages look so often whether a page is done."""
+FULL_LOOK_EVERY = 100
+"""Looks at what is younger between two full ones; Python's own are 10."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
     # Small queries take less in one thread, and the other core has the other tests.
     store.CONFIG["threads"] = 1
+    # Files, and what they import, stay: until all are there, looking through them is for nothing.
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A full look of the garbage collector at torch and all files takes half a second: none at
+    what is there by now, and from now on fewer. Trainings collect between their blocks anyhow."""
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, FULL_LOOK_EVERY)
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -15,7 +15,7 @@ from runner.supervision.placing import placed
 from runner.supervision.turns import TURN_PIPES_VARIABLE
 from runner.worker.event_log import EventLog
 from runner.worker.failures import is_disk_full
-from runner.worker.process import describe_failure, leave_in_time, prepare, status_after
+from runner.worker.process import describe_failure, leave_in_time, loading, prepare, status_after
 from runner.worker.turn_source import open_turns
 
 
@@ -58,10 +58,11 @@ def _work(run: RunDir) -> WorkerExit:
         spec = placed(run.read_spec(), os.environ)
         prepare(spec, run)
         # Torch reads the environment when it is imported, so it comes after the preparation.
-        if spec.experiment.is_script:
-            from runner.worker.script.running import run_script as work
-        else:
-            from runner.worker.session import run_session as work
+        with loading():
+            if spec.experiment.is_script:
+                from runner.worker.script.running import run_script as work
+            else:
+                from runner.worker.session import run_session as work
 
         finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED

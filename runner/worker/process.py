@@ -1,10 +1,12 @@
 """A process that works at a run: what it is set to before torch is imported, and how it ends."""
 
+import gc
 import os
 import sys
 import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from runner.errors import RunnerError
@@ -36,6 +38,17 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
     if experiment.keep_trace:
         os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """To import torch in. What is loaded stays: a garbage collector that looked through it again
+    and again would take a sixth of the processor time that loading takes."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def describe_failure(error: Exception) -> dict[str, Any]:

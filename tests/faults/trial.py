@@ -34,7 +34,7 @@ from runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.faults.late_faults import LATE_FAULTS
-from tests.helpers.loop import TurnsOnPaper
+from tests.helpers.loop import TurnsOnPaper, loaded_set_aside
 
 TRIAL = "trial"
 FOLDER = Path(__file__).resolve().parent
@@ -199,7 +199,8 @@ def train(data_dir: DataDir, spec: RunSpec) -> None:
     run.write_spec(spec)
     log = EventLog(run.events_file)
     work = run_script if spec.experiment.task == SCRIPT_TASK else run_session
-    work(run, spec, log, TurnsOnPaper())
+    with loaded_set_aside():
+        work(run, spec, log, TurnsOnPaper())
     log.close()
 
 

@@ -1,6 +1,7 @@
 """The training loop in this process: a small experiment, and turns without a supervisor."""
 
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,10 @@ from runner.worker.session import run_session
 TINY_BERT, SETTINGS = BUILTIN_CONFIGURATIONS["builtin:bert-tiny"]
 SMALLER = {"builtin:bert-tiny": (TINY_BERT, {**SETTINGS, "num_hidden_layers": 1})}
 """Compiles in 0.6 times the time of two layers, of which nothing that is tested speaks."""
+LOOK_THROUGH_EVERY = 20
+"""Trainings after which all is looked through for what only cycles hold."""
+UNFREEZE = gc.unfreeze
+_set_aside = itertools.count(1)
 
 
 @contextmanager
@@ -34,11 +39,22 @@ def torch_afresh() -> Iterator[None]:
     torch._dynamo.reset()
     callback_handler.clear()
     clear_compilation_metrics()
-    # What torch has loaded takes 0.4 s to look through, before each of a training's first blocks.
-    gc.freeze()
-    with mock.patch.dict(BUILTIN_CONFIGURATIONS, SMALLER):
+    with mock.patch.dict(BUILTIN_CONFIGURATIONS, SMALLER), loaded_set_aside():
         yield
     torch.set_num_threads(before)
+
+
+@contextmanager
+def loaded_set_aside() -> Iterator[None]:
+    """The garbage collector looks at nothing that is there by now. Torch and all files of tests
+    take it 0.4 s, and a training collects before each block, from its first compilation on
+    everything: that is the worker's own affair, and one test's."""
+    if next(_set_aside) % LOOK_THROUGH_EVERY == 0:
+        gc.collect()
+    gc.freeze()
+    with mock.patch.object(gc, "unfreeze"):
+        yield
+    gc.unfreeze()  # or nothing of it that is part of a cycle would ever be collected
 
 
 class TurnsOnPaper:
@@ -85,7 +101,7 @@ def run(
     run_spec = RunSpec(experiment_id="x", experiment=spec, variant=variant)
     run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
     callback_handler.clear()  # or this run would watch the next one compile
-    gc.unfreeze()  # or nothing of it that is part of a cycle would ever be collected
+    gc.unfreeze()
     log.close()
     return read_events(journal)[0]
 

@@ -11,7 +11,7 @@ from runner.supervision.turns import TurnTaker
 from runner.worker.event_log import EventLog, SilentLog
 from runner.worker.launching.lifeline import Lifeline
 from runner.worker.launching.turns import SharedTurns, Termination
-from runner.worker.process import describe_failure, leave_in_time, status_after
+from runner.worker.process import describe_failure, leave_in_time, loading, status_after
 from runner.worker.turn_source import end_abandoned
 
 
@@ -46,9 +46,10 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         read_fd, write_fd = lifeline.turn_fds
         source = TurnTaker(read_fd, write_fd, abandoned)
     spec = placed(run.read_spec(), os.environ)
-    from runner.worker.device.finding import open_device
-    from runner.worker.ranks.group import RankGroup
-    from runner.worker.session import run_session
+    with loading():
+        from runner.worker.device.finding import open_device
+        from runner.worker.ranks.group import RankGroup
+        from runner.worker.session import run_session
 
     place = spec.experiment.devices[int(os.environ["RANK"])]
     device = open_device(place)

@@ -241,10 +241,11 @@ def test_a_gate_that_is_asked_for_nothing_known_is_refused_before_anything_start
     assert not list(refused.data_dir.runs.glob("*"))
 
 
-def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, tmp_path: Path) -> None:
-    shutil.copytree(outcome.data_dir.runs, tmp_path / "runs")
+@pytest.mark.slow
+def test_a_recorded_run_is_measured_again_and_judged(outcome: Outcome, fresh: Path) -> None:
+    shutil.copytree(outcome.data_dir.runs, fresh / "runs")
     recorded = outcome.comparison.experiment_id
-    again = command_line(tmp_path, "replay", f"{recorded}.eager", f"--allow-code={FAULTS}")
+    again = command_line(fresh, "replay", f"{recorded}.eager", f"--allow-code={FAULTS}")
     runs = [run.run_id for run in again.data_dir.run_dirs() if recorded not in run.run_id]
     assert sorted(one.rpartition(".")[2] for one in runs) == ["baseline", "control", "eager"]
     # Which speeds come out inside is the machine's affair; the losses of equal trainings are equal.

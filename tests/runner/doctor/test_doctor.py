@@ -19,6 +19,7 @@ import pytest
 
 from runner.commands.cli import main
 from runner.doctor import devices, disk, software
+from runner.doctor.bundle import write_bundle
 from runner.doctor.database import check_database
 from runner.doctor.examination import look
 from runner.doctor.findings import Finding, Health, worst
@@ -346,27 +347,50 @@ def test_what_is_wrong_outweighs_what_is_doubtful_and_that_what_is_unknown() -> 
     assert worst([]) is Health.OK
 
 
+CANARY = "canary-0f9e8d7c6b5a"
+
+
+def printed_a_secret(data_dir: DataDir) -> str:
+    """Records an experiment; the run of it that printed secrets."""
+    record_experiment(data_dir.runs)
+    run = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
+    run.output_file.write_text(
+        f"{CANARY}\nhttps://me:hunter2hunter2@host/x\n{Path.home()}/secret-project\n/home/jane/x\n"
+    )
+    return run.run_id
+
+
+def expect_no_secret(bundle_file: Path, run_id: str) -> None:
+    with zipfile.ZipFile(bundle_file) as bundle:
+        texts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    assert {"findings.json", "system.json", "README.txt"} <= texts.keys()
+    output = texts[f"runs/{run_id}/output.log"]
+    assert output.startswith("[masked]\nhttps://[masked]@host/x\n~/secret-project\n~/x\n")
+    everything = "".join(texts.values())
+    assert CANARY not in everything and "hunter2hunter2" not in everything
+
+
+def test_a_bundle_has_what_the_last_runs_said_and_no_secret(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = printed_a_secret(data_dir)
+    monkeypatch.setenv("SOME_API_TOKEN", CANARY)
+    found = Finding(subject="one", health=Health.OK, evidence=f"its token is {CANARY}")
+    assert write_bundle(data_dir, [found], tmp_path / "bundle.zip") > 3
+    expect_no_secret(tmp_path / "bundle.zip", run_id)
+
+
+@pytest.mark.slow
 def test_the_command_repairs_what_is_safe_tells_the_rest_and_bundles_without_a_secret(
     data_dir: DataDir, tmp_path: Path
 ) -> None:
-    record_experiment(data_dir.runs)
-    canary = "canary-0f9e8d7c6b5a"
-    run = data_dir.run_dir(f"{EXPERIMENT_ID}.control")
-    run.output_file.write_text(
-        f"{canary}\nhttps://me:hunter2hunter2@host/x\n{Path.home()}/secret-project\n/home/jane/x\n"
-    )
+    run_id = printed_a_secret(data_dir)
     lost = data_dir.run_dir(claimed(data_dir))
     lost.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
     file = tmp_path / "bundle.zip"
-    said = doctor(data_dir, "--repair", f"--bundle={file}", SOME_API_TOKEN=canary)
+    said = doctor(data_dir, "--repair", f"--bundle={file}", SOME_API_TOKEN=CANARY)
     assert said.returncode == 0, said.stdout + said.stderr
     assert "Orphaned runs: 1 recorded as ended" in said.stderr
     assert lost.is_recorded
-    with zipfile.ZipFile(file) as bundle:
-        texts = {name: bundle.read(name).decode() for name in bundle.namelist()}
-    assert {"findings.json", "system.json", "README.txt"} <= texts.keys()
-    output = texts[f"runs/{run.run_id}/output.log"]
-    assert output.startswith("[masked]\nhttps://[masked]@host/x\n~/secret-project\n~/x\n")
-    everything = "".join(texts.values())
-    assert canary not in everything and "hunter2hunter2" not in everything
+    expect_no_secret(file, run_id)
     shutil.rmtree(data_dir.path)

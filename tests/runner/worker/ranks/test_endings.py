@@ -100,6 +100,7 @@ def test_a_rank_that_is_killed_ends_the_run_with_its_reason(work: Work) -> None:
     assert not processes(str(work.run.path))
 
 
+@pytest.mark.slow
 def test_a_stop_in_the_middle_of_a_block_ends_all_ranks_within_five_seconds(work: Work) -> None:
     work.begin()
     os.kill(work.process.pid, signal.SIGTERM)

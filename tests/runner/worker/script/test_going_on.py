@@ -186,8 +186,8 @@ def curve(run: RunDir) -> dict[int, float]:
     ("code", "kills", "gone_on"),
     [
         (PLAIN, (13, 23), [7, 21]),
-        (TRAINER, (18,), [14]),
-        (LIGHTNING, (12, 30), [7, 28]),
+        pytest.param(TRAINER, (18,), [14], marks=pytest.mark.slow),
+        (LIGHTNING, (30,), [28]),
     ],
     ids=["plain", "Trainer", "Lightning"],
 )

@@ -15,6 +15,7 @@ import pytest
 from runner.folders.events import read_events
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
+from tests.helpers.machine import MACHINE, keep
 
 pytestmark = pytest.mark.heavy
 
@@ -68,13 +69,16 @@ class Trial:
 def trial(folder: Path, script: str, *options: str, given: tuple[str, ...] = ()) -> Trial:
     work = folder / "by hand"
     work.mkdir()
+    data_dir = DataDir(folder / "data")
+    data_dir.path.mkdir()
+    keep(data_dir, MACHINE)
     by_hand = _output(work, "-c", BY_HAND, str(SCRIPTS / script), *given)
     _output(
         PROJECT_ROOT, "-m", "runner", "script", str(SCRIPTS / script), "--backends=aot_eager",
         "--controls=0", "--cpu-threads=1", "--block-steps=5", "--profile-steps=0", "--device=cpu",
-        f"--data-folder={folder / 'data'}", *options, "--", *given,
+        f"--data-folder={data_dir.path}", *options, "--", *given,
     )  # fmt: skip
-    found = {run.read_spec().variant.label: run for run in DataDir(folder / "data").run_dirs()}
+    found = {run.read_spec().variant.label: run for run in data_dir.run_dirs()}
     return Trial(
         by_hand,
         {name: read_events(run.events_file)[0] for name, run in found.items()},
@@ -116,6 +120,7 @@ def test_transformers_trainer_ends_in_good_order_after_the_steps_asked_for(tmp_p
         assert (folder / "out" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_lightning_ends_in_good_order_after_the_steps_asked_for(tmp_path: Path) -> None:
     """20 steps are an epoch, after which it evaluates."""
     ran = trial(tmp_path, "lightning_module.py", "--steps=24", given=("--epochs=2",))

@@ -16,7 +16,7 @@ from runner.worker.device.cpu import CpuDevice
 from runner.worker.device.measuring import WallClock
 from runner.worker.training import timing
 from runner.worker.training.collecting import Collector
-from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.loop import UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 TRAINING = experiment()
@@ -98,8 +98,9 @@ def registered(backend: Any) -> Iterator[str]:
 
 
 def test_while_something_compiles_the_collector_is_as_in_anybodys_process(
-    tmp_path: Path, timeline: list[str]
+    tmp_path: Path, timeline: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gc, "unfreeze", UNFREEZE)
     found = []
 
     def watched(graph: Any, inputs: Any) -> Any:
