@@ -26,6 +26,7 @@ from views.access.signin import SignIn
 from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
 from views.comparison.ahead import prepare
 from views.report.serving import Reports
+from views.upkeep.alerting import watch_over
 from views.upkeep.serving import ROUTES
 
 
@@ -79,6 +80,7 @@ def main() -> None:
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=prepare, daemon=True).start()
+    Thread(target=watch_over, name="alerts", daemon=True).start()
     app = App(
         "dashboard.py",
         middleware=layers,

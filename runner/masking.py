@@ -15,7 +15,7 @@ MASKED = "[masked]"
 MIN_SECRET_CHARACTERS = 8
 """A shorter value, such as `1`, would be found everywhere and is no secret worth the name."""
 SECRET_NAME = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|COOKIE|WEBHOOK|_DSN$",
+    r"TOKEN(?!IZ)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|COOKIE|WEBHOOK|_DSN$|_SMTP$",
     re.IGNORECASE,
 )
 FORMS = {

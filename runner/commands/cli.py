@@ -17,6 +17,7 @@ from pathlib import Path
 
 from runner.checks.experiment import check
 from runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from runner.commands.alerts import add_alert_options, manage_alerts
 from runner.commands.audit import add_audit_options, show_audit
 from runner.commands.backup import add_backup_commands
 from runner.commands.cluster import add_cluster_options, supervise_cluster
@@ -245,6 +246,8 @@ def parser() -> argparse.ArgumentParser:
         "audit", show_audit, "list who did what: starts, stops, deletions, uploads, settings"
     )
     add_audit_options(told)
+    text = "say where alerts go and whether the last was taken; send a test, or look for news"
+    add_alert_options(add("alerts", manage_alerts, text))
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
     for command in (compare, script, again, work, go_on):

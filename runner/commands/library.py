@@ -2,7 +2,6 @@
 empty-trash, free, retain."""
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +12,12 @@ from runner.errors import RunnerError
 from runner.folders import library, retention
 from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir
+from runner.folders.sizes import parse_size
 from runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 BAD_INPUT = 2
 OVER_BUDGET = 1
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?B)", re.IGNORECASE)
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def add_library_commands(add: Add) -> None:
@@ -127,10 +125,10 @@ def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def _bytes(text: str) -> int:
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a size as 500MB, 20GB or 1TB")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _each(experiments: Sequence[str], act: Callable[[str], str]) -> int:

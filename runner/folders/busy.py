@@ -1,8 +1,7 @@
-"""Since when a piece of work goes on: the times of the lock file that its process holds tell it.
-A process whose work never comes to its end looks alive otherwise.
+"""Since when a piece of work goes on, as the times of its process's lock file tell others.
 
-The file's modification time is when the work was last begun, its access time when it last came to
-an end; nobody reads the file itself.
+A process whose work never comes to its end looks alive otherwise. The file's modification time is
+when the work was last begun, its access time when it last came to an end; nobody reads the file.
 """
 
 import os

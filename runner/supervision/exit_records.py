@@ -4,11 +4,11 @@ import shutil
 import threading
 from dataclasses import replace
 
+from runner.alerts.events import Alerts
 from runner.folders.records import Exit
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.logs import log
-from runner.supervision.alerts import Alerts
 from runner.supervision.exits import NO_ROOM
 
 MIN_FREE_BYTES = 1_000_000

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from runner.alerts.events import Alerts
+from runner.alerts.trends import tell_broken_trends
 from runner.folders.queue import Experiment
 from runner.folders.queue_order import startable
 from runner.folders.run_dir import DataDir
@@ -20,7 +22,6 @@ from runner.locks import FileLock
 from runner.logs import log, open_log
 from runner.machine.occupancy import this_machine, wish_of
 from runner.machine.placement import Machine, Place, is_full, plan
-from runner.supervision.alerts import Alerts
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import close_orphans
@@ -57,6 +58,9 @@ def supervise(
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
+            if work.num_ended and work.alerts.is_any:
+                # Nothing is measured now, and whoever comes next finds the lock free.
+                tell_broken_trends(data_dir, work.alerts)
             work.alerts.finish()
             log.info("supervisor ends: nothing waits")
             return True
@@ -77,6 +81,8 @@ class _Work:
         self.alerts = Alerts(data_dir)
         self.exits = ExitRecords(self.alerts)
         self.heartbeat = Heartbeat(data_dir)
+        self.num_ended = 0
+        """How many experiments were worked at."""
         self._data_dir = data_dir
         self._command = command
         self._exclusive = exclusive
@@ -97,6 +103,7 @@ class _Work:
         while True:
             self.heartbeat.beat()
             self.alerts.look_at_disk()
+            self._tell_stuck()
             self.exits.write_owed()
             self._begin_what_can()
             if self._at_work:
@@ -104,6 +111,12 @@ class _Work:
             elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:
                 return
             self._wait_for_an_end()
+
+    def _tell_stuck(self) -> None:
+        stuck = ", ".join(self.heartbeat.stuck)
+        self.alerts.problem(
+            "supervisor", f"a thread hangs, and nobody looks after {stuck}" if stuck else None
+        )
 
     def waiting(self) -> list[Experiment]:
         """What of the queue could be started, first to last."""
@@ -167,6 +180,7 @@ class _Work:
     def _wait_for_an_end(self) -> None:
         with suppress(queue.Empty):
             ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
+            self.num_ended += 1
             self._given_up.update(_waiting(ended.experiment))
 
 

@@ -17,6 +17,8 @@ from storage.statistics.steps import Step
 
 WITHIN = 10
 WORSE = "worse"
+USUAL_LEAST = 0.02
+"""By which share a level must be worse to be worth somebody's morning."""
 OF_NEWEST = ("out-of-line", "failed", "parity")
 """Conditions about a series' newest experiment."""
 METAVAR = "worse|'worse>PERCENT'|out-of-line|failed|parity"
@@ -191,9 +193,20 @@ def _told(series: Series) -> dict[str, Any]:
              "p_value": step.p_value, "changed": series.changed(step)}
             for step in series.steps
         ],
+        "worse": _worse(series),
         "is_out_of_line": series.is_out_of_line,
         "failure": series.failure and vars(series.failure),
     }  # fmt: skip
+
+
+def _worse(series: Series) -> dict[str, str] | None:
+    """The step to a level that is worse than the best of the last experiments, by more than a
+    nightly job minds."""
+    step = series.regression(USUAL_LEAST, WITHIN)
+    if step is None:
+        return None
+    said = f"{_title(series)}: {change_text(series, step)}"
+    return {"experiment_id": series.points[step.index].experiment_id, "said": said}
 
 
 def _parse(text: str) -> Condition:

@@ -1,5 +1,6 @@
-"""A dashboard, or another app of Streamlit's, really served, for tests that drive a browser."""
+"""A dashboard, or another app of Streamlit, really served; a chat that alerts are posted to."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,7 +9,9 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from runner.folders.run_dir import DataDir
 from runner.locks import is_locked
@@ -67,3 +70,30 @@ def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.1)
     raise TimeoutError(f"{url} did not answer within a minute")
+
+
+class Chat(ThreadingHTTPServer):
+    """Somebody's server: refuses so many requests first, and keeps what it then is told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Hook)
+        self.refuse = 0
+        self.told: list[dict[str, Any]] = []
+        self.address = f"http://127.0.0.1:{self.server_address[1]}/hooks/abcdefgh"
+
+
+class Hook(BaseHTTPRequestHandler):
+    server: Chat
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.refuse -= 1
+        if self.server.refuse >= 0:
+            self.send_error(503)
+            return
+        self.server.told.append(json.loads(body))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return

@@ -9,6 +9,7 @@ import resource
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,8 +51,16 @@ class State:
     unreadable: int
     disk_free: int | None
     disk_size: int | None
-    problems: tuple[str, ...] = field(default=())
-    """What is wrong, in sentences; none where all is well."""
+    wrong: tuple[tuple[str, str], ...] = field(default=())
+    """What is wrong: `supervisor`, `index` or `disk`, and a sentence; none where all is well."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(said for _, said in self.wrong)
+
+    def problem_of(self, kind: str) -> str | None:
+        """What is wrong with one of them, if anything is."""
+        return "; ".join(said for one, said in self.wrong if one == kind) or None
 
     @property
     def is_healthy(self) -> bool:
@@ -81,8 +90,7 @@ supervisor_missing = _Missing()
 def look() -> State:
     """Has the store take in what is new, if it is time, and sums up; raises nothing."""
     folder = data_dir()
-    problems: list[str] = []
-    problems += taking_in.problems()
+    wrong = [("index", said) for said in taking_in.problems()]
     store = process_wide().stores.get(folder.path)
     order = read_order(folder)
     queued = {
@@ -91,27 +99,12 @@ def look() -> State:
         if run.state == RunState.QUEUED
     } - set(order.held)
     pulse = feel(folder)
-    missing = supervisor_missing.seconds(bool(queued) and not order.paused and not pulse.is_alive)
-    if missing > STARTING_SECONDS:
-        problems.append(
-            f"{len(queued)} experiments wait, and no supervisor has been at work for "
-            f"{duration(missing)}: `python -m runner supervise` works them off"
-        )
-    if pulse.is_still:
-        silent = duration(pulse.seconds_since_beat or 0.0)
-        problems.append(f"the supervisor gave no sign for {silent}; `python -m runner doctor`")
-    if pulse.stuck:
-        longest = duration(max(0.0, time.time() - min(pulse.stuck.values())))
-        problems.append(f"nobody has looked after {len(pulse.stuck)} of the experiments at work "
-                        f"for {longest}: a thread hangs; `python -m runner doctor`")  # fmt: skip
+    wrong += [("supervisor", said) for said in _of_supervisor(pulse, len(queued), order.paused)]
     ingesting = seconds_busy(folder.database_lock)
-    if ingesting > STUCK_SECONDS:
-        problems.append(f"run folders have been taken in for {duration(ingesting)} without an end: "
-                        "`python -m runner doctor`")  # fmt: skip
-    free, size = _disk(folder, problems)
     age = None if store is None else store.age
-    if age is not None and age > MAX_AGE_SECONDS:
-        problems.append(f"what pages show is {duration(age)} old")
+    wrong += [("index", said) for said in _of_index(ingesting, age)]
+    free, size, full = _disk(folder)
+    wrong += [] if full is None else [("disk", full)]
     return State(
         runs={} if store is None else store.run_counts,
         waiting=len(queued),
@@ -123,8 +116,37 @@ def look() -> State:
         unreadable=0 if store is None else store.num_unreadable,
         disk_free=free,
         disk_size=size,
-        problems=tuple(problems),
+        wrong=tuple(wrong),
     )
+
+
+def _of_supervisor(pulse: Pulse, num_waiting: int, is_paused: bool) -> Iterator[str]:
+    is_missing = bool(num_waiting) and not is_paused and not pulse.is_alive
+    missing = supervisor_missing.seconds(is_missing)
+    if missing > STARTING_SECONDS:
+        yield (
+            f"{num_waiting} experiments wait, and no supervisor has been at work for "
+            f"{duration(missing)}: `python -m runner supervise` works them off"
+        )
+    if pulse.is_still:
+        silent = duration(pulse.seconds_since_beat or 0.0)
+        yield f"the supervisor gave no sign for {silent}; `python -m runner doctor`"
+    if pulse.stuck:
+        longest = duration(max(0.0, time.time() - min(pulse.stuck.values())))
+        yield (
+            f"nobody has looked after {len(pulse.stuck)} of the experiments at work for {longest}: "
+            "a thread hangs; `python -m runner doctor`"
+        )
+
+
+def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
+    if ingesting > STUCK_SECONDS:
+        yield (
+            f"run folders have been taken in for {duration(ingesting)} without an end: "
+            "`python -m runner doctor`"
+        )
+    elif age is not None and age > MAX_AGE_SECONDS:
+        yield f"what pages show is {duration(age)} old"
 
 
 def own_process() -> dict[str, float]:
@@ -176,15 +198,15 @@ def _take_in() -> list[str]:
 taking_in = _TakingIn()
 
 
-def _disk(folder: DataDir, problems: list[str]) -> tuple[int | None, int | None]:
+def _disk(folder: DataDir) -> tuple[int | None, int | None, str | None]:
+    """Free and all bytes, and what is wrong with them."""
     try:
         disk = shutil.disk_usage(folder.path)
     except OSError as error:
-        problems.append(f"the data folder cannot be looked at: {error.strerror}")
-        return None, None
-    if disk.free < MIN_FREE_BYTES:
-        problems.append(f"{disk.free / 1e6:.0f} MB are free where the data folder lies")
-    return disk.free, disk.total
+        return None, None, f"the data folder cannot be looked at: {error.strerror}"
+    is_full = disk.free < MIN_FREE_BYTES
+    said = f"{disk.free / 1e6:.0f} MB are free where the data folder lies"
+    return disk.free, disk.total, said if is_full else None
 
 
 def _oldest(folder: DataDir, queued: set[str]) -> float | None:

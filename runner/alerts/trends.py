@@ -1,0 +1,55 @@
+"""Whether a trend broke, asked of storage in a process of its own, at the lowest priority."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from runner.alerts.events import Alerts
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.run_dir import DataDir
+from runner.logs import log
+from runner.masking import mask
+from runner.texts import printable
+
+LIMIT_SECONDS = 600.0
+LOWEST = 19
+JUDGED = (0, 1, 5)
+"""Exit statuses of `python -m storage trend` that come with an answer."""
+COMMAND = (sys.executable, "-m", "storage", "trend", "--json", "--fail-if", "worse>2%")
+"""The condition that docs/ci-gate.md proposes for a nightly job."""
+
+
+def tell_broken_trends(data_dir: DataDir, alerts: Alerts) -> int:
+    """Tells of each series that came to a worse level, once; returns how many are worse now."""
+    command = [*COMMAND, f"--data-folder={data_dir.path}"]
+    try:
+        said, errors, status = _run(command)
+        if status not in JUDGED:
+            raise ValueError(errors.strip().rpartition("\n")[2])
+        found = [one for one in json.loads(said) if one["worse"] is not None]
+        for one in found:
+            series = " ".join((one["quantity"], one["workload"], one["device"], one["backend"]))
+            newest = one["points"][-1]["experiment_id"]
+            broke = f"a trend broke: {one['worse']['said']}"
+            alerts.trend_broke(series, one["worse"]["experiment_id"], newest, broke)
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
+        log.error("trends could not be asked for: %s", mask(printable(error, 500)))
+        return 0
+    return len(found)
+
+
+def _run(command: Sequence[str]) -> tuple[str, str, int]:
+    """What a command says, its errors and its exit status."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST)
+        try:
+            said, errors = process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return said, errors, process.returncode
