@@ -24,6 +24,7 @@ Kind = Literal[
     "noisy",
     "few rounds",
     "nothing compiled",
+    "given up",
     "operations unknown",
     "measuring ended",
     "wide intervals",

@@ -1,9 +1,11 @@
 """What a reader must know of a comparison: warnings cast doubt on it, notes explain it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
@@ -46,7 +48,7 @@ def cautions(
         *_about_runs(processes),
         *_about_unfinished(processes),
         *_about_lengths(spec, processes),
-        *(_about_compiling(runs) if spec.is_script else ()),
+        *_about_compiling(spec, runs),
         *_about_resumed(processes),
         *_about_workload(spec, processes),
         *_about_schedule(spec),
@@ -150,12 +152,35 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
             yield Caution(kind="stopped", runs={run.label: stop})
 
 
-def _about_compiling(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """A script says itself what is compiled, and may say it of what is never called."""
-    idle: dict[str, dict[str, Any]] = {run.label: {} for run in runs
-            if run.role == "backend" and len(run.steps) and not run.has_compiled}  # fmt: skip
+def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """Functions that the compiler gave up on, and runs of which it compiled nothing at all. A
+    script says itself what is compiled, and may say it of what is never called."""
+    backends = [run for run in runs if run.role == "backend" and len(run.steps)]
+    idle: dict[str, dict[str, Any]] = {
+        run.label: {} for run in backends if spec.is_script and not run.has_compiled
+    }
     if idle:
         yield Caution(kind="nothing compiled", runs=idle)
+    for run in backends:
+        if run.compiled_frames["failure"].notna().any():
+            yield Caution(kind="given up", runs={run.label: _given_up(run.compiled_frames)})
+
+
+def _given_up(frames: pd.DataFrame) -> dict[str, Any]:
+    """Which functions, once each, and whether some of their calls are compiled nonetheless."""
+    has_failed = frames["failure"].notna()
+    functions = []
+    for _, mine in frames.groupby(frames["compile_id"].str.partition("/")[0], sort=False):
+        if mine["failure"].notna().any():
+            name, file, line = (mine[one].dropna() for one in ("function", "file", "line"))
+            functions.append({
+                "name": None if name.empty else printable(name.iloc[0]),
+                "place": None if file.empty or line.empty
+                else f"{printable(PurePath(file.iloc[0]).name)}:{int(line.iloc[0])}",
+                "is_part": bool(mine["failure"].isna().any()),
+            })  # fmt: skip
+    reason = printable(frames.loc[has_failed, "failure"].iloc[0].partition("\n")[0])
+    return {"functions": functions, "reason": reason, "is_all": bool(has_failed.all())}
 
 
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:

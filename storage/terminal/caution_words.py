@@ -12,6 +12,8 @@ from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, s
 from storage.statistics.resampling import MIN_PAIRS
 from storage.terminal.device_words import DEVICE, device_words
 
+MAX_NAMED = 3
+"""Of functions that a compiler gave up on."""
 MAX_VALUE = 60
 """Characters of a setting's value that are shown whole."""
 Facts = Mapping[str, Any]
@@ -158,6 +160,24 @@ def _nothing_compiled(caution: Caution) -> Sentence:
     )  # fmt: skip
 
 
+def _given_up(label: str, facts: Facts) -> Sentence:
+    named = [_function(one) for one in facts["functions"]]
+    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+    return said(
+        "{run} runs {named}{more} without a compiler, which gave up there{all_of_it}: {reason}.",
+        run=label, named=", ".join(named[:MAX_NAMED]), more=more,
+        all_of_it=" and compiled nothing else" if facts["is_all"] else "",
+        reason=facts["reason"].rstrip("."),
+    )  # fmt: skip
+
+
+def _function(facts: Facts) -> str:
+    """`forward (train.py:6)`, `some calls of a function`."""
+    part = "some calls of " if facts["is_part"] else ""
+    place = f" ({facts['place']})" if facts["place"] else ""
+    return f"{part}{facts['name'] or 'a function'}{place}"
+
+
 def _operations_unknown(caution: Caution) -> Sentence:
     names = caution.figures["names"]
     return said(
@@ -251,6 +271,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "noisy": _noisy,
     "few rounds": _few_rounds,
     "nothing compiled": _nothing_compiled,
+    "given up": _of_run(_given_up),
     "operations unknown": _operations_unknown,
     "measuring ended": _measuring_ended,
     "wide intervals": _wide_intervals,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from runner.folders.records import Exit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
+from runner.worker.event_log import EventLog
 from storage.__main__ import main
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result
@@ -440,3 +442,46 @@ def test_exit_status_3_when_parity_is_broken(data_dir: DataDir) -> None:
 def test_exit_status_4_when_parity_proves_nothing(data_dir: DataDir, spec: ExperimentSpec) -> None:
     record_experiment(data_dir.runs, spec)
     assert run_main(data_dir) == 4
+
+
+def record_frames(data_dir: DataDir, *frames: dict[str, Any]) -> tuple[str, ...]:
+    """Warnings of an experiment under whose backend these frames were compiled, or given up."""
+    record_experiment(data_dir.runs, experiment_spec(80))
+    log = EventLog(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").events_file)
+    for frame in frames:
+        log.append("compile_metrics", step=0, phase="training", **frame)
+    log.close()
+    return tuple(one for one in warnings_of(compared(data_dir)) if "without a compiler" in one)
+
+
+FORWARD = {"compile_id": "0/0", "function": "forward", "file": "/home/me/net.py", "line": 6}
+LOOP = "Call to `print`.\n  Explanation: ...\n\ngraph break in loop"
+
+
+def test_a_function_that_the_compiler_gave_up_on_is_named_with_the_reason(
+    data_dir: DataDir,
+) -> None:
+    (warning,) = record_frames(
+        data_dir, {**FORWARD, "failure": LOOP}, {"compile_id": "1/0", "function": "relu"}
+    )
+    assert warning == (
+        "inductor runs forward (net.py:6) without a compiler, which gave up there: Call to `print`."
+    )
+
+
+def test_a_backend_whose_every_function_was_given_up_is_no_compiled_one(data_dir: DataDir) -> None:
+    (warning,) = record_frames(data_dir, {**FORWARD, "failure": LOOP})
+    assert "which gave up there and compiled nothing else" in warning
+
+
+def test_of_a_function_compiled_too_often_only_some_calls_are_compiled(data_dir: DataDir) -> None:
+    limit = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
+    (warning,) = record_frames(data_dir, FORWARD, {**FORWARD, "compile_id": "0/1"}, limit)
+    assert warning == (
+        "inductor runs some calls of forward (net.py:6) without a compiler, which gave up there: "
+        "Dynamo recompile limit exceeded."
+    )
+
+
+def test_functions_that_were_compiled_are_no_warning(data_dir: DataDir) -> None:
+    assert record_frames(data_dir, FORWARD) == ()
