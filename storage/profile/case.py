@@ -33,7 +33,8 @@ class Finding:
     kind: Kind
     label: str
     seconds: float | None
-    """Of a step, that are at stake at most; None where that cannot be told."""
+    """Of a step, that are at stake: the most that mending it could save, of graph breaks the least;
+    None where that cannot be told."""
     share: float | None = None
     """Of the run's step, the same."""
     facts: dict[str, Any] = field(default_factory=dict)

@@ -21,6 +21,8 @@ WORTH_NAMING = 0.02
 HOST_BOUND = 0.10
 """Of a step, from which on idle time makes the clock's speedup depend on the host."""
 MAX_KERNEL_NAME = 90
+OPEN_ENDED: tuple[Kind, ...] = ("graph_breaks",)
+"""Findings that may cost more than is known: what a graph break keeps from being fused, say."""
 Facts = Mapping[str, Any]
 
 
@@ -115,7 +117,8 @@ def finding_words(finding: Finding) -> Sentence:
     """What was found of a run, with its evidence, and who else has it."""
     parts: list[Words] = [SENTENCES[finding.kind](finding.facts)]
     if finding.seconds is not None and finding.share is not None:
-        parts.append(said(" At stake: up to {seconds} a step, {share}.",
+        bound = "at least" if finding.kind in OPEN_ENDED else "up to"
+        parts.append(said(f" At stake: {bound} {{seconds}} a step, {{share}}.",
                           seconds=figure("profile_seconds", finding.seconds),
                           share=figure("profile_share", finding.share)))  # fmt: skip
     if finding.also:
