@@ -6,7 +6,8 @@ On this machine alone, unless `BREAKEVEN_HOST` names another address to listen o
 import ctypes
 import os
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -17,6 +18,7 @@ from streamlit import App
 from runner.folders.data_folder import default_data_folder
 from runner.folders.run_dir import DataDir
 from runner.logs import log, open_log
+from views.access.bundle import Bundle
 from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
 from views.access.lasting import Lasting
@@ -24,7 +26,7 @@ from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.access.session import signed_out
 from views.access.signin import SignIn
 from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
-from views.comparison.ahead import prepare
+from views.comparison.ahead import Imported, prepare
 from views.report.serving import Reports
 from views.upkeep.alerting import watch_over
 from views.upkeep.serving import ROUTES
@@ -36,16 +38,28 @@ def log_error(error: Exception) -> bool:
     return False
 
 
+@asynccontextmanager
+async def preparing(app: App) -> AsyncIterator[None]:
+    """While a browser loads what it draws pages with, the server imports what fills them."""
+    Thread(target=prepare, daemon=True).start()
+    yield
+
+
 layers = [
     Middleware(Doors, may_upload=may_act_by),
     Middleware(SignIn),
     Middleware(Home),
     Middleware(Lasting),
     Middleware(Reports),
+    Middleware(Bundle),
+    Middleware(Imported),
 ]
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 
+SWITCH_SECONDS = 0.0005
+"""For which a thread that computes keeps others from their turn. Who serves a page's files needs
+dozens of turns, and Python's own 5 ms for each would make them a second."""
 LEFT_SECONDS = 30
 """That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
 back later, after a nap of the network, gets it from the address and the fields of the page."""
@@ -70,6 +84,7 @@ def the_team() -> Team | None:
 
 def main() -> None:
     share_arenas()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         allowed_to_others()
         team = the_team()
@@ -79,10 +94,10 @@ def main() -> None:
     open_log(folder.logs, "dashboard")
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
-    Thread(target=prepare, daemon=True).start()
     Thread(target=watch_over, name="alerts", daemon=True).start()
     app = App(
         "dashboard.py",
+        lifespan=preparing,
         middleware=layers,
         routes=ROUTES,
         on_script_error=log_error,

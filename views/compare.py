@@ -35,7 +35,7 @@ from views.parts.exports import experiment_origin, files_of, origin
 from views.report import menu as report_menu
 from views.shared.links import sentence
 from views.shared.resources import get_store
-from views.shared.selection import choose_experiment
+from views.shared.selection import choose_experiment, to_begin_with
 
 
 def main() -> None:
@@ -51,14 +51,6 @@ def main() -> None:
     assert experiment is not None
     with files_of(experiment_origin(store, experiment)):
         show_experiment(store, experiment)
-
-
-def to_begin_with(ended: pd.DataFrame) -> list[str]:
-    """The latest experiment of this machine; without any the example that was recorded first, which
-    is a training as most people's."""
-    mine = ended[ended["origin"] == "local"]
-    first = mine[:1] if len(mine) else ended[-1:]
-    return [str(one) for one in first["experiment_id"]]
 
 
 def show_experiment(store: Store, experiment: pd.Series) -> None:

@@ -1,40 +1,73 @@
-"""What the first page needs, done while a server waits for its first reader."""
+"""What the first page needs, done while a server waits for its first reader.
 
+It answers before that is done: a browser takes as long to load what it draws pages with.
+"""
+
+import asyncio
 import gc
 from contextlib import suppress
 from importlib import import_module
+from threading import Lock
+from typing import Any
 
 from runner.errors import RunnerError
 from runner.folders.states import ACTIVE_EXPERIMENTS
 from storage.errors import StoreError
 
 IMPORTED = (
+    "storage.team.opening",
     "storage.comparison.comparison",
     "views.comparison.charts",
+    "views.comparison.behind_verdicts",
+    "views.comparison.ranks",
+    "views.comparison.why",
     "views.comparison.ladder",
     "views.comparison.measured_again",
     "views.comparison.accuracy",
     "views.comparison.cache",
     "views.parts.damaged",
     "views.parts.exchange",
+    "views.report.files",
     "views.report.menu",
+    "views.upkeep.strip",
     "plotly.offline",
     "plotly.graph_objs",
     "scipy.special",
     "streamlit.components.v2.manifest_scanner",
 )
 """What Compare takes a second or two to import."""
+_importing = Lock()
 
 
 def prepare() -> None:
     """Imports, opens the store, and compares what the first page shows: the newest experiment that
     is over. Beside one that goes on nothing is computed before somebody asks."""
-    for name in IMPORTED:
-        import_module(name)
+    with _importing:
+        for name in IMPORTED:
+            import_module(name)
     gc.freeze()  # The collector need not look again and again through what stays for good.
     # Whatever is wrong, the first page says so.
     with suppress(StoreError, RunnerError, OSError):
         compare_newest()
+
+
+class Imported:
+    """ASGI middleware: pages, which come over a websocket, wait until all is imported. One that
+    imported the same at the same time would take turns with it, and modules that import each other
+    could be met half made."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await asyncio.to_thread(_wait)
+        await self.app(scope, receive, send)
+
+
+def _wait() -> None:
+    with _importing:
+        pass
 
 
 def compare_newest() -> None:
@@ -44,14 +77,16 @@ def compare_newest() -> None:
     from storage.comparison.comparison import compare
     from views.comparison.charts import draw
     from views.shared.resources import data_dir, open_store, process_wide
+    from views.shared.selection import to_begin_with
 
     store, folder = open_store(), data_dir().path
     store.ingest_all()
     experiments = queries.list_experiments(store)
-    states = experiments["state"]
     read = process_wide().read
-    if folder in read or experiments.empty or states.isin(ACTIVE_EXPERIMENTS).any():
+    if folder in read or experiments["state"].isin(ACTIVE_EXPERIMENTS).any():
         return
-    comparison = compare(store, str(experiments["experiment_id"].iloc[0]))
-    if folder not in read:
-        draw(store, comparison)
+    shown = experiments[~experiments["archived"]]
+    for one in to_begin_with(shown if len(shown) else experiments):
+        comparison = compare(store, one)
+        if folder not in read:
+            draw(store, comparison)

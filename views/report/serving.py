@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from storage.errors import NotExportable, NotInStore
-from views.report.files import report_of
 from views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
@@ -47,6 +46,10 @@ class Reports:
 
 def _answer(asked: str) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
+    from views.report.files import (
+        report_of,
+    )  # Drawing and all: a server answers before it is there.
+
     try:
         page = report_of(get_store(), asked.split(SEPARATOR))
     except (NotInStore, NotExportable) as error:

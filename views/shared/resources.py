@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import streamlit as st
 
@@ -25,9 +25,10 @@ from runner.folders.run_dir import DataDir, run_names
 from runner.folders.states import RunState
 from runner.machine.capabilities import Capabilities, probe, read_capabilities
 from storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
-from storage.index.store import Store
-from storage.team import opening
 from views.shared.inert import inert
+
+if TYPE_CHECKING:
+    from storage.index.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -62,7 +63,7 @@ def data_dir() -> DataDir:
     return DataDir(default_data_folder())
 
 
-def get_store() -> Store:
+def get_store() -> "Store":
     """The one store of this process, up to date; stops the page if it cannot be opened."""
     process_wide().read.add(data_dir().path)
     try:
@@ -73,12 +74,14 @@ def get_store() -> Store:
     return store
 
 
-def open_store() -> Store:
+def open_store() -> "Store":
     """The one store of this process; raises `StoreLocked`, `StoreUnusable` or `OSError`.
 
     The first call also starts a supervisor if an earlier one left work behind, and the look at
     what this machine offers, so that the answer is there when somebody wants to launch.
     """
+    from storage.team import opening  # With all that it takes: a server answers before it is there.
+
     folder = data_dir()
     shared = process_wide()
     with shared.lock:

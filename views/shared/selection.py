@@ -47,6 +47,14 @@ def choose_experiment(
     return rows.loc[chosen]
 
 
+def to_begin_with(ended: pd.DataFrame) -> list[str]:
+    """What Compare shows of its own accord: the latest experiment of this machine that is over;
+    without any the example that was recorded first, which is a training as most people's."""
+    mine = ended[ended["origin"] == "local"]
+    first = mine[:1] if len(mine) else ended[-1:]
+    return [str(one) for one in first["experiment_id"]]
+
+
 def choose_run(page: str, runs: pd.DataFrame) -> pd.Series:
     """The run to show, as a row of `storage.queries.list_runs`, and its selector."""
     rows = runs.set_index("run_id", drop=False)

@@ -10,6 +10,8 @@ from runner.doctor.findings import Finding, Health
 from runner.folders.run_dir import DataDir
 
 EVERY_SECONDS = 30.0
+FIRST_SECONDS = 5.0
+"""Before the first look, which passes over every run: a first page has the machine to itself."""
 LASTING_SECONDS = 20.0
 """What is wrong for a shorter time was about to be mended: a supervisor that starts, a run that is
 being closed."""
@@ -21,7 +23,7 @@ class Watching:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="doctor")
-        self._looks: dict[Path, tuple[float, Future[list[Finding]]]] = {}
+        self._looks: dict[Path, tuple[float, Future[list[Finding]] | None]] = {}
         self._since: dict[tuple[Path, str], float] = {}
 
     def wrong(self, data_dir: DataDir) -> list[Finding]:
@@ -29,7 +31,8 @@ class Watching:
         if it is time."""
         now, folder = time.monotonic(), data_dir.path
         with self._lock:
-            begun, answer = self._looks.get(folder, (-EVERY_SECONDS, None))
+            earlier = now - EVERY_SECONDS + FIRST_SECONDS
+            begun, answer = self._looks.setdefault(folder, (earlier, None))
             found = self._noted(folder, begun, answer)
             if now - begun >= EVERY_SECONDS and (answer is None or answer.done()):
                 self._looks[folder] = (now, self._workers.submit(look, data_dir))

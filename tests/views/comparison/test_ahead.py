@@ -1,6 +1,9 @@
 """What the first page needs is there before the first reader is."""
 
+import asyncio
 import os
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from storage.comparison import comparison
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from views.comparison import ahead, charts
+from views.shared import resources
 from views.shared.resources import get_store, open_store
 
 
@@ -27,6 +31,40 @@ def test_the_newest_comparison_and_its_charts_are_kept_for_the_first_reader(
     found = comparison.compare(open_store(), EXPERIMENT_ID)
     monkeypatch.setattr(charts, "cards", refuse)
     charts.draw(open_store(), found)
+
+
+def test_without_an_experiment_of_ones_own_the_example_that_compare_shows_is_prepared(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was recorded first."""
+    first = "20240101-000000-000000-0000"
+    record_experiment(resources.EXAMPLES / "one", experiment_id=first)
+    record_experiment(resources.EXAMPLES / "other")
+    made = []
+    monkeypatch.setattr(comparison, "_compare", lambda _, one: made.append(one))
+    monkeypatch.setattr(charts, "draw", lambda *_: None)
+    ahead.prepare()
+    assert made == [first]
+
+
+def test_pages_wait_until_all_is_imported() -> None:
+    asked = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["type"])
+
+    def ask(kind: str) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(ahead.Imported(app)({"type": kind}, None, None))
+
+    page = Thread(target=ask, args=["websocket"])
+    with ahead._importing:
+        page.start()
+        ask("http")
+        page.join(0.05)
+        assert asked == ["http"]
+    page.join(10)
+    assert asked == ["http", "websocket"]
 
 
 def test_beside_an_experiment_that_goes_on_nothing_is_computed_ahead(
