@@ -66,7 +66,7 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
     line, marks = figure.data
     assert list(line.y) == [0.1, 0.5, 0.2]
     assert (list(marks.x), list(marks.text)) == ([10], ["baseline: quota used up"])
-    assert figure.layout.yaxis.tickformat == ".0%"
+    assert figure.layout.yaxis.tickformat == ".2~%"
 
 
 def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:

@@ -34,5 +34,5 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
         )  # fmt: skip
     over_steps(figure, axis(name))
     if name in SHARES:
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+        figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
     return figure
