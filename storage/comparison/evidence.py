@@ -136,17 +136,17 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "graph_breaks": _of_training(queries.graph_breaks(store, experiment_id)),
     }
     series = {name: _by_run(frame) for name, frame in series.items()}
-    resumptions = queries.resumptions(store, experiment_id)
-    stops = queries.stops(store, experiment_id)
-    evaluations = queries.evaluations(store, experiment_id)
-    workloads = queries.workloads(store, experiment_id)
-    environments = queries.environments(store, experiment_id)
+    resumptions = _by_run(queries.resumptions(store, experiment_id))
+    stops = _by_run(queries.stops(store, experiment_id))
+    evaluations = _by_run(queries.evaluations(store, experiment_id))
+    workloads = queries.fields_by_run(queries.workloads(store, experiment_id))
+    environments = queries.fields_by_run(queries.environments(store, experiment_id))
     randomness = load_randomness(store, experiment_id)
     inputs = _by_run(queries.inputs(store, experiment_id))
     evidence = []
     for run in runs.to_dict("records"):
         mine = {name: find(run["run_id"]) for name, find in series.items()}
-        workload, steps = queries.fields_of(workloads, run["run_id"]), mine["steps"]
+        workload, steps = workloads.get(run["run_id"], {}), mine["steps"]
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -157,17 +157,17 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"] or _said_steps(workload, steps),
                 losses=_by(losses(run["run_id"]), "step")["loss"],
-                evaluations=_by(_of(evaluations, run["run_id"]), "step"),
+                evaluations=_by(evaluations(run["run_id"]), "step"),
                 workload=workload,
                 inputs=inputs(run["run_id"]),
-                environment=queries.fields_of(environments, run["run_id"]),
+                environment=environments.get(run["run_id"], {}),
                 randomness=randomness(run["run_id"]),
-                resumed_at=tuple(_of(resumptions, run["run_id"])["step"]),
-                stop=_stop(_of(stops, run["run_id"])),
+                resumed_at=tuple(resumptions(run["run_id"])["step"]),
+                stop=_stop(stops(run["run_id"])),
                 **mine,
             )
         )
-    spec = queries.run_record(store, evidence[0].run_id).spec
+    spec = queries.experiment_spec(store, experiment_id)
     if spec.is_script:
         evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
     return spec, evidence
@@ -195,10 +195,6 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
     return lambda run_id: parts.get(run_id, frame.iloc[:0])
 
 
-def _of(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
-    return frame[frame["run_id"] == run_id]
-
-
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
     """What the compiler did in training, in the first process of each run."""
     return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
@@ -216,7 +212,10 @@ def _stop(stops: pd.DataFrame) -> Stop | None:
 
 
 def _by(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    return frame.drop_duplicates(column, keep="last").set_index(column)
+    values = frame[column].to_numpy()
+    if not (values[1:] > values[:-1]).all():
+        frame = frame.drop_duplicates(column, keep="last")
+    return frame.set_index(column)
 
 
 def number(value: Any) -> float | None:

@@ -140,5 +140,13 @@ def _present(row: dict[str, Any]) -> dict[str, Any]:
 
 def fields_of(frame: pd.DataFrame, run_id: str) -> dict[str, Any]:
     """What one run has in a frame of `environments` or `workloads`; empty if nothing."""
-    rows = frame[frame["run_id"] == run_id].drop(columns=["run_id", "label", "role"])
-    return _present(rows.iloc[-1].to_dict()) if len(rows) else {}
+    return fields_by_run(frame[frame["run_id"] == run_id]).get(run_id, {})
+
+
+def fields_by_run(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The same of every run that has any, by its id."""
+    told = frame.drop(columns=["run_id", "label", "role"]).to_dict("records")
+    return {
+        str(run_id): _present({str(name): value for name, value in fields.items()})
+        for run_id, fields in zip(frame["run_id"], told, strict=True)
+    }
