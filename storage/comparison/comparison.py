@@ -1,27 +1,35 @@
 """The comparison of an experiment's runs: every number and verdict that Breakeven shows of it.
 
-`docs/metrics.md` defines each of them. Nothing here is stored: it is computed from the raw steps,
-blocks and evaluations whenever it is asked for, also while the runs go on.
+`docs/metrics.md` defines each of them. It is computed from the raw steps, blocks and evaluations,
+also while the runs go on; once they are over it is kept (`storage.kept`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from functools import partial
+from weakref import WeakKeyDictionary, ref
 
 import pandas as pd
 
+from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
+from storage.comparison.caution import Caution
 from storage.comparison.cautions import cautions, notes
 from storage.comparison.device_doubts import device_doubts
-from storage.comparison.evidence import Evidence, load_evidence
+from storage.comparison.evidence import Evidence, load_evidence, losses_by_run
 from storage.comparison.repeats import load_compared
 from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
-from storage.comparison.run_numbers import measure
-from storage.comparison.run_parity import Equals, judge_parity, no_band
+from storage.comparison.run_numbers import RunNumbers, measure
+from storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
 from storage.index.store import Store
+from storage.kept.results import lasting
 from storage.statistics.inference import break_parity, judge_inference
+from storage.statistics.loss_band import loss_band
+from storage.statistics.outcomes import Reading
+from storage.statistics.parity import Finding, Parity
 from storage.statistics.speedups import (
     BreakEven,
     Ratio,
@@ -52,11 +60,65 @@ def compare(store: Store, experiment_id: str) -> Comparison:
     known = kept.get(experiment_id)
     if known is not None and known[0] == revision:
         return known[1]
-    comparison = _compare(store, experiment_id)
+    comparison = _lasting(store, experiment_id)
     kept[experiment_id] = (revision, comparison)
     for oldest in list(kept)[:-MAX_KEPT]:
         kept.pop(oldest, None)
     return comparison
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What of a comparison is kept: the rest is found faster than it is read."""
+
+    results: tuple[Result, ...]
+    warnings: tuple[Caution, ...]
+    notes: tuple[Caution, ...]
+    noise_floor: float | None
+
+
+KINDS = (_Content, Result, RunNumbers, Ratio, BreakEven, Parity, Finding, Reading, Caution,
+         RunState)  # fmt: skip
+
+
+def _lasting(store: Store, experiment_id: str) -> Comparison:
+    computed: list[Comparison] = []
+
+    def compute() -> _Content:
+        computed.append(_compare(store, experiment_id))
+        one = computed[0]
+        return _Content(one.results, one.warnings, one.notes, one.noise_floor)
+
+    found = lasting(store, experiment_id, "comparison", KINDS, compute)
+    if computed:
+        return computed[0]
+    spec = queries.experiment_spec(store, experiment_id)
+    return Comparison(
+        experiment_id=experiment_id,
+        spec=spec,
+        baseline="baseline",
+        results=found.results,
+        warnings=found.warnings,
+        notes=found.notes,
+        noise_floor=found.noise_floor,
+        find_band=partial(_band, ref(store), experiment_id, spec, found.results),
+    )
+
+
+def _band(
+    store: "ref[Store]", experiment_id: str, spec: ExperimentSpec, results: Sequence[Result]
+) -> pd.DataFrame:
+    """As `Equals` has it, from the losses of baseline and controls alone."""
+    baseline, opened = of_role(results, "baseline"), store()
+    if baseline is None or opened is None:
+        return no_band()
+    find = losses_by_run(opened, experiment_id)
+    controls = [find(one.run_id) for one in results if one.role == "control"]
+    begun = [losses for losses in controls if len(losses)]
+    if not begun:
+        return no_band()
+    workload = queries.fields_of(queries.workloads(opened, experiment_id), baseline.run_id)
+    return loss_band(find(baseline.run_id), begun, computed_in(spec, workload))
 
 
 def _compare(store: Store, experiment_id: str) -> Comparison:
@@ -83,6 +145,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         judge.result(*each)
         for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
     ]
+    band = no_band() if equals is None else equals.band
     return Comparison(
         experiment_id=experiment_id,
         spec=spec,
@@ -91,7 +154,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         warnings=cautions(spec, processes, runs, speedups, floor, differences),
         notes=notes(spec, processes, runs, speedups),
         noise_floor=floor,
-        loss_band=no_band() if equals is None else equals.band,
+        find_band=lambda: band,
     )
 
 

@@ -126,7 +126,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
         )
-    losses = _by_run(queries.losses(store, experiment_id, max_points=None))
+    losses = losses_by_run(store, experiment_id)
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
@@ -156,7 +156,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 state=RunState(run["state"]),
                 reason=None if pd.isna(run["reason"]) else run["reason"],
                 num_steps=run["num_steps"] or _said_steps(workload, steps),
-                losses=_by(losses(run["run_id"]), "step")["loss"],
+                losses=losses(run["run_id"]),
                 evaluations=_by(evaluations(run["run_id"]), "step"),
                 workload=workload,
                 inputs=inputs(run["run_id"]),
@@ -171,6 +171,12 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     if spec.is_script:
         evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
     return spec, evidence
+
+
+def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series]:
+    """Finds the recorded losses of a run, by step."""
+    find = _by_run(queries.losses(store, experiment_id, max_points=None))
+    return lambda run_id: _by(find(run_id), "step")["loss"]
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:

@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -88,11 +89,16 @@ class Comparison:
     notes: tuple[Caution, ...]
     """What a reader would not guess of the workload; it holds for all runs alike."""
     noise_floor: float | None
-    loss_band: pd.DataFrame = field(compare=False)
-    """step, baseline, low, high: where a correct backend's loss must lie, as far as that is known.
+    find_band: Callable[[], pd.DataFrame] = field(compare=False, repr=False)
 
-    Empty without a control; ends where the control itself strays far.
-    """
+    @cached_property
+    def loss_band(self) -> pd.DataFrame:
+        """step, baseline, low, high: where a correct backend's loss must lie, as far as that is
+        known.
+
+        Empty without a control; ends where the control itself strays far.
+        """
+        return self.find_band()
 
     def result_of(self, label: str) -> Result:
         """What a run counts towards: its own result, or that of all its repeats together."""

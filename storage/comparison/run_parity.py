@@ -1,9 +1,9 @@
 """The parity of an experiment's runs: what each recorded, by `storage.statistics.parity`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -42,8 +42,7 @@ class Equals:
     @property
     def precision(self) -> Precision:
         """As asked for; what a script computes in, its baseline found out."""
-        told: Precision | None = self.baseline.workload.get("precision")
-        return told if told and told in get_args(Precision) else self.spec.training.precision
+        return computed_in(self.spec, self.baseline.workload)
 
     @cached_property
     def band(self) -> pd.DataFrame:
@@ -132,6 +131,12 @@ class Equals:
             learned_accuracy=self.learned_accuracy,
         )
         return readings(trainings, after, least)
+
+
+def computed_in(spec: ExperimentSpec, workload: Mapping[str, Any]) -> Precision:
+    """`workload`: the baseline's."""
+    told: Precision | None = workload.get("precision")
+    return told if told and told in get_args(Precision) else spec.training.precision
 
 
 def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity | None:

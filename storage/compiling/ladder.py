@@ -13,7 +13,7 @@ from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.ladder import RUNGS, Rung, rung_of
 from runner.specs.variants import Variant
-from storage.comparison.comparison import compare
+from storage.comparison.comparison import KINDS, compare
 from storage.comparison.correctness import Check, checks
 from storage.comparison.evidence import Evidence
 from storage.comparison.repeats import load_compared
@@ -21,6 +21,7 @@ from storage.comparison.results import Comparison, Result
 from storage.comparison.roles import of_role
 from storage.comparison.rounds import paired_blocks
 from storage.index.store import Store
+from storage.kept.results import lasting
 from storage.queries.kept import kept
 from storage.statistics.speedups import Ratio, SpeedVerdict, holm, paired_ratio, speed_verdict
 
@@ -115,6 +116,14 @@ def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder as far as the experiment has got; None if it has fewer than two rungs,
     compares caches, or has rungs on devices apart. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
+    return lasting(store, experiment_id, "ladder", (*KINDS, *OWN_KINDS),
+                   lambda: _find(store, experiment_id, comparison))  # fmt: skip
+
+
+OWN_KINDS = (Ladder, RungResult, Rung, Check)
+
+
+def _find(store: Store, experiment_id: str, comparison: Comparison) -> Ladder | None:
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
     is_apart = comparison.spec.num_places > 1

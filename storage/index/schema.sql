@@ -54,6 +54,13 @@ CREATE TABLE summaries (
     version VARCHAR NOT NULL, content VARCHAR NOT NULL
 );
 
+-- Of the same, whatever else takes long to compute (storage/kept/); `seal`: who wrote it.
+CREATE TABLE results (
+    experiment_id VARCHAR NOT NULL, name VARCHAR NOT NULL, revision BIGINT NOT NULL,
+    num_runs BIGINT NOT NULL, version VARCHAR NOT NULL, content VARCHAR NOT NULL,
+    seal VARCHAR NOT NULL
+);
+
 CREATE TABLE unreadable (
     folder VARCHAR NOT NULL, data_folder VARCHAR NOT NULL, message VARCHAR NOT NULL
 );

@@ -117,6 +117,11 @@ class Store:
         return num_rows
 
     @property
+    def is_own_file(self) -> bool:
+        """Whether results are kept in it: it is a file, and of this machine alone."""
+        return self._lock is not None
+
+    @property
     def generation(self) -> int:
         """Grows whenever the store took in something new."""
         return 0 if self._watch is None else self._watch.generation

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from runner.texts import printable
 from storage.errors import StoreUnusable
 from storage.index.store import Store
-from storage.library.code_version import code_version
+from storage.kept.code_version import code_version
 from storage.library.summary import Summary, summarize
 
 

@@ -293,6 +293,6 @@ def create(cursor: Cursor) -> None:
     cursor.execute("INSERT INTO meta VALUES (?)", [SCHEMA_MARK])
 
 
-ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "summaries", "unreadable",
-              "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
+ALL_TABLES = ("meta", "experiments", "runs", "progress", "labels", "summaries", "results",
+              "unreadable", "data_folders", "present", *EVENT_TABLES.values())  # fmt: skip
 """Every table of a team's store."""

@@ -47,6 +47,11 @@ class TeamStore(Store):
         return self._feed is not None
 
     @property
+    def is_own_file(self) -> bool:
+        """No: others have other code, and nobody's seal but their own."""
+        return False
+
+    @property
     def generation(self) -> int:
         return self._desk.snapshot
 

@@ -38,4 +38,4 @@ def series(column: str, **runs: list[float]) -> pd.DataFrame:
 def comparison(*results: Result) -> Comparison:
     return Comparison(experiment_id="x", spec=experiment_spec(), baseline="baseline",
                       results=results, warnings=(), notes=(), noise_floor=0.01,
-                      loss_band=pd.DataFrame())  # fmt: skip
+                      find_band=pd.DataFrame)  # fmt: skip

@@ -15,10 +15,10 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage.comparison.comparison import compare
 from storage.index.store import Store
+from storage.kept.code_version import hash_of
 from storage.library import kept
 from storage.library import sizes as disk
 from storage.library.catalog import catalog, compute
-from storage.library.code_version import hash_of
 from storage.library.facts import facts
 from storage.library.summary import BackendSummary, Summary, summarize
 from tests.helpers.journals import (

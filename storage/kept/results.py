@@ -1,0 +1,84 @@
+"""Results of experiments that are over, kept in the database until anything of them changes.
+
+A result is believed if it was computed from the same revision of the experiment by the same code,
+and by this user's own dashboard (`storage.kept.seal`). Else it is computed anew.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from runner.folders.states import RunState
+from storage import queries
+from storage.errors import StoreUnusable
+from storage.index.store import Store
+from storage.kept.code_version import code_version
+from storage.kept.seal import is_sealed, seal
+from storage.kept.texts import Kinds, NotWritable, read, written
+
+T = TypeVar("T")
+
+
+def lasting(
+    store: Store,
+    experiment_id: str,
+    name: str,
+    kinds: Kinds,
+    compute: Callable[[], T],
+) -> T:
+    """What `compute` says, or said of the experiment as it is.
+
+    `kinds`: every class that the result is made of beside numbers, texts and collections.
+    """
+    if not store.is_own_file or not _is_over(store, experiment_id):
+        return compute()
+    # Before anything is computed: what arrives meanwhile then counts as new the next time.
+    revision = queries.revision(store, experiment_id)
+    key = (experiment_id, name, *map(str, revision), code_version())
+    found = _found(store, key, kinds)
+    if found:
+        result: T = found[0]
+        return result
+    result = compute()
+    _keep(store, key, result, kinds)
+    return result
+
+
+def _is_over(store: Store, experiment_id: str) -> bool:
+    """Of one that goes on a result would change in a moment."""
+    states = store.rows(
+        "SELECT DISTINCT state FROM progress WHERE starts_with(run_id, ?)", [f"{experiment_id}."]
+    )
+    return all(RunState(state).is_final for (state,) in states)
+
+
+def _found(store: Store, key: tuple[str, ...], kinds: Kinds) -> list[Any]:
+    """The result alone, or nothing."""
+    rows = store.rows(
+        """SELECT content, seal FROM results WHERE experiment_id = ? AND name = ?
+        AND revision = ? AND num_runs = ? AND version = ?""",
+        key,
+    )
+    for content, mark in rows:
+        # Sealed it is what was written; it may still be more than this Python reads.
+        with suppress(ValueError, TypeError, RecursionError):
+            if is_sealed(mark, *key, content):
+                return [read(content, kinds)]
+    return []
+
+
+def _keep(store: Store, key: tuple[str, ...], result: Any, kinds: Kinds) -> None:
+    """Only what comes back as it was; where it cannot be kept, it is computed again."""
+    with suppress(NotWritable, StoreUnusable, RecursionError):
+        content = written(result, kinds)
+        if repr(read(content, kinds)) != repr(result):
+            return
+        store.write(
+            """DELETE FROM results WHERE (experiment_id = ? AND name = ?)
+            OR experiment_id NOT IN (SELECT experiment_id FROM runs)""",
+            key[:2],
+        )
+        store.write(
+            "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [*key, content, seal(*key, content)],
+        )

@@ -1,0 +1,236 @@
+"""What an experiment came to is computed once, and believed only as long as it holds."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runner.folders import library
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from storage.comparison import comparison
+from storage.comparison.results import Comparison
+from storage.compiling import ladder
+from storage.index.store import Store
+from storage.kept import results, seal
+from storage.kept.texts import NotWritable, read, written
+from storage.library.catalog import catalog
+from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+
+OTHER = "20261122-000000-000000-aaaa"
+
+
+@pytest.fixture(autouse=True)
+def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The experiments that were compared, not read."""
+    found: list[str] = []
+    compute = comparison._compare
+
+    def listen(store: Store, experiment_id: str) -> Comparison:
+        found.append(experiment_id)
+        return compute(store, experiment_id)
+
+    monkeypatch.setattr(comparison, "_compare", listen)
+    yield found
+
+
+@pytest.fixture
+def compared(data_dir: DataDir, computed: list[str]) -> DataDir:
+    """A finished experiment that a process compared, which has ended since."""
+    record_experiment(data_dir.runs)
+    compare_anew(data_dir)
+    assert computed == [EXPERIMENT_ID]
+    computed.clear()
+    return data_dir
+
+
+def compare_anew(
+    data_dir: DataDir, change: Callable[[Store], object] = lambda _: None
+) -> Comparison:
+    """As the next process of the dashboard does, once something was changed."""
+    with Store.open(data_dir) as store:
+        change(store)
+        store.ingest_all()
+        found = comparison.compare(store, EXPERIMENT_ID)
+        assert found.loss_band is not None  # which may need the store
+        return found
+
+
+def test_the_next_process_reads_what_was_computed(compared: DataDir, computed: list[str]) -> None:
+    found = compare_anew(compared)
+    assert computed == []
+    with Store.in_memory(compared) as store:
+        again = comparison.compare(store, EXPERIMENT_ID)
+        assert computed == [EXPERIMENT_ID]  # A database in memory keeps nothing.
+        assert repr(found) == repr(again)
+        assert len(again.loss_band) > 0
+        assert found.loss_band.equals(again.loss_band)
+        assert found.table().equals(again.table())
+
+
+def test_the_ladder_is_read_too(compared: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(compared) as store:
+        store.ingest_all()
+        first = ladder.find_ladder(store, EXPERIMENT_ID)
+    monkeypatch.setattr(ladder, "_find", lambda *_: pytest.fail("computed again"))
+    with Store.open(compared) as store:
+        store.ingest_all()
+        assert ladder.find_ladder(store, EXPERIMENT_ID) == first
+
+
+def test_other_code_computes_anew(
+    compared: DataDir, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "code_version", lambda: "of tomorrow")
+    compare_anew(compared)
+    assert computed == [EXPERIMENT_ID]
+    compare_anew(compared)
+    assert computed == [EXPERIMENT_ID]
+
+
+def test_a_run_that_was_resumed_is_compared_anew(data_dir: DataDir, computed: list[str]) -> None:
+    Recording(data_dir.runs, "control").claim().start().block([0.2] * 10, [2.0] * 10).end()
+    Recording(data_dir.runs, "baseline").claim().start().block([0.2] * 10, [2.0] * 10).end()
+    run = Recording(data_dir.runs, "inductor").claim().start().block([0.1] * 10, [2.0] * 10)
+    run.end(RunState.FAILED)
+    assert [one.state for one in compare_anew(data_dir).results if one.role == "backend"] == [
+        "failed"
+    ]
+    run.run.exit_file.unlink()
+    run.log = type(run.log)(run.run.events_file)
+    run.resume(10).block([0.1] * 10, [1.0] * 10).end()
+    found = compare_anew(data_dir).result_of("inductor")
+    assert (found.state, found.measured.num_steps) == ("finished", 20)
+    assert computed == [EXPERIMENT_ID] * 2
+
+
+def test_a_run_that_comes_later_has_all_compared_anew(
+    data_dir: DataDir, computed: list[str], tmp_path: Path
+) -> None:
+    """As of runs that are imported one after the other."""
+    record_experiment(data_dir.runs)
+    (later,) = data_dir.runs.glob("*.inductor")
+    later.rename(tmp_path / later.name)
+    assert [one.label for one in compare_anew(data_dir).results] == ["baseline", "control"]
+    (tmp_path / later.name).rename(later)
+    assert "inductor" in [one.label for one in compare_anew(data_dir).results]
+    assert computed == [EXPERIMENT_ID] * 2
+
+
+def test_of_an_experiment_that_goes_on_nothing_is_kept(
+    data_dir: DataDir, computed: list[str]
+) -> None:
+    record_experiment(data_dir.runs)
+    (next(data_dir.runs.glob("*.inductor")) / "exit.json").unlink()
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        comparison.compare(store, EXPERIMENT_ID)
+        states = {state for (state,) in store.rows("SELECT state FROM progress")}
+        kept = store.rows("FROM results")
+    assert bool(kept) is all(RunState(state).is_final for state in states)
+
+
+def test_labels_leave_it_as_it_is_and_show(compared: DataDir, computed: list[str]) -> None:
+    library.change_labels(compared, EXPERIMENT_ID, lambda old: replace(old, name="Nightly"))
+    compare_anew(compared)
+    assert computed == []
+    with Store.open(compared) as store:
+        store.ingest_all()
+        assert list(catalog(store)["name"]) == ["Nightly"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "content = replace(content, '.', '.1')",
+        "content = content[:-2]",
+        "content = '[]', seal = ''",
+        "seal = 'ü'",
+    ],
+)
+def test_what_was_changed_is_not_believed(
+    compared: DataDir, computed: list[str], damage: str
+) -> None:
+    found = compare_anew(compared, lambda store: store.write(f"UPDATE results SET {damage}"))
+    assert computed == [EXPERIMENT_ID]
+    assert found.result_of("baseline").speedup is None
+
+
+def test_nor_is_what_belongs_to_another_experiment(compared: DataDir, computed: list[str]) -> None:
+    record_experiment(compared.runs, experiment_id=OTHER)
+    with Store.open(compared) as store:
+        store.ingest_all()
+        comparison.compare(store, OTHER)
+        (told,) = store.rows("SELECT revision, num_runs FROM results WHERE experiment_id = ?",
+                             [EXPERIMENT_ID])  # fmt: skip
+        store.write("DELETE FROM results WHERE experiment_id = ?", [EXPERIMENT_ID])
+        store.write("UPDATE results SET experiment_id = ?, revision = ?, num_runs = ?",
+                    [EXPERIMENT_ID, *told])  # fmt: skip
+    computed.clear()
+    assert {one.run_id.partition(".")[0] for one in compare_anew(compared).results} == {
+        EXPERIMENT_ID
+    }
+    assert computed == [EXPERIMENT_ID]
+
+
+def test_nor_is_what_another_user_wrote(
+    compared: DataDir, computed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that was copied brings its database along."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    compare_anew(compared)
+    assert computed == [EXPERIMENT_ID]
+
+
+def test_without_a_place_for_a_key_nothing_outlives_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    mark = seal.seal("a", "b")
+    assert seal.is_sealed(mark, "a", "b")
+    assert not seal.is_sealed(mark, "ab", "")
+    seal._key.cache_clear()
+    assert not seal.is_sealed(mark, "a", "b")
+
+
+def test_nobody_else_may_read_the_key() -> None:
+    seal.seal("a")
+    assert seal.key_file().stat().st_mode & 0o077 == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    number: float
+    inner: object = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Told(number=math.inf, inner=(1, [2.5, None], {"a": True, 3: ()})),
+        [math.nan, -0.0, 1e-320, 2**70, "ü\n\ud800", np.float64(0.1), np.int64(3), np.bool_(True)],
+        {"tuple": [1], "Told": {"dict": {}}},
+        RunState.FAILED,
+    ],
+)
+def test_a_result_comes_back_as_it_was(value: object) -> None:
+    assert repr(read(written(value, (Told, RunState)), (Told, RunState))) == repr(value)
+
+
+def test_only_named_classes_are_written_and_made() -> None:
+    with pytest.raises(NotWritable):
+        written([Told(number=1.0)], ())
+    with pytest.raises(NotWritable):
+        written({1, 2}, ())
+    for text in ('{"Told":[1,2]}', '{"os.system":["true"]}', '{"a":1,"b":2}', "{}", "x"):
+        with pytest.raises((ValueError, TypeError)):
+            read(text, ())
