@@ -89,7 +89,8 @@ def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]])
     # Ids begin with the time of submission; of one made by other means the first claim must do.
     stamps = frame["experiment_id"].str.slice(0, 22)
     submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    frame["submitted"] = submitted.fillna(timestamp(frame["submitted"]))
+    claimed = timestamp(frame["submitted"]).astype(submitted.dtype)
+    frame["submitted"] = submitted.fillna(claimed)
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 
