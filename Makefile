@@ -7,6 +7,7 @@
 # make cluster    a real Ray cluster of three nodes on this machine, one killed; docs/cluster.md
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
+# make histories  100,000 simulated histories of the supervisor's protocol: half an hour
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
 # make check      lint, then tests: what CI runs
@@ -15,7 +16,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow cluster team-store test-gpu faults parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow cluster team-store test-gpu faults histories parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -47,6 +48,11 @@ TIMES ?= 20
 REAL ?= 5
 faults: .venv/installed-dev
 	$(BIN)/python -m benchmarks.breaking --times $(TIMES) --real-times $(REAL) --write docs/reliability.md
+
+# The real supervisor, with clock, pipes and processes played by a seed; a failing one replays.
+HISTORIES ?= 100000
+histories: .venv/installed-dev
+	$(BIN)/python -m benchmarks.simulation --histories $(HISTORIES) --write docs/reliability.md
 
 parity-trials: .venv/installed-dev
 	$(BIN)/python -m benchmarks.parity_trials

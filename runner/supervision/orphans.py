@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from runner.errors import RunnerError
 from runner.folders.events import read_events
 from runner.folders.process import kill_abandoned
-from runner.folders.process_table import kill_members
+from runner.folders.process_table import kill_members, members
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords, say
@@ -30,6 +30,8 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
     recorded as failed.
     """
     groups: dict[object, list[RunDir]] = {}
+    # Also of runs without a claim: a supervisor may die between starting a process and saying so.
+    alive = {member.run_folder for member in members(data_dir.runs)}
     for run in data_dir.run_dirs():
         # Whatever one folder holds, the others are looked after.
         try:
@@ -40,6 +42,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
                 continue
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
+            if claim is not None or run.path in alive:
                 kill_members(run.path)
             spec = run.read_spec()
             together = spec.experiment.company_of(spec.variant)

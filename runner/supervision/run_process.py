@@ -32,6 +32,15 @@ GRACE_SECONDS = 4.5
 """How long a run may take to stop after SIGTERM before its group gets SIGKILL: a little longer than
 it takes to leave by itself in the middle of a compilation (`runner.worker.turn_source`)."""
 
+UNSEEN_SECONDS = 5.0
+"""Most that is counted between two looks, which are a quarter of a second apart."""
+GONE_SECONDS = 5.0
+"""How long a run may live after the pipe through which it speaks was closed at its end: one that
+ends closes it with its last breath."""
+GONE = (
+    "it closed the pipe to its supervisor and went on: something in it closes file descriptors "
+    "that are not its own"
+)
 LEFT_EARLY = (
     "its process left with exit status 0 before the training was over: something in it called "
     "sys.exit or os._exit"
@@ -51,9 +60,11 @@ class RunProcess:
         self.post = TurnPost()
         self._time_limit_seconds = time_limit_seconds
         self._worked_seconds = 0.0
-        self._working_since: float | None = time.monotonic()
+        self._is_working = True
+        self._looked = time.monotonic()
         self._stop: tuple[RunState, str] | None = None
         self._kill_at = 0.0
+        self._gone_since: float | None = None
         read_fd, write_fd = self.post.run_fds
         environment = {
             **for_runs(os.environ),
@@ -84,26 +95,36 @@ class RunProcess:
             self.discard()
             raise
 
+    def _count_time(self) -> None:
+        """Counts what it worked since the last look: setting up and holding turns, not waiting for
+        others; nor what passed while the supervisor itself was suspended and could hear nothing."""
+        now = time.monotonic()
+        if self._is_working:
+            self._worked_seconds += min(now - self._looked, UNSEEN_SECONDS)
+        self._looked = now
+
     @property
-    def worked_seconds(self) -> float:
-        """Time spent setting up and holding turns; waiting for others does not count."""
-        since = self._working_since
-        return self._worked_seconds + (0.0 if since is None else time.monotonic() - since)
+    def is_gone(self) -> bool:
+        """Whether nothing will be heard of it any more."""
+        return self._gone_since is not None
 
     def hear(self) -> None:
         """Takes note of what the run said."""
+        self._count_time()
         for word in self.post.read():
+            if word == "gone" and self._gone_since is None:
+                self._gone_since = time.monotonic()
             if word == "ready":
                 self.is_ready = True
             self._said_finished |= word == "finished"
             if word in ("ready", "done", "finished"):
-                self._worked_seconds = self.worked_seconds
-                self._working_since = None
+                self._is_working = False
                 self.holds_turn = False
 
     def give_turn(self, turn: Turn) -> None:
+        self._count_time()
         self.holds_turn = self.post.give(turn)
-        self._working_since = time.monotonic()
+        self._is_working = True
 
     def stop(self, state: RunState, reason: str) -> None:
         """Asks the run to stop; `look_after` insists when it does not."""
@@ -115,14 +136,17 @@ class RunProcess:
     def look_after(self) -> None:
         """Stops a run that was cancelled or worked too long; kills one that will not stop."""
         cut_output(self.run.output_file)
+        self._count_time()
         if self._stop is not None:
             if time.monotonic() > self._kill_at:
                 signal_group(self._process.pid, signal.SIGKILL)
         elif self.run.cancel_requested:
             self.stop(RunState.CANCELLED, "stopped on request")
-        elif self.worked_seconds > self._time_limit_seconds:
+        elif self._worked_seconds > self._time_limit_seconds:
             reason = f"worked longer than its limit of {self._time_limit_seconds:g} s"
             self.stop(RunState.TIMEOUT, reason)
+        elif self._gone_since is not None and time.monotonic() - self._gone_since > GONE_SECONDS:
+            self.stop(RunState.FAILED, GONE)
 
     @property
     def has_exited(self) -> bool:

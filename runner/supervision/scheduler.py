@@ -27,7 +27,7 @@ from runner.logs import log
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Place
 from runner.supervision.ending import Ending
-from runner.supervision.exit_records import ExitRecords
+from runner.supervision.exit_records import ExitRecords, say
 from runner.supervision.run_process import RunProcess
 from runner.supervision.stopping_rule import JournalWatch
 from runner.supervision.turns import Turn
@@ -210,6 +210,8 @@ class Scheduler:
         while (self._processes or self._pending) and not condition():
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data.hear()
+                if key.data.is_gone:  # else the closed pipe would wake it without end
+                    self._selector.unregister(key.fileobj)
             for process in self._processes:
                 process.look_after()
             self._sign()
@@ -222,7 +224,8 @@ class Scheduler:
         """Records the exits of processes that have ended; a turn that one held is free again."""
         for process in [process for process in self._processes if process.has_exited]:
             self._processes.remove(process)
-            self._selector.unregister(process.post.replies)
+            if not process.is_gone:
+                self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
             warm_run = self._warm_run_of.get(process.run.run_id)
@@ -233,7 +236,11 @@ class Scheduler:
 
     def _fall_back(self) -> None:
         """Repeats the experiment one run at a time, because together they do not fit."""
-        self._fallback.submit(self._data_dir, self._experiment)
+        try:
+            self._fallback.submit(self._data_dir, self._experiment)
+        except RunnerError as error:  # the others go on as long as they fit
+            say(f"{self._experiment.experiment_id}: cannot be repeated run by run: {error}")
+            return
         for process in self._processes:
             process.stop(RunState.CANCELLED, self._why_fallen_back)
         while self._pending:

@@ -72,6 +72,9 @@ class _AtWork:
 
     experiment: Experiment
     place: Place
+    tried: frozenset[tuple[str, int]]
+    """Run and attempt of what waited when it began; what somebody resumes meanwhile is another
+    attempt, which comes next."""
 
 
 class _Work:
@@ -153,7 +156,8 @@ class _Work:
 
     def _begin(self, experiment: Experiment, place: Place) -> None:
         key = experiment.experiment_id
-        self._at_work[key] = _AtWork(experiment=experiment, place=place)
+        tried = frozenset(_waiting(experiment))
+        self._at_work[key] = _AtWork(experiment=experiment, place=place, tried=tried)
         self.heartbeat.sign(key)
         threading.Thread(
             target=self._work_at, args=(experiment, place), name=key, daemon=True
@@ -181,7 +185,7 @@ class _Work:
         with suppress(queue.Empty):
             ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
             self.num_ended += 1
-            self._given_up.update(_waiting(ended.experiment))
+            self._given_up.update(ended.tried & _waiting(ended.experiment))
 
 
 def _waiting(experiment: Experiment) -> set[tuple[str, int]]:

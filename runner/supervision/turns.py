@@ -5,8 +5,13 @@ The supervisor keeps a `TurnPost` per run, the run a `TurnTaker`. Lines of JSON 
     supervisor -> run    {"round": 3, "position": 1,
                           "last": null}                  your turn: one block, please
     run -> supervisor    {"say": "ready"}               set up; waiting for the first turn
-                         {"say": "done"}                block over, more to come
-                         {"say": "finished"}            last block over
+                         {"say": "done", "round": 3}    block over, more to come
+                         {"say": "finished",
+                          "round": 3}                   last block over
+
+What answers no turn that is out, and what is no such line, changes nothing: code of a person's own
+may write into any descriptor, or have what was written before written again by a child that it
+forks.
 
 Both pipes double as lifelines. A closed reply pipe tells the supervisor that the run is gone; a
 closed turn pipe tells the run that the supervisor is gone, and the run ends itself and its whole
@@ -44,6 +49,9 @@ class TurnPost:
         self.replies, self._run_writes = os.pipe()
         os.set_blocking(self.replies, False)
         self._unread = b""
+        self._was_ready = False
+        self._round: int | None = None
+        """Of the turn that has not come back."""
 
     @property
     def run_fds(self) -> tuple[int, int]:
@@ -61,6 +69,7 @@ class TurnPost:
             os.write(self._give, _line(**asdict(turn)))
         except BrokenPipeError:
             return False
+        self._round = turn.round
         return True
 
     def read(self) -> list[str]:
@@ -76,7 +85,22 @@ class TurnPost:
                 break
             self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line)["say"] for line in lines] + said
+        return [word for line in lines if (word := self._word(line)) is not None] + said
+
+    def _word(self, line: bytes) -> str | None:
+        """What a line says, if it is for this moment."""
+        try:
+            content = json.loads(line)
+            word, number = content["say"], content.get("round")
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            return None
+        if word == "ready" and not self._was_ready:
+            self._was_ready = True
+            return "ready"
+        if word in ("done", "finished") and self._round is not None and number == self._round:
+            self._round = None
+            return str(word)
+        return None
 
     def close(self) -> None:
         os.close(self._give)
@@ -95,6 +119,8 @@ class TurnTaker:
         self._write_fd = write_fd
         self._on_abandoned = on_abandoned
         self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._round: int | None = None
+        """Of the turn that this run has."""
         threading.Thread(target=self._listen, name="turns", daemon=True).start()
 
     @classmethod
@@ -110,11 +136,14 @@ class TurnTaker:
         return cls(read_fd, write_fd, on_abandoned)
 
     def ready(self) -> None:
-        self._say("ready")
+        self._say(say="ready")
 
     def wait(self) -> Turn | None:
         """Blocks until it is this run's turn; None once `interrupt` was called."""
-        return self._turns.get()
+        turn = self._turns.get()
+        if turn is not None:
+            self._round = turn.round
+        return turn
 
     def interrupt(self) -> None:
         """Ends a `wait`, now or the next; may be called from a signal handler."""
@@ -122,11 +151,11 @@ class TurnTaker:
 
     def done(self, *, finished: bool) -> None:
         """Hands the turn back."""
-        self._say("finished" if finished else "done")
+        self._say(say="finished" if finished else "done", round=self._round)
 
-    def _say(self, word: str) -> None:
+    def _say(self, **fields: object) -> None:
         try:
-            os.write(self._write_fd, _line(say=word))
+            os.write(self._write_fd, _line(**fields))
         except BrokenPipeError:
             self._on_abandoned()
 

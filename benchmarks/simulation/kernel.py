@@ -1,0 +1,236 @@
+"""A simulated operating system: one clock, one random source, tasks of which one runs at a time.
+
+Whatever happens next is drawn from a seed, so that a history repeats itself to the last call.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+CALL_SECONDS = 1e-5
+"""What a call of the system takes: time goes on also for who never sleeps."""
+PREEMPTED = 0.03
+"""Share of the calls at which somebody else comes first."""
+MAX_CALLS = 300_000
+"""Of one history; one that goes on for longer never ends."""
+EPOCH = 1_700_000_000.0
+"""Long ago: files, which have the real time, are never old."""
+
+
+class Killed(BaseException):
+    """A process ends in the middle of whatever it does; nothing of it happens any more."""
+
+
+class Violation(BaseException):
+    """Something that must never happen did; nobody but the history itself may catch it."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A simulated process: a supervisor, a person's command, or a run."""
+
+    pid: int
+    started: str
+    kind: str
+    arguments: str = ""
+    run_folder: str | None = None
+    devices: str = ""
+    """Where the supervisor placed a run."""
+    parent: "Process | None" = None
+    tasks: list["Task"] = field(default_factory=list)
+    returncode: int | None = None
+    """None while it lives."""
+    is_reaped: bool = False
+    killed_at_call: int | None = None
+    """The call of the system before which it is killed."""
+    calls: int = 0
+    stalled_until: float = 0.0
+    on_signal: Callable[[int], None] | None = None
+    locks: list[int] = field(default_factory=list)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.returncode is None
+
+
+@dataclass(eq=False)
+class Task:
+    """A thread of a process."""
+
+    process: Process
+    thread: greenlet
+    is_ready: Callable[[], bool] | None = None
+    """What it waits for, if it is anything but time."""
+    wakes_at: float | None = 0.0
+    """None if it waits for as long as it takes."""
+
+
+class Kernel:
+    """Clock, tasks, processes and signals; pipes and files are in `boundary`."""
+
+    def __init__(self, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self.now = 0.0
+        self.clock_offset = 0.0
+        """By which the clock that people set is off."""
+        self.current: Task | None = None
+        self.processes: list[Process] = []
+        self.calls = 0
+        self.trace = 0
+        """Of all that happened: equal for equal histories."""
+        self.said: list[str] = []
+        self.on_death: list[Callable[[Process], None]] = []
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._pids = itertools.count(1000)
+        self._main = getcurrent()
+
+    def say(self, text: str) -> None:
+        """For whoever looks at a history."""
+        self.said.append(f"{self.now:9.4f} {text}")
+        self.trace = hash((self.trace, round(self.now, 6), len(text)))
+
+    def at(self, seconds: float, act: Callable[[], None]) -> None:
+        """Has something happen so many seconds from now."""
+        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), act))
+
+    def new_process(self, kind: str, **fields: Any) -> Process:
+        """Pids come back soon, as on a small machine."""
+        taken = {one.pid for one in self.processes if not (one.is_reaped or one.returncode)}
+        free = [one.pid for one in self.processes if one.is_reaped and one.pid not in taken]
+        pid = free[0] if free and self.chance.random() < 0.3 else next(self._pids)
+        number = next(self._numbers)
+        process = Process(pid=pid, started=f"boot/{number}", kind=kind, **fields)
+        self.processes.append(process)
+        return process
+
+    def find(self, pid: int) -> Process | None:
+        """Who has this pid, dead ones that nobody has asked for included."""
+        return next((one for one in reversed(self.processes)
+                     if one.pid == pid and not one.is_reaped), None)  # fmt: skip
+
+    def spawn(self, process: Process, work: Callable[[], None]) -> Task:
+        """A thread of a process."""
+
+        def run() -> None:
+            try:
+                work()
+            except Killed:
+                pass
+            finally:
+                process.tasks.remove(task)
+                if not process.tasks and process.is_alive and process.kind != "run":
+                    self.die(process, 0)
+
+        task = Task(process=process, thread=greenlet(run, self._main), wakes_at=self.now)
+        process.tasks.append(task)
+        return task
+
+    def call(self, name: str) -> None:
+        """A call of the system by the current task: others may come first, or it is killed."""
+        task = self.current
+        if task is None:
+            return
+        process = task.process
+        if not process.is_alive:
+            raise Killed
+        self.calls += 1
+        process.calls += 1
+        self.now += CALL_SECONDS
+        if process.calls == process.killed_at_call:
+            self.say(f"{process.kind} {process.pid} is killed before {name}")
+            self.die(process, -9)
+            raise Killed
+        due = bool(self._events) and self._events[0][0] <= self.now
+        if due or self.chance.random() < PREEMPTED:
+            self.sleep(0.0)
+
+    def sleep(self, seconds: float) -> None:
+        self.wait(None, seconds)
+
+    def wait(self, is_ready: Callable[[], bool] | None, seconds: float | None) -> None:
+        """Until something holds, for so many seconds at most."""
+        task = self.current
+        assert task is not None
+        if not task.process.is_alive:
+            raise Killed
+        task.is_ready = is_ready
+        task.wakes_at = None if seconds is None else self.now + max(0.0, seconds)
+        self._main.switch()
+        if not task.process.is_alive:
+            raise Killed
+
+    def die(self, process: Process, returncode: int) -> None:
+        """Ends a process; its threads are unwound when none of them runs."""
+        if not process.is_alive:
+            return
+        process.returncode = returncode
+        process.is_reaped = process.parent is None or not process.parent.is_alive
+        for other in self.processes:
+            if other.parent is process:
+                other.parent = None
+                other.is_reaped |= not other.is_alive
+        self.at(0.0, lambda: self._unwind(process))
+        for act in self.on_death:
+            act(process)
+
+    def _unwind(self, process: Process) -> None:
+        for task in list(process.tasks):
+            if not task.thread:  # it never began
+                process.tasks.remove(task)
+                continue
+            self.current = task
+            task.thread.throw(Killed)
+            self.current = None
+
+    def run(self, until: float | None = None) -> None:
+        """Goes on until nothing is left to do, or until a moment."""
+        while until is None or self.now < until:
+            if self.calls > MAX_CALLS:
+                raise Violation(f"there is no end after {self.now:.1f} s")
+            if self._events and self._events[0][0] <= self.now:
+                heapq.heappop(self._events)[2]()
+                continue
+            tasks = [task for process in self.processes if process.is_alive
+                     for task in process.tasks]  # fmt: skip
+            ready = [task for task in tasks if self._may_run(task)]
+            if ready:
+                self._go_on(self.chance.choice(ready))
+                continue
+            moments = [moment for task in tasks if (moment := self._wakes(task)) is not None]
+            moments += [self._events[0][0]] if self._events else []
+            if not moments:
+                return
+            self.now = max(self.now, min(moments))
+        self.now = max(self.now, until)
+
+    def _may_run(self, task: Task) -> bool:
+        if task.process.stalled_until > self.now:
+            return False
+        is_due = task.wakes_at is not None and task.wakes_at <= self.now
+        return is_due or (task.is_ready is not None and task.is_ready())
+
+    def _wakes(self, task: Task) -> float | None:
+        stalled = task.process.stalled_until
+        if stalled > self.now:
+            return stalled
+        return task.wakes_at
+
+    def _go_on(self, task: Task) -> None:
+        self.trace = hash((self.trace, task.process.pid, round(self.now, 6)))
+        self.current = task
+        try:
+            task.thread.switch()
+        finally:
+            self.current = None
+
+    def close(self) -> None:
+        """Unwinds whatever is left."""
+        for process in self.processes:
+            self.die(process, -9)
+            self._unwind(process)

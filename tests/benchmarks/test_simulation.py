@@ -1,0 +1,105 @@
+"""Histories of the supervisor's protocol in a simulated system, a few of `make histories`."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulation.history import Result, play
+from runner.folders.queue import PROJECT_ROOT
+from runner.supervision.exit_records import ExitRecords
+from runner.supervision.turns import TurnPost
+
+pytestmark = pytest.mark.heavy
+
+NUM_HISTORIES = 60
+REAL = {
+    "output.py": {"os"},
+    "exit_records.py": {"shutil"},
+    "exits.py": {"signal"},  # names
+}
+"""What the supervisor asks the real system for in a history, by module: files are real."""
+SIMULATED = {
+    "supervisor.py": {"threading", "queue", "time"},
+    "scheduler.py": {"selectors", "threading"},
+    "spreading.py": {"threading", "time"},
+    "turns.py": {"os", "threading", "queue"},  # the run's end is not played
+    "run_process.py": {"os", "signal", "time"},
+    "exit_records.py": {"threading"},
+    "placing.py": {"os"},
+    "heartbeat.py": {"os", "time"},
+}
+SYSTEM = {"os", "time", "threading", "queue", "selectors", "signal", "subprocess", "socket",
+          "shutil", "urllib", "fcntl", "select", "multiprocessing", "asyncio"}  # fmt: skip
+"""Modules through which code meets its system."""
+
+
+@pytest.fixture
+def some(tmp_path: Path) -> Iterator[list[Result]]:
+    yield [play(tmp_path, f"test/{number}") for number in range(NUM_HISTORIES)]
+
+
+def test_no_history_breaks_a_promise(some: list[Result]) -> None:
+    assert [(one.seed, one.violation) for one in some if one.violation] == []
+    events = sum((one.events for one in some), Counter[str]())
+    for name in ("supervisor killed", "command killed", "run killed", "stall", "full disk", "stop"):
+        assert events[name], f"{name} happened in none"
+
+
+def test_a_seed_plays_the_same_history_again(tmp_path: Path) -> None:
+    first, again = play(tmp_path, "test/1"), play(tmp_path, "test/1")
+    assert (first.trace, first.calls, first.story) == (again.trace, again.calls, again.story)
+    assert play(tmp_path, "test/2").trace != first.trace
+
+
+def first_violation(tmp_path: Path, most: int) -> str:
+    for number in range(most):
+        violation = play(tmp_path, f"test/{number}").violation
+        if violation:
+            return violation
+    return ""
+
+
+def test_a_turn_that_comes_back_twice_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def believes_all(self: TurnPost, line: bytes) -> str | None:
+        word = line.partition(b'"say": "')[2].partition(b'"')[0].decode()
+        return word or None
+
+    monkeypatch.setattr(TurnPost, "_word", believes_all)
+    assert " works while " in first_violation(tmp_path, 200)
+
+
+def test_a_record_that_a_full_disk_swallows_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExitRecords, "write_owed", lambda self: self._owed.clear())
+    assert first_violation(tmp_path, 300)
+
+
+def test_a_run_that_is_never_killed_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.supervision.run_process.GRACE_SECONDS", 1e9)
+    assert first_violation(tmp_path, 200)
+
+
+def met(file: Path) -> set[str]:
+    """Modules of the system that a source imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found & SYSTEM
+
+
+def test_whatever_the_supervisor_asks_its_system_for_is_simulated_or_named_here() -> None:
+    """A new module of the system in the supervisor's sources would make histories untrue."""
+    for file in (PROJECT_ROOT / "runner/supervision").glob("*.py"):
+        known = REAL.get(file.name, set()) | SIMULATED.get(file.name, set())
+        assert met(file) <= known, file

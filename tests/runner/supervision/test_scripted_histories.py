@@ -1,0 +1,143 @@
+"""What the simulated histories found once, each as a history that is written out.
+
+The supervisor is the real one, in a simulated system: `benchmarks/simulation/`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulation.boundary import simulated
+from benchmarks.simulation.history import SPECS, History
+from benchmarks.simulation.kernel import Kernel
+from benchmarks.simulation.workers import Nature
+from runner.folders.queue import find_experiment, resume, submit
+from runner.folders.run_dir import RunDir
+from runner.folders.states import RunState
+
+ON_CUDA = SPECS[2]
+"""A baseline and two backends, which take turns."""
+USUAL = Nature(load_seconds=0.1, step_seconds=0.1)
+
+
+class Script(History):
+    """A history in which nothing is drawn but the order of what happens at the same moment."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "script")
+        self.is_calm = True  # no supervisor is killed by chance
+
+    def person(self, seconds: float, act: Callable[[], object]) -> None:
+        process = self.kernel.new_process("command")
+        self.kernel.at(seconds, lambda: self.kernel.spawn(process, act) and None)
+
+    def runs(self) -> dict[str, RunDir]:
+        return {run.run_id.partition(".")[2]: run for run in self.data_dir.run_dirs()}
+
+    def states(self) -> dict[str, RunState]:
+        return {label: run.state for label, run in self.runs().items()}
+
+    def submit_on_cuda(self) -> None:
+        self.submitted.append(submit(self.data_dir, ON_CUDA))
+        self._ensure()
+
+
+@contextmanager
+def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
+    """Runs are as `natures` have it, in the order in which they start, and then usual."""
+    script = Script(tmp_path / "data")
+    coming = iter(natures)
+    with pytest.MonkeyPatch.context() as patch, simulated(script.system):
+        patch.setattr("benchmarks.simulation.kernel.PREEMPTED", 0.0)
+        patch.setattr(Nature, "drawn", lambda chance: next(coming, USUAL))
+        try:
+            yield script
+        finally:
+            script.kernel.close()
+
+
+def test_what_is_resumed_while_its_experiment_is_at_work_runs_once_that_is_over(
+    tmp_path: Path,
+) -> None:
+    dies = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1),
+                  leaves_checkpoints=True)  # fmt: skip
+    slow = Nature(load_seconds=0.1, step_seconds=3.0)
+    with scripted(tmp_path, slow, dies) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.person(8.0, lambda: resume(find_experiment(script.data_dir, script._some())))
+        script.kernel.run(8.0)
+        assert script.states()["eager"] is RunState.FAILED
+        assert script.states()["baseline"] is RunState.RUNNING
+        script.kernel.run()
+        assert set(script.states().values()) == {RunState.FINISHED}
+
+
+def test_what_passed_while_the_supervisor_was_suspended_is_in_no_time_limit(tmp_path: Path) -> None:
+    with scripted(tmp_path) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run(0.05)  # all load
+        script._stall()
+        (supervisor,) = script._living("supervisor")
+        supervisor.stalled_until = 10 * ON_CUDA.time_limit_seconds
+        script.kernel.run()
+        assert set(script.states().values()) == {RunState.FINISHED}
+
+
+def test_runs_that_fit_go_on_where_the_others_cannot_be_repeated_for_want_of_room(
+    tmp_path: Path,
+) -> None:
+    greedy = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("work", 77))
+    with scripted(tmp_path, USUAL, greedy) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run(0.15)
+        script.system.disk_is_full_until = 1.5
+        script.kernel.run()
+        states = script.states()
+        assert states.pop("eager") is RunState.OUT_OF_MEMORY
+        assert set(states.values()) == {RunState.FINISHED}
+
+
+def test_a_run_that_was_started_and_not_yet_claimed_is_ended_by_the_next_supervisor(
+    tmp_path: Path,
+) -> None:
+    stuck = Nature(load_seconds=0.1, step_seconds=0.1, is_stuck=True)
+    with scripted(tmp_path, stuck) as script:
+        kill_before(script.kernel, "fsync", "supervisor")
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
+        (left,) = script._living("run")
+        assert not script.runs()["baseline"].claim_file.exists()
+        script.person(0.0, script._ensure)
+        script.kernel.run(script.kernel.now + 0.05)
+        assert not left.is_alive and len(script._living("run")) == 3
+        script.kernel.run()
+        assert set(script.states().values()) == {RunState.FINISHED}
+
+
+def kill_before(kernel: Kernel, name: str, kind: str) -> None:
+    """Kills the first process of a kind before its first call of a name."""
+    usual = kernel.call
+    killed = []
+
+    def call(what: str) -> None:
+        task = kernel.current
+        if task is not None and not killed and (what, task.process.kind) == (name, kind):
+            killed.append(task.process)
+            task.process.killed_at_call = task.process.calls + 1
+        usual(what)
+
+    kernel.call = call  # type: ignore[method-assign]
+
+
+def test_a_run_that_closes_its_pipe_is_told_of_and_keeps_nobody_busy(tmp_path: Path) -> None:
+    closes = Nature(load_seconds=0.1, step_seconds=0.1, closes_pipe=True)
+    with scripted(tmp_path, USUAL, closes) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
+        standing = script.runs()["eager"].standing
+        assert standing.state is RunState.FAILED
+        assert "closes file descriptors" in str(standing.reason)
+        assert script.states()["inductor"] is RunState.FINISHED
+        assert script.kernel.calls < 2_000

@@ -1,0 +1,49 @@
+"""What the supervisor believes of what comes through the pipe of a run."""
+
+import os
+
+import pytest
+
+from runner.supervision.turns import Turn, TurnPost
+
+
+@pytest.fixture
+def post() -> TurnPost:
+    return TurnPost()
+
+
+def say(post: TurnPost, *lines: bytes) -> list[str]:
+    for line in lines:
+        os.write(post.run_fds[1], line)
+    return post.read()
+
+
+def test_a_run_is_ready_once_and_hands_each_turn_back_once(post: TurnPost) -> None:
+    ready, done = b'{"say": "ready"}\n', b'{"say": "done", "round": 3}\n'
+    assert say(post, ready, ready) == ["ready"]
+    assert say(post, done) == []
+    post.give(Turn(round=3, position=0))
+    assert say(post, done, done, ready) == ["done"]
+
+
+def test_an_answer_to_an_earlier_turn_hands_back_none(post: TurnPost) -> None:
+    post.give(Turn(round=3, position=0))
+    say(post, b'{"say": "done", "round": 3}\n')
+    post.give(Turn(round=4, position=0))
+    assert say(post, b'{"say": "done", "round": 3}\n') == []
+    assert say(post, b'{"say": "finished", "round": 4}\n') == ["finished"]
+
+
+def test_a_word_in_two_parts_is_heard_when_it_is_whole(post: TurnPost) -> None:
+    assert say(post, b'{"say": "re') == []
+    assert say(post, b'ady"}\n') == ["ready"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"hello\n", b"[]\n", b"null\n", b"{}\n", b'{"say": []}\n', b"\xff\n",
+             b'{"say": "done"}\n', b"[" * 100_000 + b"\n"]
+)  # fmt: skip
+def test_what_is_no_word_changes_nothing(post: TurnPost, line: bytes) -> None:
+    post.give(Turn(round=0, position=0))
+    os.set_blocking(post.run_fds[1], False)
+    assert say(post, line[:60_000], b"\n", b'{"say": "done", "round": 0}\n') == ["done"]
