@@ -30,8 +30,10 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
     recorded as failed.
     """
     groups: dict[object, list[RunDir]] = {}
-    # Also of runs without a claim: a supervisor may die between starting a process and saying so.
-    alive = {member.run_folder for member in members(data_dir.runs)}
+    # Also of a run without a claim, as its supervisor may die between starting a process and saying
+    # so, and of one that was deleted since.
+    for folder in {member.run_folder for member in members(data_dir.runs)}:
+        kill_members(folder)
     for run in data_dir.run_dirs():
         # Whatever one folder holds, the others are looked after.
         try:
@@ -42,8 +44,6 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
                 continue
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
-            if claim is not None or run.path in alive:
-                kill_members(run.path)
             spec = run.read_spec()
             together = spec.experiment.company_of(spec.variant)
             groups.setdefault((spec.experiment_id, together), []).append(run)
