@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from storage.comparison.results import Result
 from storage.numbers.metrics import METRICS, axis_unit
-from views.charts.layers import layout
+from views.charts.layers import lay_out, layout
 from views.charts.palette import FAINT, run_looks
 from views.shared import links
 
@@ -127,8 +127,8 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
         "title_text": "", "tickvals": list(labels),
         "ticktext": [_in_two_lines(label) for label in labels],
     }  # fmt: skip
-    return figure.update_layout(
-        **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
+    return lay_out(
+        figure, **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
         yaxis=rows,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ run, `views.charts.scores` those of what a model answers.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,9 @@ def losses(
     if band is not None and len(band):
         _add_band(figure, band)
     window = smoothing_window(frame)
-    full = frame if every_step is None else every_step
+    # Without its other columns a long training is quickly parted by runs.
+    full = (frame if every_step is None else every_step)[list(dict.fromkeys(
+        ["label", "step", "loss", over]))]  # fmt: skip
     layers = layers_of(frame)
     for label, _role, look, run in by_run(frame):
         if window > 1:
@@ -69,7 +71,7 @@ def smoothing_window(frame: pd.DataFrame) -> int:
 
 def moving_average(run: pd.DataFrame, window: int) -> pd.DataFrame:
     """The run with the mean loss of `window` steps around each, thinned to what a screen shows."""
-    ordered = run.sort_values("step")
+    ordered = in_order(run)
     finite = ordered["loss"].astype(float).where(np.isfinite(ordered["loss"].astype(float)))
     mean = finite.rolling(window, center=True, min_periods=1).mean()
     smooth = ordered.assign(loss=mean)
@@ -120,8 +122,8 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
     """
     named = sum(trace.showlegend is not False for trace in figure.data)
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
-    # At once, as each change of a figure is looked through by plotly.
-    return figure.update_layout(
+    return lay_out(
+        figure,
         **layout()
         # On a narrow screen each run takes a line of the legend, above and out of the same height.
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
@@ -131,6 +133,22 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
         yaxis={"title_text": y_title, "zeroline": False},
         **alone,
     )
+
+
+def lay_out(figure: go.Figure, **told: Any) -> go.Figure:
+    """As `update_layout`, in a quarter of its time: all at once, as plotly looks through a whole
+    figure for each change of it."""
+    old = figure.layout.to_plotly_json()
+    old.pop("template", None)  # A layout without one gets that of all figures, which is large.
+    figure.layout = _over(old, told)
+    return figure
+
+
+def _over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What is old under what is new, at every depth."""
+    both = {name: _over(old[name], value) for name, value in new.items()
+            if isinstance(value, Mapping) and isinstance(old.get(name), Mapping)}  # fmt: skip
+    return {**old, **new, **both}
 
 
 def layout() -> dict[str, Any]:
@@ -189,7 +207,13 @@ def by_run(frame: pd.DataFrame) -> Iterator[tuple[str, str, Look, pd.DataFrame]]
     """Label, role, look and steps of each run, in the order of the frame."""
     looks = run_looks(frame["label"])
     for label, run in frame.groupby("label", sort=False):
-        yield str(label), str(run["role"].iloc[0]), looks[str(label)], run.sort_values("step")
+        yield str(label), str(run["role"].iloc[0]), looks[str(label)], in_order(run)
+
+
+def in_order(run: pd.DataFrame) -> pd.DataFrame:
+    """The run by its steps; as it is where it lies so already, as queries return it."""
+    steps = run["step"].to_numpy()
+    return run if (steps[1:] > steps[:-1]).all() else run.sort_values("step")
 
 
 def line_style(look: Look, width: float = LINE_WIDTH) -> dict[str, Any]:

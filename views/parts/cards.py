@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.shared.inert import Markdown, inert_figure
+from views.shared.inert import Markdown, inert_json
 from views.shared.links import explained
 
 Draw = Callable[[], go.Figure]
@@ -53,8 +53,7 @@ class Card:
         and keeping zoom and hidden lines as long as `revision` is the same."""
         key = (name, revision)
         if key not in self._written:
-            figure = self.figure(name).update_layout(uirevision=revision)
-            self._written[key] = inert_figure(figure).to_json()
+            self._written[key] = inert_json(self.figure(name), uirevision=revision)
         return self._written[key]
 
     @cached_property

@@ -14,6 +14,7 @@ import re
 from typing import Any, TypeAlias
 
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 Markdown: TypeAlias = str
 """Text for Streamlit's Markdown in which everything foreign is inert. As the type of a parameter it
@@ -97,6 +98,14 @@ def plain(text: object) -> str:
     """The text for what reads no Markdown, such as the entries of a selector and the cells of a
     table: on one line, and without what nobody sees, so that nothing beside it is turned around."""
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", BREAKS.sub(" ", str(text)))
+
+
+def inert_json(figure: go.Figure, **layout: str) -> str:
+    """The same as JSON for plotly.js, with these properties of the layout besides; the figure
+    itself stays as it is, and is looked through once."""
+    whole = figure.to_dict()
+    cleaned: str = to_json_plotly(_cleaned({**whole, "layout": {**whole["layout"], **layout}}))
+    return cleaned
 
 
 def inert_figure(figure: go.Figure) -> go.Figure:

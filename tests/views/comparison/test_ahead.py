@@ -41,7 +41,7 @@ def test_without_an_experiment_of_ones_own_the_example_that_compare_shows_is_pre
     record_experiment(resources.EXAMPLES / "one", experiment_id=first)
     record_experiment(resources.EXAMPLES / "other")
     made = []
-    monkeypatch.setattr(comparison, "_compare", lambda _, one: made.append(one))
+    monkeypatch.setattr(comparison, "compare", lambda _, one: made.append(one))
     monkeypatch.setattr(charts, "draw", lambda *_: None)
     ahead.prepare()
     assert made == [first]
