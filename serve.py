@@ -26,7 +26,7 @@ from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.access.session import signed_out
 from views.access.signin import SignIn
 from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
-from views.comparison.ahead import Imported, prepare
+from views.comparison.ahead import Imported, prepare_all
 from views.report.serving import Reports
 from views.upkeep.alerting import watch_over
 from views.upkeep.serving import ROUTES
@@ -41,7 +41,7 @@ def log_error(error: Exception) -> bool:
 @asynccontextmanager
 async def preparing(app: App) -> AsyncIterator[None]:
     """While a browser loads what it draws pages with, the server imports what fills them."""
-    Thread(target=prepare, daemon=True).start()
+    Thread(target=prepare_all, daemon=True).start()
     yield
 
 

@@ -54,7 +54,9 @@ def written(
         INTRODUCTION.format(day=day, machine=machine, versions=told, load=load),
         "## Neighbours\n\nServer time in milliseconds, by the number of runs in the data folder. A "
         "page's first visit of an experiment is the median of five, the next ones are the 95th "
-        "percentile; both with the test client of Streamlit, in one process.\n",
+        "percentile; both with the test client of Streamlit, in one process. Those of Compare are "
+        "of experiments that an idle server, or the list of experiments, has compared already, but "
+        "for the row that says otherwise.\n",
         _table(["", *(f"{runs:,}" for runs, _ in found)], _server_rows(found)),
         "## In Chromium\n\nSeconds until the page Compare can be used: of a fresh server, and of "
         "other experiments in the same tab (medians): by the address, which loads the page anew, "
@@ -78,6 +80,10 @@ def _server_rows(found: Mapping[Size, Mapping[str, Any]]) -> list[list[str]]:
         ["taking all in, rows a second", *(f"{one['rows_per_second']:,.0f}" for one in each)],
         ["a look in which nothing changed", *(f"{one['idle tick']:.1f}" for one in each)],
         ["comparing an experiment, first time", *(f"{one['compare']:.0f}" for one in each)],
+        [
+            "compare, first visit before it was compared",
+            *(f"{one['new']:.0f}" if "new" in one else "" for one in each),
+        ],
     ]
     for name in each[0]["pages"] if each else ():
         for which, title in (("first", "first visit"), ("again", "again")):

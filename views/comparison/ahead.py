@@ -51,6 +51,14 @@ def prepare() -> None:
         compare_newest()
 
 
+def prepare_all() -> None:
+    """What the first page needs, and then, as long as nothing else is to be done, all others."""
+    prepare()
+    from views.comparison.idle import compare_rest
+
+    compare_rest()
+
+
 class Imported:
     """ASGI middleware: pages, which come over a websocket, wait until all is imported. One that
     imported the same at the same time would take turns with it, and modules that import each other

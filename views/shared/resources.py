@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,8 @@ class ProcessWide(ModuleType):
         self.probes: dict[Path, Future[Capabilities]] = {}
         self.read: set[Path] = set()
         """The data folders of which a page was asked for."""
+        self.read_at: dict[Path, float] = {}
+        """When the last one was."""
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
 
@@ -66,6 +69,7 @@ def data_dir() -> DataDir:
 def get_store() -> "Store":
     """The one store of this process, up to date; stops the page if it cannot be opened."""
     process_wide().read.add(data_dir().path)
+    process_wide().read_at[data_dir().path] = time.monotonic()
     try:
         store = open_store()
     except (StoreLocked, StoreUnusable, OSError) as error:

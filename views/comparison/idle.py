@@ -1,0 +1,55 @@
+"""Experiments that nobody opened yet are compared while nobody reads and nothing runs."""
+
+import time
+from contextlib import suppress
+
+from runner.errors import RunnerError
+from runner.folders.states import RunState
+from storage.errors import StoreError
+from storage.index.store import Store
+from views.shared.resources import data_dir, open_store, process_wide
+
+QUIET_SECONDS = 20.0
+"""Without a page that was asked for, before the next experiment is compared."""
+REST_SECONDS = 1.0
+"""Between two experiments: whoever comes waits for one at most, and most of the time for none."""
+
+
+def compare_rest() -> None:
+    """Until all are compared, for they are kept then; ends early once anything runs here, as the
+    lists fill in whatever is missing when they are looked at."""
+    # Whatever is wrong, pages say so.
+    with suppress(StoreError, RunnerError, OSError):
+        store = open_store()
+        begun = time.monotonic()
+        while not _is_busy(store):
+            quiet = time.monotonic() - max(begun, process_wide().read_at.get(data_dir().path, 0.0))
+            if quiet < QUIET_SECONDS:
+                time.sleep(QUIET_SECONDS - quiet)
+            elif compare_next(store):
+                time.sleep(REST_SECONDS)
+            else:
+                return
+
+
+def compare_next(store: Store) -> bool:
+    """Compares the newest experiment that is over and was not compared; False without one."""
+    from storage.compiling.ladder import find_ladder
+    from storage.library.catalog import compute
+    from storage.library.facts import standings
+    from storage.library.kept import kept_summary
+
+    for one in standings(store):
+        known = one.state.is_active or kept_summary(store, one.experiment_id, one.revision)
+        if not known:
+            compute(store, 0.0, only=[one.experiment_id])
+            with suppress(Exception):  # Whatever one experiment holds, its page tells of it.
+                find_ladder(store, one.experiment_id)
+            return True
+    return False
+
+
+def _is_busy(store: Store) -> bool:
+    """As of now: without readers nobody else looks."""
+    store.ingest()
+    return any(count for state, count in store.run_counts.items() if RunState(state).is_active)
