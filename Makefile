@@ -8,6 +8,7 @@
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
 # make histories  100,000 simulated histories of the supervisor's protocol: half an hour
+# make fuzz       values, deaths and orders of events drawn for BUDGET seconds (600)
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
 # make check      lint, then tests: what CI runs
@@ -16,7 +17,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow cluster team-store test-gpu faults histories parity-trials lint check machine chromium clean
+.PHONY: run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -53,6 +54,10 @@ faults: .venv/installed-dev
 HISTORIES ?= 100000
 histories: .venv/installed-dev
 	$(BIN)/python -m benchmarks.simulation --histories $(HISTORIES) --write docs/reliability.md
+
+BUDGET ?= 600
+fuzz: .venv/installed-dev
+	$(BIN)/python -m benchmarks.fuzz --budget $(BUDGET)
 
 parity-trials: .venv/installed-dev
 	$(BIN)/python -m benchmarks.parity_trials

@@ -1,5 +1,6 @@
 """Whatever one run folder holds, all others are listed, run and shown, and the bad one is named."""
 
+import os
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
@@ -189,17 +190,17 @@ CHANGES = st.tuples(
 
 
 @settings(
-    max_examples=8,
+    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "8")),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking would take minutes
-    derandomize=True,
+    derandomize="BREAKEVEN_FUZZ_EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(changes=st.lists(CHANGES, min_size=8, max_size=16))
 def test_any_value_may_stand_anywhere_in_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[tuple[str, list[int], Any]]
 ) -> None:
-    signal.alarm(120)
+    signal.alarm(300)
     data_dir = fresh(tmp_path)
     broken, compared = set(), set()
     for number, (name, keys, value) in enumerate(changes):
