@@ -22,6 +22,7 @@ from views.access.bundle import Bundle
 from views.access.doors import Doors, address, own_names, port
 from views.access.home import Home
 from views.access.lasting import Lasting
+from views.access.messages import Messages
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.access.session import signed_out
 from views.access.signin import SignIn
@@ -48,6 +49,7 @@ async def preparing(app: App) -> AsyncIterator[None]:
 layers = [
     Middleware(Doors, may_upload=may_act_by),
     Middleware(SignIn),
+    Middleware(Messages),
     Middleware(Home),
     Middleware(Lasting),
     Middleware(Reports),

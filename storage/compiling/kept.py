@@ -14,7 +14,10 @@ from storage.queries import RunRecord
 
 TRACE = "trace"
 MAX_COMPARED_BYTES = 2_000_000
-CACHE_FOLDER = re.compile(r"(/[^\s'\"]+)?/compile_cache/[^\s'\"]*|/tmp/torchinductor_[^\s'\"]*")
+MAX_COMPARED_LINES = 20_000
+"""Of a file: what differs takes the square of their number in the worst case."""
+WORD = re.compile(r"[^\s'\"]+")
+CACHE_FOLDER, TORCHS_OWN = "/compile_cache/", "/tmp/torchinductor_"
 """Where this process kept what it compiled: another place in every run."""
 
 
@@ -76,4 +79,12 @@ def _lines(file: KeptFile | None) -> list[str]:
     if file is None:
         return []
     text = file.read(MAX_COMPARED_BYTES).decode(errors="replace")
-    return CACHE_FOLDER.sub("<cache>", text).splitlines()
+    return WORD.sub(_without_cache, text).splitlines()[:MAX_COMPARED_LINES]
+
+
+def _without_cache(word: re.Match[str]) -> str:
+    """A path into a compile cache as what it is. Each word is looked at once: texts are foreign,
+    and a pattern that searched for the path would try every stroke of a long one."""
+    text = word[0]
+    at = text.find("/") if CACHE_FOLDER in text else text.find(TORCHS_OWN)
+    return text if at < 0 else f"{text[:at]}<cache>"

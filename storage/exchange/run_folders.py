@@ -53,23 +53,30 @@ def pack(
     """A ZIP archive of whole run folders, without checkpoints and caches of compilers, and without
     artifacts larger than `max_artifact_bytes`.
 
-    Raises `NotExportable` as soon as it takes more than `max_bytes`.
+    Raises `NotExportable` as soon as it takes more than `max_bytes`, and for what `take_in` would
+    not take back: a few blocks on the disk may say that they are terabytes.
     """
-    archive = io.BytesIO()
+    archive, unpacked = io.BytesIO(), 0
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for folder in sorted(folders):
             for name in _files_of(RunDir(folder), max_artifact_bytes):
                 entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 with RunDir(folder).open(name) as file, packed.open(entry, "w") as target:
+                    unpacked += os.fstat(file.fileno()).st_size
+                    if unpacked > USUAL.total_bytes:
+                        raise _too_large("unpacked", USUAL.total_bytes)
                     shutil.copyfileobj(file, target, CHUNK)
                 if max_bytes is not None and archive.tell() > max_bytes:
-                    raise NotExportable(
-                        f"packed, these runs take more than {max_bytes / 2**20:,.0f} MiB, which no "
-                        "page should hold. Choose fewer experiments, or take their run folders, "
-                        "which are imported just as well"
-                    )
+                    raise _too_large("packed", max_bytes)
     return archive.getvalue()
+
+
+def _too_large(how: str, most: int) -> NotExportable:
+    return NotExportable(
+        f"{how}, these runs take more than {most / 2**20:,.0f} MiB, which no page should hold. "
+        "Choose fewer experiments, or take their run folders, which are imported just as well"
+    )
 
 
 def take_in(

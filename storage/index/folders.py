@@ -1,5 +1,6 @@
 """Looks at a run folder: what it describes, how the run stands, what its journal gained."""
 
+import errno
 import json
 import os
 from collections.abc import Set
@@ -154,6 +155,16 @@ def _written(file: Path) -> int | None:
         return None
 
 
+def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
+    """Where the next byte lies that is on the disk, from `offset` on: a file may say that it has
+    terabytes which nobody wrote."""
+    with run_dir.open(run_dir.events_file.name) as file:
+        try:
+            return os.lseek(file.fileno(), offset, os.SEEK_DATA)
+        except OSError as error:
+            return size if error.errno == errno.ENXIO else offset
+
+
 def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     """Takes the journal's new whole lines, unless the look is full; returns the new offset."""
     found = stat_inside(run_dir.path, run_dir.events_file.name)
@@ -171,7 +182,7 @@ def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
         seen.behind.append(run.run_id)
         if not lines:
             # No event is that long: this is garbage, and its rest is skipped like any bad line.
-            end = run.journal_offset + MAX_TICK_BYTES
+            end = _after_hole(run_dir, run.journal_offset + MAX_TICK_BYTES, size)
     if lines:
         seen.slices[run.run_id] = lines
         seen.num_bytes += len(lines)

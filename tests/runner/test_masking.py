@@ -1,10 +1,11 @@
 """Secrets are masked wherever they stand, and nothing else is."""
 
 import json
+import signal
 
 import pytest
 
-from runner.masking import has_secret, mask
+from runner.masking import MASKED, has_secret, mask
 
 ENVIRONMENT = {
     "HF_TOKEN": "plain-words-as-a-token",
@@ -56,3 +57,22 @@ def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
     environment = {"SIGNING_SECRET": "first-line-of-a-secret\nsecond-line-of-a-secret"}
     assert mask("x second-line-of-a-secret y", environment) == "x [masked] y"
     assert mask(f"<{environment['SIGNING_SECRET']}>", environment) == "<[masked]>"
+
+
+PUMPS = ("eyj-", "eyjaaaaaaaa-", "eyjaaaaaaaa.eyj-", "://a:", "://:", "bearer ", "?token=a",
+         "-----begin private key-----")  # fmt: skip
+
+
+@pytest.mark.parametrize("pump", PUMPS)
+def test_a_long_line_that_almost_is_a_token_is_looked_at_once(pump: str) -> None:
+    """A line of a megabyte took minutes, in which a supervisor looked after nothing."""
+    text = pump * (2**20 // len(pump))
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(60)
+    try:
+        mask(text, {})
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl"
+    assert mask(f"{pump * 10} {token}", {}).endswith(MASKED)

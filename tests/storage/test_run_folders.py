@@ -11,7 +11,7 @@ import pytest
 
 from runner.folders.labels import Labels
 from runner.folders.run_dir import DataDir, RunDir
-from storage.errors import ImportUnusable
+from storage.errors import ImportUnusable, NotExportable
 from storage.exchange import reports
 from storage.exchange.bring import bring
 from storage.exchange.run_folders import pack, take_in
@@ -80,6 +80,15 @@ def test_what_was_packed_is_taken_in_equal_and_packs_equal_again(
     left_behind = {name for name in before if stay & {*PurePosixPath(name).parts}}
     assert len(left_behind) == 3
     assert after == {name: data for name, data in before.items() if name not in left_behind}
+
+
+def test_what_could_not_be_taken_back_is_not_packed(recorded: DataDir) -> None:
+    """A file that says it has a terabyte takes no room on a disk, and packed next to none."""
+    folder = next(recorded.runs.iterdir())
+    with (folder / "output.log").open("wb") as log:
+        log.truncate(2**40)
+    with pytest.raises(NotExportable, match="unpacked, these runs take more than 2,048 MiB"):
+        pack([folder])
 
 
 def test_taking_in_the_same_again_changes_nothing(

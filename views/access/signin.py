@@ -78,7 +78,7 @@ class SignIn:
             await self._sign(scope, receive, send, headers, person)
         elif (is_read and path == ALIVE) or (path in WATCHED and _may_watch(headers, known)):
             await self.app(scope, receive, send)
-        elif path == WATCHED[0] and person is None:
+        elif is_read and path == WATCHED[0] and person is None:
             await self._tell_health(scope, receive, send)
         elif person is None:
             await _page(scope, send, 401, "Sign in to see what runs here.",

@@ -1,7 +1,7 @@
 """Addresses for those who watch over the dashboard: `/healthz` for probes, `/metrics` for
 Prometheus and whatever else reads OpenMetrics.
 
-Both tell numbers and problems, no name of an experiment. They answer whoever may look.
+Both tell numbers and problems, no name of an experiment and no path. They answer whoever may look.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from runner.folders.states import RunState
+from views.shared.resources import data_dir
 from views.upkeep.state import State, look, own_process
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -44,9 +45,10 @@ async def healthz(request: Request) -> Response:
         content: dict[str, Any] = {"status": "wrong", "problems": [SILENT]}
         return Response(json.dumps(content) + "\n", 503, {"cache-control": "no-store"},
                         "application/json")  # fmt: skip
+    where = str(data_dir().path)
     content = {
         "status": "ok" if state.is_healthy else "wrong",
-        "problems": state.problems,
+        "problems": [problem.replace(where, "the data folder") for problem in state.problems],
         "runs": state.runs,
         "experiments_waiting": state.waiting,
         "supervisor_alive": state.pulse.is_alive,

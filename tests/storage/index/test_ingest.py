@@ -198,6 +198,18 @@ def test_a_line_longer_than_any_event_is_skipped(
         assert store.ingest_all() == 4
 
 
+def test_terabytes_that_nobody_wrote_are_passed_over(data_dir: DataDir) -> None:
+    """A hole in a file takes no disk, and was read for minutes while a page waited."""
+    recording = Recording(data_dir.runs, "baseline")
+    with recording.run.events_file.open("ab") as journal:
+        journal.truncate(2**40)
+        journal.seek(0, os.SEEK_END)
+        journal.write(b"\n")
+    recording.block([0.1] * 3, [1.0] * 3)
+    with Store.open(data_dir) as store:
+        assert sum(store.ingest() for _ in range(4)) == 4
+
+
 def test_an_index_made_anew_equals_one_that_grew(data_dir: DataDir) -> None:
     spec = experiment_spec(num_steps=20)
     recordings = [Recording(data_dir.runs, label, spec) for label in ("baseline", "control")]

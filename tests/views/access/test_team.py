@@ -278,6 +278,7 @@ def test_a_stranger_gets_the_sign_in_and_nothing_else(file: Path) -> None:
 def test_a_probe_learns_whether_all_is_well_and_with_the_token_everything(file: Path) -> None:
     status, _, body = asked("/healthz")
     assert (status, json.loads(body)) == (503, {"status": "wrong"})
+    assert asked("/healthz", method="POST")[0] == 401
     assert asked("/metrics")[0] == 401
     for wrong in ("Bearer ", "Bearer a token for Prometheus2", "", "a token for prometheus", "é"):
         assert asked("/metrics", authorization=wrong)[0] == 401
