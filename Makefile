@@ -57,7 +57,7 @@ histories: .venv/installed-dev
 
 BUDGET ?= 600
 fuzz: .venv/installed-dev
-	$(BIN)/python -m benchmarks.fuzz --budget $(BUDGET)
+	$(BIN)/python -m benchmarks.breaking.fuzz --budget $(BUDGET)
 
 parity-trials: .venv/installed-dev
 	$(BIN)/python -m benchmarks.parity_trials

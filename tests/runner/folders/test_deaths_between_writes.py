@@ -27,8 +27,8 @@ from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.orphans import close_orphans
 from storage.index.store import Store
+from tests.faults.mortal import Died, dying
 from tests.helpers.journals import GONE, experiment_spec
-from tests.helpers.mortal import Died, dying
 
 SPEC = experiment_spec(backends=("eager",), controls=0)
 DEATHS = st.one_of(st.none(), st.integers(0, 12))

@@ -1,6 +1,6 @@
 """Values and orders of events that nobody thought of, drawn for as long as one likes: `make fuzz`.
 
-    .venv/bin/python -m benchmarks.fuzz [--budget SECONDS] [--seed N]
+    .venv/bin/python -m benchmarks.breaking.fuzz [--budget SECONDS] [--seed N]
 
 Runs the tests that Hypothesis draws for (any value anywhere in specifications, records and
 journals; people and supervisors who die between any two writes; any archive), each round with the
