@@ -25,6 +25,7 @@ pages = [
     st.Page(VIEWS / "suites.py", title="Suites", icon=":material/view_list:"),
     st.Page(VIEWS / "matrix.py", title="Matrix", icon=":material/grid_on:"),
     st.Page(VIEWS / "trends.py", title="Trends", icon=":material/timeline:"),
+    st.Page(VIEWS / "devices.py", title="Devices", icon=":material/developer_board:"),
     st.Page(VIEWS / "system.py", title="System", icon=":material/stethoscope:"),
     st.Page(VIEWS / "definitions.py", title="Definitions", icon=":material/menu_book:"),
 ]

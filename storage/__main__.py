@@ -115,6 +115,10 @@ def parser() -> argparse.ArgumentParser:
     for command in (listing, telling):
         add_list_options(command)
     trend_report.add_trend_options(telling)
+    text = "tell of every device that experiments ran on, and which became noisy or slow"
+    add("devices", commands.print_devices, text).add_argument(
+        "--json", action="store_true", help="print JSON"
+    )
     text = "hold experiments against each other: the first is what others are compared with"
     add("difference", commands.print_difference, text).add_argument(
         "experiments", nargs="+", metavar="EXPERIMENT", help="id, as `list` has it"

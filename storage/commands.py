@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from runner.commands.conditions import Condition
-from runner.commands.filters import read_filter
+from runner.commands.filters import Filter, read_filter
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
@@ -26,12 +26,14 @@ from storage.exchange.bring import bring
 from storage.exchange.suites import SUITE_FORMATS
 from storage.index.store import Store
 from storage.library.backend_rows import backend_rows
+from storage.library.devices import devices
 from storage.library.trends import trends
 from storage.profile.explanation import explain
 from storage.suite.cells import outcomes
 from storage.suite.regressions import against
 from storage.team import opening
 from storage.terminal import correctness as correctness_report
+from storage.terminal import devices as devices_report
 from storage.terminal import gate, library
 from storage.terminal import replay as replay_report
 from storage.terminal import suite as suite_report
@@ -99,6 +101,15 @@ def print_trend(data_dir: DataDir, options: argparse.Namespace) -> int:
     if refused:
         return REFUSED
     return UNFINISHED if unjudged else FINISHED
+
+
+def print_devices(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """The devices that experiments tell of, and which became noisy or slow."""
+    with open_store(data_dir) as store:
+        library.listed(store, Filter())
+        found = devices(store)
+    print(devices_report.as_json(found) if options.json else devices_report.report(found))  # noqa: T201
+    return FINISHED
 
 
 def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:

@@ -108,6 +108,10 @@ def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
     return with_storage(data_dir, "list", [*written, *filter_arguments(read_filter(options))])
 
 
+def _devices(data_dir: DataDir, options: argparse.Namespace) -> int:
+    return with_storage(data_dir, "devices", ["--json"] if options.json else [])
+
+
 def _submit(data_dir: DataDir, options: argparse.Namespace) -> int:
     _print(submit(data_dir, _checked_spec(data_dir, options)))
     return 0
@@ -233,6 +237,8 @@ def parser() -> argparse.ArgumentParser:
     add_suite_options(suite)
     listing = add("list", _list, "list experiments and what they came to: search, filter, sort")
     add_list_options(listing)
+    known = add("devices", _devices, "list devices: how noisy and how fast each is, over time")
+    known.add_argument("--json", action="store_true", help="print JSON")
     add("status", _status, "list experiments and the state of their runs")
     stop = add("cancel", _cancel, "stop an experiment")
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")

@@ -34,7 +34,7 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
     frame = frame[frame["experiment_id"].notna()]
     told = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
     over = [one for one in standings(store) if one.experiment_id in told]
-    keys = _keys(store, [one.experiment_id for one in over])
+    keys = workload_keys(store, [one.experiment_id for one in over])
     rows = []
     for one in reversed(over):
         summary = kept_summary(store, one.experiment_id, one.revision)
@@ -45,7 +45,8 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
     return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
-def _keys(store: Store, experiment_ids: list[str]) -> dict[str, str]:
+def workload_keys(store: Store, experiment_ids: list[str]) -> dict[str, str]:
+    """`workload_key` of these experiments, of those whose specification can be read."""
     known = _workloads.setdefault(store, {})
     unknown = [one for one in experiment_ids if one not in known]
     if unknown:

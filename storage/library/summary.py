@@ -6,7 +6,7 @@ Numbers are those of `storage.comparison`; here they are picked, and nothing is 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from runner.specs.scenarios import Compared
@@ -16,6 +16,7 @@ from storage.comparison.correctness import Outcome, checks
 from storage.comparison.latency import cold_and_warm
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
+from storage.library.device_readings import DeviceReading, device_readings
 from storage.statistics.speedups import BreakEven
 
 MAX_LOSSES = 40
@@ -58,6 +59,8 @@ class Summary:
     """Of the best backend, or of the baseline without one; those that are finite, thinned."""
     num_doubts: int = 0
     """Warnings beside the comparison."""
+    devices: tuple[DeviceReading, ...] = ()
+    """What the devices were like that it ran on."""
     problem: str | None = None
     """Why nothing can be told, where the comparison itself failed."""
 
@@ -86,7 +89,9 @@ class Summary:
         """Reads what `to_json` of the same code wrote."""
         content = json.loads(text)
         backends = tuple(BackendSummary(**one) for one in content.pop("backends"))
-        return cls(**{**content, "losses": tuple(content["losses"]), "backends": backends})
+        devices = tuple(DeviceReading(**one) for one in content.pop("devices"))
+        losses = tuple(content.pop("losses"))
+        return cls(**content, losses=losses, backends=backends, devices=devices)
 
 
 def summarize(store: Store, experiment_id: str) -> Summary:
@@ -101,7 +106,7 @@ def _of_runs(store: Store, experiment_id: str) -> Summary:
     summary = Summary(backends=tuple(found), num_doubts=len(comparison.warnings))
     best = summary.best.label if summary.best else comparison.baseline
     losses = _losses(store, comparison, best)
-    return Summary(backends=summary.backends, num_doubts=summary.num_doubts, losses=losses)
+    return replace(summary, losses=losses, devices=device_readings(store, experiment_id))
 
 
 def _of_result(result: Result) -> BackendSummary:

@@ -42,6 +42,7 @@ PAGES = {
     "Suites": f"suites?suite_run={quote(short('suite_run'))}",
     "Matrix": "matrix",
     "Trends": "trends",
+    "Devices": "devices",
     "System": "system",
     "Definitions": "definitions",
 }

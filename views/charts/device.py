@@ -1,10 +1,14 @@
-"""How the device fared over the steps: clocks, heat, power, and who else took its time."""
+"""How a device fared, over steps: clocks, heat, power, who else took its time; and over time."""
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.charts.layers import by_run, line_style, over_steps, thinned
-from views.charts.palette import BAD
+from storage.library.devices import Device, Quantity
+from storage.numbers.recorded import NUMBERS
+from storage.statistics.steps import divide
+from views.charts.layers import HEIGHT, by_run, layout, line_style, over_steps, thinned
+from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL
+from views.shared.inert import inert
 from views.shared.links import axis
 
 SHARES = ("utilization", "others_cpu_share", "stolen_cpu_share")
@@ -36,3 +40,31 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     if name in SHARES:
         figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
     return figure
+
+
+def device_history(device: Device, quantity: Quantity) -> go.Figure:
+    """One number of a device over its experiments, its levels, and the step to a worse one."""
+    known = device.series(quantity)
+    values = [one.value(quantity) or 0.0 for one in known]
+    when = [one.submitted for one in known]
+    look = KNOWN["inductor"]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=when, y=values, mode="markers", name="Experiment",
+        marker={"color": look.color, "symbol": look.symbol, "size": 7},
+        text=[f"{inert(one.name)}<br>{NUMBERS[quantity].format(value)}"
+              for one, value in zip(known, values, strict=True)],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+    worse = {one.step.index for one in device.worsenings if one.quantity == quantity}
+    for level in divide(values)[0] if values else ():
+        color = BAD if level.first in worse else NEUTRAL
+        figure.add_scatter(
+            x=[when[level.first], when[level.last]], y=[level.value] * 2, mode="lines",
+            line={"color": color, "width": 3}, name="Level", showlegend=False, hoverinfo="skip",
+        )  # fmt: skip
+    figure.update_layout(layout() | {"height": HEIGHT, "showlegend": False})
+    figure.update_xaxes(gridcolor=FAINT)
+    if quantity != "device_pace":
+        figure.update_yaxes(tickformat=".1%", rangemode="tozero")
+    return figure.update_yaxes(title_text=axis(quantity), gridcolor=FAINT)

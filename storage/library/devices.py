@@ -1,0 +1,150 @@
+"""Every device that is known from experiments that are over: how noisy and how fast it was over
+time, and which of them came to a worse level.
+
+`docs/metrics.md` says what the numbers are; steps are those of trends, with their rate of false
+alarms.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+
+from storage.index.store import Store
+from storage.library.backend_rows import workload_keys
+from storage.library.catalog import catalog
+from storage.library.device_readings import DeviceReading
+from storage.library.facts import standings
+from storage.library.kept import kept_summary
+from storage.statistics.steps import Step, divide
+
+Quantity = Literal["device_noise", "device_stray", "device_pace"]
+QUANTITIES: tuple[Quantity, ...] = ("device_noise", "device_stray", "device_pace")
+LEAST_WORSE: dict[Quantity, float] = {
+    "device_noise": 1.5, "device_stray": 1.5, "device_pace": 1.03,
+}  # fmt: skip
+"""How many times the level before the present one must be to be told of: what is smaller changes no
+verdict."""
+SMALLEST = 1e-4
+"""Less noise than that is as good as none; its logarithm would make steps of nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A device in one experiment. None is not known."""
+
+    experiment_id: str
+    name: str
+    submitted: Any
+    """A UTC timestamp, or NaT."""
+    reading: DeviceReading
+    pace: float | None
+    """The baseline's step over what its work takes on this device in the middle."""
+
+    def value(self, quantity: Quantity) -> float | None:
+        told = {"device_noise": self.reading.noise, "device_stray": self.reading.stray,
+                "device_pace": self.pace}[quantity]  # fmt: skip
+        return None if told is None or not math.isfinite(told) else max(told, SMALLEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worsening:
+    """A level of a device that is worse than the one before, and holds still."""
+
+    quantity: Quantity
+    since: Moment
+    step: Step
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of one machine, with its experiments in the order of time."""
+
+    host: str
+    id: str
+    name: str
+    moments: tuple[Moment, ...]
+
+    @property
+    def newest(self) -> DeviceReading:
+        return self.moments[-1].reading
+
+    def series(self, quantity: Quantity) -> list[Moment]:
+        """Where it is known."""
+        return [one for one in self.moments if one.value(quantity) is not None]
+
+    @cached_property
+    def worsenings(self) -> tuple[Worsening, ...]:
+        """What is worse at the newest experiments than it was before."""
+        found = (self._worsening(quantity) for quantity in QUANTITIES)
+        return tuple(one for one in found if one is not None)
+
+    def _worsening(self, quantity: Quantity) -> Worsening | None:
+        known = self.series(quantity)
+        _, steps = divide([one.value(quantity) or SMALLEST for one in known])
+        if not steps or steps[-1].ratio < LEAST_WORSE[quantity]:
+            return None
+        return Worsening(quantity=quantity, since=known[steps[-1].index], step=steps[-1])
+
+
+_kept: WeakKeyDictionary[Store, tuple[pd.DataFrame, tuple[Device, ...]]] = WeakKeyDictionary()
+
+
+def devices(store: Store) -> tuple[Device, ...]:
+    """Those with the newest experiments first; kept until something of the catalog changes."""
+    frame = catalog(store)
+    known = _kept.get(store)
+    if known is None or known[0] is not frame:
+        known = _kept[store] = (frame, _devices(store, frame))
+    return known[1]
+
+
+def _devices(store: Store, frame: pd.DataFrame) -> tuple[Device, ...]:
+    own = frame[frame["experiment_id"].notna()]
+    names = dict(zip(own["experiment_id"], own["name"], strict=True))
+    found = [(one, summary.devices) for one in standings(store)
+             if (summary := kept_summary(store, one.experiment_id, one.revision))
+             if summary.devices]  # fmt: skip
+    works = workload_keys(store, [one.experiment_id for one, _ in found])
+    grouped: dict[tuple[str, str, str], list[tuple[Any, str, DeviceReading]]] = {}
+    for one, readings in reversed(found):  # standings are newest first
+        for reading in readings:
+            work = f"{works.get(one.experiment_id)} {reading.torch}"
+            key = (reading.host, reading.id, reading.name)
+            grouped.setdefault(key, []).append((one, work, reading))
+    told = [Device(*key, tuple(_moments(mine, names))) for key, mine in grouped.items()]
+    return tuple(reversed(sorted(told, key=_last_seen)))
+
+
+def _moments(
+    mine: Sequence[tuple[Any, str, DeviceReading]], names: dict[str, str]
+) -> Iterable[Moment]:
+    usual = _usual_seconds([(work, reading) for _, work, reading in mine])
+    for one, work, reading in mine:
+        seconds = reading.step_seconds
+        yield Moment(
+            experiment_id=one.experiment_id,
+            name=str(names.get(one.experiment_id, "")),
+            submitted=one.submitted,
+            reading=reading,
+            pace=seconds / usual[work] if seconds and work in usual else None,
+        )
+
+
+def _usual_seconds(mine: Iterable[tuple[str, DeviceReading]]) -> dict[str, float]:
+    """Of each work that was done more than once."""
+    seconds: dict[str, list[float]] = {}
+    for work, reading in mine:
+        if reading.step_seconds:
+            seconds.setdefault(work, []).append(reading.step_seconds)
+    return {work: median(some) for work, some in seconds.items() if len(some) > 1}
+
+
+def _last_seen(device: Device) -> tuple[float, str, str]:
+    submitted = device.moments[-1].submitted
+    return (0.0 if pd.isna(submitted) else submitted.timestamp(), device.host, device.id)

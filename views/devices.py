@@ -1,0 +1,208 @@
+"""Devices: who is there, busy with what, and which of them became noisy or slow."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from runner.errors import RunnerError
+from runner.folders import queue_order
+from runner.folders.states import ACTIVE_EXPERIMENTS, RunState
+from runner.texts import printable
+from storage.library.catalog import catalog
+from storage.library.devices import QUANTITIES, Device, Quantity, devices
+from storage.numbers.formats import DASH
+from storage.numbers.recorded import NUMBERS
+from storage.terminal.devices import level, worsening_words
+from views.charts.device import device_history
+from views.library.filling import tell_pending, watch
+from views.parts.downloads import chart_card
+from views.parts.exports import Origin, files_of
+from views.shared import words
+from views.shared.address import bound
+from views.shared.inert import inert, plain
+from views.shared.links import linked, sentence
+from views.shared.resources import capabilities, data_dir, get_store
+
+ANY = "cuda"
+"""What a specification calls any device that is free."""
+HERE, RECORDED = "This machine", "Other machines, and earlier devices"
+MAX_TOLD = 5
+"""Changes to the worse that are listed at once."""
+EMPTY = (
+    "No experiment has told of a device yet. Every one that is over tells how noisy its device "
+    "was, by its control, and how fast, by its baseline."
+)
+
+
+@dataclass
+class Use:
+    """What goes on at a device."""
+
+    busy: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+
+
+def main() -> None:
+    store = get_store()
+    st.header("Devices", anchor=False)
+    frame = catalog(store)
+    found, pending = devices(store), tell_pending(frame)
+    rows = table(found, uses(frame))
+    if found:
+        show_worse(found, pending)
+    elif not pending:
+        st.markdown(EMPTY)
+    is_here = rows["is_here"].astype(bool)
+    for title, mine in {HERE: rows[is_here], RECORDED: rows[~is_here]}.items():
+        if len(mine):
+            st.markdown(f"#### {title}")
+            show_table(mine.drop(columns="is_here"), title)
+    if found:
+        show_history(found)
+    watch(store, frame, list(frame["experiment_id"].dropna()))
+
+
+def show_worse(found: Sequence[Device], pending: int) -> None:
+    """The answer: which devices became noisy or slow."""
+    worse = [(one, change) for one in found for change in one.worsenings]
+    if not worse:
+        so_far = " so far" if pending else ""
+        st.markdown(f"### No device became noisy or slow{so_far}")
+        return
+    num_devices = len({id(one) for one, _ in worse})
+    st.markdown(f"### {words.plural(num_devices, 'device')} became worse")
+    lines = [f"- :red[:material/trending_down:] **{inert(one.name)}**, {inert(one.id)} of "
+             f"{inert(one.host)}: {sentence(worsening_words(change))}"
+             for one, change in worse]  # fmt: skip
+    st.markdown("\n".join(lines[:MAX_TOLD]))
+    if len(lines) > MAX_TOLD:
+        with st.expander(f"{len(lines) - MAX_TOLD} more"):
+            st.markdown("\n".join(lines[MAX_TOLD:]))
+
+
+def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
+    """By host and device: what runs there, as its claim says, and what waits for it here."""
+    active = frame[frame["state"].isin(ACTIVE_EXPERIMENTS)]
+    names: dict[str, Any] = dict(zip(active["experiment_id"], active["name"], strict=True))
+    found: dict[tuple[str, str], Use] = {}
+    here, busy = socket.gethostname(), set()
+    for one in queue_order.at_work(data_dir(), names):
+        for run in one.runs:
+            try:
+                claim = run.read_claim() if run.state is RunState.RUNNING else None
+            except RunnerError:
+                continue
+            if claim is not None:
+                busy.add(one.experiment_id)
+                for device in dict.fromkeys(claim.devices):
+                    use = found.setdefault((claim.node or claim.host, device), Use())
+                    use.busy.append(str(names[one.experiment_id]))
+                break
+    machine = capabilities()
+    ids = [one.id for one in machine.devices] if machine else []
+    for one in queue_order.waiting(data_dir(), names):
+        if one.experiment_id not in busy:
+            asked = set(one.spec.devices)
+            for id in [id for id in ids if id in asked or (ANY in asked and id.startswith(ANY))]:
+                use = found.setdefault((here, id), Use())
+                use.waits.append(str(names[one.experiment_id]))
+    return found
+
+
+def table(found: Sequence[Device], use: dict[tuple[str, str], Use]) -> pd.DataFrame:
+    """A row for each device that is here, that something runs on, or that is known from before."""
+    machine, here = capabilities(), socket.gethostname()
+    told = {(one.host, one.id, one.name): one for one in found}
+    names = {(host, id): name for host, id, name in told}
+    keys = [(here, one.id, one.name) for one in machine.devices] if machine else []
+    keys += [(host, id, names.get((host, id), id)) for host, id in use
+             if machine is None or host != here]  # fmt: skip
+    rows = [
+        _row(*key, told.get(key), use.get(key[:2], Use()))
+        | {"is_here": key in keys and key[0] == here}
+        for key in dict.fromkeys([*keys, *told])
+    ]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "is_here"])
+
+
+COLUMNS: dict[str, str] = {
+    "device": "Device", "id": "Name", "host": "Machine", "busy": "Busy with", "waits": "Waiting",
+    **{name: NUMBERS[name].title for name in QUANTITIES}, "worse": "Became", "driver": "Driver",
+    "clock": "Clock up to", "experiments": "Experiments", "seen": "Last seen",
+}  # fmt: skip
+"""With the titles that are read."""
+
+
+def _row(host: str, id: str, name: str, device: Device | None, use: Use) -> dict[str, Any]:
+    newest = device.newest if device else None
+    levels = {quantity: level(device, quantity) if device else None for quantity in QUANTITIES}
+    worse = device.worsenings if device else ()
+    return {
+        "device": printable(name), "id": printable(id), "host": printable(host),
+        "busy": printable(", ".join(use.busy)) or "nothing",
+        "waits": printable(", ".join(use.waits)),
+        **{one: DASH if value is None else NUMBERS[one].format(value)
+           for one, value in levels.items()},
+        "worse": ", ".join(str(worsening_words(one)).partition(" since")[0] for one in worse),
+        "driver": printable(newest.driver) if newest and newest.driver else "",
+        "clock": f"{newest.max_sm_clock_mhz:,.0f} MHz"
+        if newest and newest.max_sm_clock_mhz else "",
+        "experiments": len(device.moments) if device else 0,
+        "seen": device.moments[-1].submitted if device else None,
+    }  # fmt: skip
+
+
+def show_table(rows: pd.DataFrame, title: str) -> None:
+    """Columns that say nothing of any device are left out."""
+    shown = rows.drop(columns=[name for name in ("driver", "clock", "worse", "waits")
+                               if not rows[name].any()])  # fmt: skip
+    st.dataframe(
+        shown, hide_index=True, key=f"devices {title}",
+        column_config={
+            **{str(name): COLUMNS[str(name)] for name in shown},
+            "seen": st.column_config.DatetimeColumn(COLUMNS["seen"], format="YYYY-MM-DD HH:mm"),
+        },
+    )  # fmt: skip
+    st.caption(", ".join(linked(one, NUMBERS[one].title) for one in QUANTITIES)
+               + ": as of the newest experiment that tells.")  # fmt: skip
+
+
+def show_history(found: Sequence[Device]) -> None:
+    """One device over time."""
+    keys = {f"{one.host} {one.id} {one.name}": one for one in
+            sorted(found, key=lambda one: not one.worsenings)}  # fmt: skip
+    names = list(keys)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        key = st.selectbox(
+            "Device", names, **bound("device", names[0], names), width=420,
+            format_func=lambda key: plain(f"{keys[key].name}, {keys[key].id} of {keys[key].host}")
+            if key in keys else "",
+        )  # fmt: skip
+    device = keys[key if key in keys else names[0]]
+
+    def draw(quantity: Quantity) -> Any:
+        return lambda: device_history(device, quantity)
+
+    with files_of(Origin(name="device", facts=(f"{device.name}, {device.id} of {device.host}",))):
+        chart_card(
+            "Over time", {NUMBERS[one].title: draw(one) for one in QUANTITIES},
+            lambda: history(device), name="device-history", numbers=list(QUANTITIES),
+            help="A mark is an experiment, a line the level that it belongs to; red where the "
+            "device came to a worse one.",
+        )  # fmt: skip
+
+
+def history(device: Device) -> pd.DataFrame:
+    """A row for each experiment of a device, oldest first."""
+    return pd.DataFrame([
+        {"experiment_id": one.experiment_id, "name": one.name, "submitted": one.submitted,
+         **{quantity: one.value(quantity) for quantity in QUANTITIES}}
+        for one in device.moments
+    ])  # fmt: skip
+
+
+main()
