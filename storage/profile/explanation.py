@@ -83,6 +83,8 @@ def _explain(store: Store, comparison: Comparison) -> Explanation:
 def _cases(
     store: Store, comparison: Comparison, profiles: list[Profile], baseline: Profile | None
 ) -> list[Case]:
+    if not any(profile.is_known for profile in profiles):
+        return []
     experiment_id, spec = comparison.experiment_id, comparison.spec
     breaks, frames = (
         _in_training(ask(store, experiment_id))

@@ -1,5 +1,7 @@
 """How the device and its CPUs fared while blocks ran."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -45,6 +47,8 @@ def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> 
     frame["time"] = timestamp(frame["time"])
     for column in ("throttled_by", "processes"):
         values = frame[column].to_numpy(dtype=object)
-        lists = [list(value) if isinstance(value, np.ndarray) else None for value in values]
+        lists: list[list[Any] | None] = [None] * len(values)
+        for at in np.flatnonzero(frame[column].notna().to_numpy()):
+            lists[at] = list(values[at])
         frame[column] = pd.Series(lists, index=frame.index, dtype=object)
     return frame
