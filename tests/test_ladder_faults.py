@@ -22,7 +22,7 @@ from tests.faults.stage_faults import FAULTS
 from tests.faults.trial import TRIAL, WORKLOADS, train_run
 from tests.helpers.journals import GONE
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 RUNGS = list(FAULTS)
 BELOW = ("baseline", "control")

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from runner.folders.queue import experiments
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
-from runner.machine.capabilities import probe
+from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,8 @@ window.Notification = class extends window.Notification {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     data_dir = DataDir(tmp_path_factory.mktemp("browser") / "data")
-    probe(data_dir)
+    data_dir.path.mkdir()
+    keep(data_dir, MACHINE)
     return data_dir
 
 

@@ -20,6 +20,8 @@ from tests.helpers.journals import (
     record_experiment,
 )
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 SPEC = experiment_spec(num_steps=80, block_steps=10)
 LOSSES = falling_losses(80)
 PERFORMANCE_HEADER = (

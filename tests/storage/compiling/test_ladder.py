@@ -20,6 +20,8 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, fa
 from views.charts.ladder import waterfall
 from views.comparison.ladder import table_html
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 NUM_BLOCKS, BLOCK_STEPS = 12, 10
 SPEC = experiment_spec(NUM_BLOCKS * BLOCK_STEPS, BLOCK_STEPS, backends=ladder_on("cpu"))
 EQUAL = {"baseline": 0.2, "control": 0.2, "eager": 0.2, "aot_eager": 0.2,

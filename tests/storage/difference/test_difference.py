@@ -22,6 +22,8 @@ from storage.statistics.resampling import median_interval
 from storage.statistics.speedups import Ratio
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 A, B, C = (f"2026112{day}-093015-123456-7f3a" for day in (1, 2, 3))
 
 

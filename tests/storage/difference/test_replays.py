@@ -17,6 +17,8 @@ from storage.index.store import Store
 from storage.terminal.replay import elsewhere, exit_status, replay_report, summary
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 IDS = [f"2026112{day}-093015-123456-7f3a" for day in range(10)]
 SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
 MIB = 2**20

@@ -224,6 +224,7 @@ def test_a_run_that_failed_shows_in_the_state_and_undefined_numbers_are_missing(
     assert not pd.isna(shown["duration"])
 
 
+@pytest.mark.heavy
 def test_thousands_of_experiments_have_room_in_the_databases_memory(data_dir: DataDir) -> None:
     Recording(data_dir.runs, "baseline").log.close()
     with Store.open(data_dir) as store:

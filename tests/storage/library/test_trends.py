@@ -19,6 +19,8 @@ from storage.terminal.trend import parse_conditions
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 
 def told(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
     with Store.in_memory(data_dir) as store:

@@ -13,6 +13,8 @@ from storage.terminal.explain import NO_PROFILE, explain_report
 from storage.terminal.finding_words import bridge_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
 ADD = {"name": "void elementwise_kernel<4>", "op": "aten::add", "phase": "forward"}
 TRITON = {"name": "triton_poi_fused_add_0"}

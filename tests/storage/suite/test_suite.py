@@ -23,6 +23,8 @@ from storage.suite.regressions import Against, against
 from storage.terminal.suite import exit_status, other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 
+pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
+
 
 @pytest.fixture
 def record(data_dir: DataDir) -> SuiteRecorder:

@@ -182,20 +182,34 @@ def curve(run: RunDir) -> dict[int, float]:
     return {step["step"]: step["loss"] for step in events(run, "step")}
 
 
+@pytest.fixture(scope="module")
+def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return killed_at(tmp_path_factory.mktemp("plain") / "killed", PLAIN, (13, 23))
+
+
+def test_a_killed_script_has_the_losses_of_one_that_was_not(
+    killed_twice: RunDir, tmp_path: Path
+) -> None:
+    expect_the_same(killed_twice, killed_at(tmp_path / "undisturbed", PLAIN, ()), [7, 21])
+
+
 @pytest.mark.parametrize(
     ("code", "kills", "gone_on"),
     [
-        (PLAIN, (13, 23), [7, 21]),
         pytest.param(TRAINER, (18,), [14], marks=pytest.mark.slow),
         (LIGHTNING, (30,), [28]),
     ],
-    ids=["plain", "Trainer", "Lightning"],
+    ids=["Trainer", "Lightning"],
 )
-def test_killed_scripts_have_the_losses_of_one_that_was_not(
+def test_killed_scripts_of_libraries_have_the_losses_of_one_that_was_not(
     tmp_path: Path, code: str, kills: tuple[int, ...], gone_on: list[int]
 ) -> None:
     run = killed_at(tmp_path / "killed", code, kills)
-    undisturbed = killed_at(tmp_path / "undisturbed", code, ())
+    expect_the_same(run, killed_at(tmp_path / "undisturbed", code, ()), gone_on)
+
+
+def expect_the_same(run: RunDir, undisturbed: RunDir, gone_on: list[int]) -> None:
+    """Losses, workload and inputs of a run that went on from these steps."""
     assert [event["step"] for event in events(run, "resumed")] == gone_on
     assert curve(run) == curve(undisturbed) and len(curve(run)) >= 40
     told, first = events(run, "workload")[-1], events(undisturbed, "workload")[-1]
@@ -268,10 +282,9 @@ def test_a_file_that_no_attempt_of_this_run_has_saved_is_no_checkpoint(tmp_path:
     assert failed_once(tmp_path, over, "control").of("resumed")[0]["step"] == 0
 
 
-def test_what_was_done_twice_counts_once(tmp_path: Path) -> None:
-    ran = killed_at(tmp_path / "killed", PLAIN, (33,))
-    with Store.in_memory(DataDir(ran.path.parents[1])) as store:
-        experiment_id = ran.run_id.partition(".")[0]
+def test_what_was_done_twice_counts_once(killed_twice: RunDir) -> None:
+    with Store.in_memory(DataDir(killed_twice.path.parents[1])) as store:
+        experiment_id = killed_twice.run_id.partition(".")[0]
         assert queries.step_times(store, experiment_id)["step"].tolist() == list(range(40))
         assert queries.inputs(store, experiment_id)["step"].is_unique
         assert queries.evaluations(store, experiment_id)["step"].tolist() == [10, 20, 30, 40]
