@@ -1,9 +1,12 @@
 """A small part of `make faults`: each fault that needs no torch, once, at a moment of its own."""
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.breaking.__main__ import attempt, is_well
-from benchmarks.breaking.faults import FAULTS, Fault
+from benchmarks.breaking.__main__ import BEGIN, END, attempt, is_well, row, write
+from benchmarks.breaking.faults import FAULTS
+from benchmarks.breaking.trials import Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
 from runner.folders.run_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
@@ -18,6 +21,21 @@ QUICK = [fault for fault in FAULTS if not fault.is_real and "disk" not in fault.
 def test_nothing_is_lost_doubled_or_left(fault: Fault) -> None:
     outcome = attempt(fault, f"test/{fault.name}")
     assert is_well(outcome), outcome
+
+
+def test_rows_of_faults_that_were_tried_again_replace_theirs_and_no_others(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
+    first, second = (fault.name for fault in FAULTS[:2])
+    once, twice = row(first, [Outcome()]), row(first, [Outcome(), Outcome(lost=7)])
+    other = row(second, [Outcome()])
+    write(document, {second: other, first: once}, 1, 60.0)
+    assert once + other in document.read_text()
+    write(document, {first: twice}, 2, 60.0)
+    text = document.read_text()
+    assert twice + other in text and once not in text
+    assert "seed 1" in text and "seed 2" in text
+    assert text.startswith("before\n") and text.endswith("\nafter\n")
 
 
 def test_the_judge_sees_a_line_that_is_gone_one_that_is_there_twice_and_a_step_counted_twice(

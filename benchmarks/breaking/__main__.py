@@ -14,10 +14,12 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.breaking.faults import FAULTS, Fault
+from benchmarks.breaking.faults import FAULTS
+from benchmarks.breaking.trials import Fault
 from benchmarks.breaking.world import FAKE, REAL, Outcome, World
 
 BEGIN, END = "<!-- table: python -m benchmarks.breaking --write -->", "<!-- end of table -->"
@@ -41,7 +43,8 @@ def main() -> int:
     table = HEAD + "".join(row(name, outcomes) for name, outcomes in found.items())
     print(table)  # noqa: T201
     if options.write:
-        write(options.write, table, options.seed, time.monotonic() - begun)
+        rows = {name: row(name, outcomes) for name, outcomes in found.items()}
+        write(options.write, rows, options.seed, time.monotonic() - begun)
     return 0 if all(is_well(one) for several in found.values() for one in several) else 1
 
 
@@ -73,15 +76,25 @@ def row(name: str, outcomes: list[Outcome]) -> str:
     return f"| {name} | {len(outcomes)} | {lost} | {doubled} | {left} | {took} | {wrong} |\n"
 
 
-def write(file: Path, table: str, seed: int, seconds: float) -> None:
-    """Puts the table between its marks."""
-    text = file.read_text()
-    head, rest = text.split(BEGIN)
+def write(file: Path, rows: Mapping[str, str], seed: int, seconds: float) -> None:
+    """Puts the rows between the marks; those that are there of other faults stay, and so does what
+    was told of the run that they are from."""
+    head, rest = file.read_text().split(BEGIN)
+    before, tail = rest.split(END)
+    kept = {line.split("|")[1].strip(): line + "\n" for line in before.splitlines()
+            if line.startswith("| ") and not line.startswith("| fault ")}  # fmt: skip
     told = (
         f"{time.strftime('%Y-%m-%d')}, {platform.system()}, Python {platform.python_version()}, "
-        f"seed {seed}, {seconds / 60:.0f} minutes.\n\n"
+        f"seed {seed}, {seconds / 60:.0f} minutes"
     )
-    file.write_text(f"{head}{BEGIN}\n\n{told}{table}\n{END}{rest.split(END)[1]}")
+    if kept.keys() <= rows.keys():
+        said = f"{told}.\n"
+    else:
+        earlier = before.split("| fault ")[0].strip()
+        said = f"{earlier}\n\nBy themselves since, {told}: {', '.join(rows)}.\n"
+    both = {**kept, **rows}
+    table = HEAD + "".join(both[one.name] for one in FAULTS if one.name in both)
+    file.write_text(f"{head}{BEGIN}\n\n{said}\n{table}\n{END}{tail}")
 
 
 def _options() -> argparse.Namespace:

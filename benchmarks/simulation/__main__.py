@@ -8,11 +8,12 @@ A history that fails is told with its number; `--only NUMBER` plays it again and
 
 import argparse
 import os
+import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -37,10 +38,12 @@ def main() -> int:
              for number in range(options.first, end, AT_ONCE)]  # fmt: skip
     failed: list[Result] = []
     events: Counter[str] = Counter()
-    calls, virtual = 0, 0.0
-    with Pool(options.processes) as pool:
+    played, calls, virtual = 0, 0, 0.0
+    # Ctrl-C is for whoever counts, who then tells of those that were played.
+    with suppress(KeyboardInterrupt), Pool(options.processes, _hear_no_interrupt) as pool:
         for results in pool.imap_unordered(play_some, parts):
             for result in results:
+                played += 1
                 events += result.events
                 calls += result.calls
                 virtual += result.seconds
@@ -49,7 +52,7 @@ def main() -> int:
                     print(f"{result.seed}: {result.violation}", flush=True)  # noqa: T201
     minutes = (time.monotonic() - begun) / 60
     told = (
-        f"{time.strftime('%Y-%m-%d')}: {options.histories:,} histories of seed {options.seed}, "
+        f"{time.strftime('%Y-%m-%d')}: {played:,} histories of seed {options.seed}, "
         f"{len(failed)} of them with a broken promise; {calls:,} calls of the system and "
         f"{virtual / 86_400:,.0f} days of their own time, in {minutes:.0f} minutes of "
         f"{options.processes} processes. In them: "
@@ -61,6 +64,10 @@ def main() -> int:
         head, rest = options.write.read_text().split(BEGIN)
         options.write.write_text(f"{head}{BEGIN}\n\n{told}\n{END}{rest.split(END)[1]}")
     return bool(failed)
+
+
+def _hear_no_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def play_some(given: tuple[str, int, int]) -> list[Result]:

@@ -1,0 +1,138 @@
+"""Faults of processes: runs and supervisors are killed, stopped, deaf, or there twice."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+from benchmarks.breaking.trials import PHASES, small, toy
+from benchmarks.breaking.world import REAL, Outcome, World, kinds, leader
+from runner.folders.states import RunState
+from storage.index.store import Store
+
+DEAF = """
+import signal, sys
+if "runner.worker" in sys.orig_argv or "tests.helpers.fake_worker" in sys.orig_argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    usual = signal.signal
+    signal.signal = lambda number, action: usual(
+        number, signal.SIG_IGN if number == signal.SIGTERM else action)
+"""
+"""As `sitecustomize`: a run that hears no SIGTERM, from its first moment on."""
+
+
+def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps") -> Outcome:
+    """A run is killed; or stopped, or deaf to SIGTERM, and then asked to stop."""
+    real = world.command == REAL
+    (world.data_dir.path / "site").mkdir()
+    if how == "deaf":
+        (world.data_dir.path / "site" / "sitecustomize.py").write_text(DEAF)
+    if not real and how == "deaf":
+        phase = "load"
+    toys = toy("stubborn" if how == "deaf" else "one")
+    runs = world.submit(small(compiled=phase == "compile") if real else toys)
+    world.supervise({"PYTHONPATH": str(world.data_dir.path / "site")})
+    victim = runs[-1]
+    world.wait(lambda: leader(victim) is not None and PHASES[phase](kinds(victim)), phase)
+    time.sleep(chance.uniform(0, 0.3))
+    before, pid = world.acknowledged(), leader(victim)
+    if pid is not None and how != "deaf":
+        os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        before = world.acknowledged()
+    begun = time.monotonic()
+    if how != "kill":
+        victim.request_cancel()
+    world.wait(lambda: victim.is_recorded, "the exit record")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
+    allowed = {RunState.FINISHED, RunState.FAILED if how == "kill" else RunState.CANCELLED}
+    for run in runs:
+        if run.state not in (allowed if run == victim else {RunState.FINISHED}):
+            outcome.problems.append(f"{run.run_id} is {run.state}")
+    return world.judge(before, outcome)
+
+
+def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -> Outcome:
+    """The supervisor is killed; its runs must end, and the next one tells what became of them."""
+    real = world.command == REAL
+    runs = world.submit(small(compiled=phase == "compile") if real else toy("one"))
+    supervisor = world.supervise()
+    victim = runs[-1]
+    world.wait(lambda: leader(victim) is not None and PHASES[phase](kinds(victim)), phase)
+    time.sleep(chance.uniform(0, 0.3))
+    world.kill(supervisor)
+    before, begun = world.acknowledged(), time.monotonic()
+    world.wait(lambda: world.alive() == 0, "the end of its runs")
+    if any(run.state is RunState.RUNNING for run in runs):
+        world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    world.supervise()
+    world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
+    return world.judge(before, outcome)
+
+
+def stop_supervisor(world: World, chance: random.Random) -> Outcome:
+    """The supervisor, or the whole machine, is suspended for a while and goes on."""
+    runs = world.submit(toy("one"))
+    supervisor = world.supervise()
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    time.sleep(chance.uniform(0, 0.3))
+    everything = [supervisor.pid, *filter(None, map(leader, runs))]
+    stopped = everything if chance.random() < 0.5 else everything[:1]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    before = world.acknowledged()
+    time.sleep(chance.uniform(0.2, 1.0))
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    begun = time.monotonic()
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    if {run.state for run in runs} != {RunState.FINISHED}:
+        outcome.problems.append("not all runs finished")
+    return world.judge(before, outcome)
+
+
+def kill_everything(world: World, chance: random.Random) -> Outcome:
+    """Supervisor, runs and whoever reads them are killed at once, as by a power cut."""
+    runs = world.submit(toy("one"))
+    supervisor = world.supervise()
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    reader = subprocess.Popen(["python3", "-c", "import time; time.sleep(60)"])
+    with Store.open(world.data_dir) as store:
+        store.ingest()
+    time.sleep(chance.uniform(0, 0.3))
+    before = world.acknowledged()
+    for pid in [supervisor.pid, reader.pid, *filter(None, map(leader, runs))]:
+        os.kill(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    supervisor.wait()
+    reader.wait()
+    world.wait(lambda: world.alive() == 0, "the end of the runs")
+    world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    world.supervise()
+    world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
+    return world.judge(before, outcome)
+
+
+def two_supervisors(world: World, chance: random.Random) -> Outcome:
+    """Two supervisors start at the same moment: one works, one leaves."""
+    runs = world.submit(toy("one", steps=60))
+    begun = time.monotonic()
+    first, second = world.supervise(), world.supervise()
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    for process in (first, second):
+        process.wait(30)
+    if {run.state for run in runs} != {RunState.FINISHED} or any(run.attempt > 1 for run in runs):
+        outcome.problems.append("not all runs finished at their first attempt")
+    return world.judge(world.acknowledged(), outcome)
+
+
+def wide_folder_name(world: World, chance: random.Random) -> Outcome:
+    """The data folder's name has spaces, quotes, a newline and more."""
+    name = "".join(chance.sample(["a b", "'", '"', "\n", "$(x)", "ü", "%s", "\\", "*", ";"], 6))
+    world.data_dir = World(world.data_dir.path / name, world.command).data_dir
+    return two_supervisors(world, chance)

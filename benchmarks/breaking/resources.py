@@ -1,0 +1,168 @@
+"""Faults of what a machine gives: room on the disk, open files, memory, the time of day."""
+
+import os
+import random
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import runner.folders.queue
+from benchmarks.breaking.trials import small, toy
+from benchmarks.breaking.world import Impatience, Outcome, World, kinds
+from runner.folders.states import RunState
+
+CLOCK = """
+import os, pathlib, time
+usual = time.time
+offset = pathlib.Path(__file__).with_name("offset")
+def shifted():
+    try:
+        return usual() + float(offset.read_text())
+    except (OSError, ValueError):
+        return usual()
+time.time = shifted
+"""
+"""As `sitecustomize`: a clock that a file sets forth and back."""
+MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
+"""Control groups of the first version; only root makes one."""
+MEMORY_BYTES = 1_500_000_000
+TAKES_MEMORY = """class Own:
+    def batch_end(self, state):
+        kept = [bytearray(b"x" * 10_000_000) for _ in range(1000)]
+"""
+LEVELS = 50
+LEVEL_BYTES = 4_096
+"""A page of memory, which is what a file on a tmpfs takes at least."""
+
+
+@contextmanager
+def _small_disk(world: World) -> Iterator[Path]:
+    """The data folder lies on a disk of 16 MB, which counts as roomy; a file that fills it."""
+    with_room = runner.folders.queue.MIN_FREE_BYTES
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(world.data_dir.path)]
+    subprocess.run(command, check=True, capture_output=True)
+    try:
+        runner.folders.queue.MIN_FREE_BYTES = 1_000_000
+        yield world.data_dir.path / "filler"
+    finally:
+        runner.folders.queue.MIN_FREE_BYTES = with_room
+        world.close()
+        subprocess.run(["umount", "--lazy", str(world.data_dir.path)], check=True)
+
+
+def _fill(filler: Path, but: int = 0) -> None:
+    """Fills the disk to its last byte, or to so many bytes."""
+    with filler.open("ab", buffering=0) as file:
+        for size in (2**20, 2**12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+        file.truncate(max(0, file.tell() - but))
+
+
+def fill_disk(world: World, chance: random.Random) -> Outcome:
+    """The disk is full for a while: how runs ended is told once there is room."""
+    with _small_disk(world) as filler:
+        runs = world.submit(toy("one", steps=400))
+        world.supervise()
+        world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+        time.sleep(chance.uniform(0, 0.5))
+        _fill(filler)
+        before = world.acknowledged()
+        time.sleep(chance.uniform(0.2, 1.5))
+        filler.unlink()
+        begun = time.monotonic()
+        world.wait(lambda: all(run.is_recorded for run in runs), "records once there is room")
+        outcome = Outcome(seconds=time.monotonic() - begun)
+        return world.judge(before, outcome)
+
+
+def fill_disk_to_a_level(world: World, chance: random.Random) -> Outcome:
+    """There is room for the first writes and not for those after: at each of 50 levels another one
+    is the first that fails."""
+    with _small_disk(world) as filler:
+        runs = world.submit(toy("one", steps=100))
+        _fill(filler, but=chance.randrange(LEVELS) * LEVEL_BYTES)
+        world.supervise()
+        time.sleep(chance.uniform(1.0, 3.0))
+        before = world.acknowledged()
+        filler.unlink()
+        begun = time.monotonic()
+        world.supervise()  # the first may not even have been able to take its lock
+        world.wait(lambda: all(run.is_recorded for run in runs), "records once there is room")
+        outcome = Outcome(seconds=time.monotonic() - begun)
+        for run in runs:
+            if run.state not in (RunState.FINISHED, RunState.FAILED):
+                outcome.problems.append(f"a run is {run.state}")
+        return world.judge(before, outcome)
+
+
+def little_memory(world: World, chance: random.Random) -> Outcome:
+    """A control group has too little memory for the training, whose code takes more and more."""
+    group = MEMORY_GROUPS / f"breakeven-{os.getpid()}-{chance.randrange(10**6)}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
+        file = world.data_dir.path / "own.py"
+        file.write_text(TAKES_MEMORY)
+        os.environ["BREAKEVEN_CODE"] = str(file.parent)
+        runs = world.submit(small(callbacks=(f"{file}:Own",)))
+        begun = time.monotonic()
+        world.supervise(before=lambda: _join(group))
+        world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+        outcome = Outcome(seconds=time.monotonic() - begun)
+        for run in runs:
+            standing = run.standing
+            if standing.state not in (RunState.FAILED, RunState.OUT_OF_MEMORY):
+                outcome.problems.append(f"a run is {standing.state}")
+            elif "memory ran out" not in str(standing.reason):
+                outcome.problems.append(f"it is told: {standing.reason}")
+        return world.judge(world.acknowledged(), outcome)
+    finally:
+        world.close()
+        world.wait(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+        group.rmdir()
+
+
+def _join(group: Path) -> None:
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def few_files(world: World, chance: random.Random) -> Outcome:
+    """The supervisor may open so few files that it cannot start all runs: it says so of each."""
+    most = chance.randint(12, 26)
+    runs = world.submit(toy("one", "two", "three"))
+    begun = time.monotonic()
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
+    process = world.supervise(before=limit)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        raise Impatience(f"a supervisor with {most} files does not end") from None
+    world.supervise()  # one that may open more finishes what the other could not
+    world.wait(lambda: all(run.is_recorded for run in runs), "records")
+    return world.judge(world.acknowledged(), Outcome(seconds=time.monotonic() - begun))
+
+
+def set_clock(world: World, chance: random.Random) -> Outcome:
+    """The clock is set back, or forth, by a day while runs go on."""
+    site = world.data_dir.path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(CLOCK)
+    runs = world.submit(toy("one"))
+    world.supervise({"PYTHONPATH": str(site)})
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    time.sleep(chance.uniform(0, 0.3))
+    (site / "offset").write_text(str(chance.choice((-86_400, 86_400))))
+    before, begun = world.acknowledged(), time.monotonic()
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    if {run.state for run in runs} != {RunState.FINISHED}:
+        outcome.problems.append("not all runs finished")
+    return world.judge(before, outcome)
