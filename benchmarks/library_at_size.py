@@ -182,8 +182,9 @@ def memory() -> float:
 
 
 def in_browser(data_dir: DataDir) -> dict[str, float]:
-    """Seconds in Chromium until Compare can be used: the first page of a fresh server, others that
-    are opened by their address, and others that are chosen on the page."""
+    """Seconds in Chromium until Compare can be used: from the start of a server on, of what it
+    shows of its own accord; of a server that has just said that it is there, by an experiment's
+    address; others that are opened by their address, and others that are chosen on the page."""
     opened, chosen = [], []
     ids = list(added(data_dir))[:6]
     with browsing(data_dir) as (address, tab):
@@ -205,7 +206,14 @@ def in_browser(data_dir: DataDir) -> dict[str, float]:
             choice.press("Enter")
             tab.wait_for_function(CHOSEN, arg=one, polling=20)
             chosen.append(time.perf_counter() - begun)
+    with chromium() as tab:
+        begun = time.perf_counter()
+        with served(data_dir, supervised=False) as (address, _):
+            tab.goto(address)
+            tab.wait_for_selector(INTERACTIVE)
+            started = time.perf_counter() - begun
     return {
+        "start": started,
         "first": opened[0],
         "other": statistics.median(opened[1:] or [0]),
         "chosen": statistics.median(chosen or [0]),
@@ -215,14 +223,21 @@ def in_browser(data_dir: DataDir) -> dict[str, float]:
 @contextmanager
 def browsing(data_dir: DataDir) -> Iterator[tuple[str, "Page"]]:
     """The address of a fresh server, and a tab."""
+    with served(data_dir, supervised=False) as (address, _), chromium() as tab:
+        yield address, tab
+
+
+@contextmanager
+def chromium() -> Iterator["Page"]:
+    """A tab of a browser that knows nothing yet."""
     from playwright.sync_api import sync_playwright
 
-    with served(data_dir, supervised=False) as (address, _), sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
         )
-        yield address, chromium.new_page(viewport={"width": 1440, "height": 900})
-        chromium.close()
+        yield browser.new_page(viewport={"width": 1440, "height": 900})
+        browser.close()
 
 
 def of_peers(parent: Path, python: Path) -> dict[str, tuple[float, float, float] | str]:

@@ -58,7 +58,9 @@ def written(
         "of experiments that an idle server, or the list of experiments, has compared already, but "
         "for the row that says otherwise.\n",
         _table(["", *(f"{runs:,}" for runs, _ in found)], _server_rows(found)),
-        "## In Chromium\n\nSeconds until the page Compare can be used: of a fresh server, and of "
+        "## In Chromium\n\nSeconds until the page Compare can be used: from the start of a server "
+        "to the page that it shows of its own accord, in a browser that was there before; "
+        "of a server that answers, by an experiment's address, which nobody prepared; and of "
         "other experiments in the same tab (medians): by the address, which loads the page anew, "
         "or chosen on the page.\n",
         _table(["", *(f"{runs:,}" for runs, _ in browsed)], _browser_rows(browsed)),
@@ -94,7 +96,8 @@ def _server_rows(found: Mapping[Size, Mapping[str, Any]]) -> list[list[str]]:
 
 def _browser_rows(browsed: Mapping[Size, Mapping[str, float]]) -> list[list[str]]:
     titles = {
-        "first": "first page of a fresh server",
+        "start": "from the start of the server to its first page",
+        "first": "first page of a fresh server that answers",
         "other": "another experiment, by its address",
         "chosen": "another experiment, chosen on the page",
     }
