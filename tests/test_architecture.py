@@ -23,7 +23,7 @@ FORBIDDEN = {
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
-PAGES = {"experiments", "compare", "difference", "live", "launch", "run", "suites", "matrix",
+PAGES = {"devices", "experiments", "compare", "difference", "live", "launch", "run", "suites", "matrix",
          "trends", "system", "definitions"}  # fmt: skip
 
 
