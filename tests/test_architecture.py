@@ -23,8 +23,8 @@ FORBIDDEN = {
 HOUSES = ("runner", "runner.worker", "storage", "views")
 """Packages of rooms: what lies in them directly stands for itself."""
 MAX_MODULES = 20
-PAGES = {"devices", "experiments", "compare", "difference", "live", "launch", "run", "suites", "matrix",
-         "trends", "system", "definitions"}  # fmt: skip
+PAGES = {"compare", "definitions", "devices", "difference", "experiments", "launch", "live",
+         "matrix", "run", "suites", "system", "trends"}  # fmt: skip
 
 
 CLUSTERS = {"ray_engine.py": "ray", "submitit_engine.py": "submitit"}
