@@ -7,7 +7,7 @@
 # make cluster    a real Ray cluster of three nodes on this machine, one killed; docs/cluster.md
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
-# make histories  100,000 simulated histories of the supervisor's protocol: half an hour
+# make histories  100,000 simulated histories of the supervisor: half an hour of two free cores
 # make fuzz       values, deaths and orders of events drawn for BUDGET seconds (600)
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lint       formatting, lint and types
