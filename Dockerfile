@@ -1,5 +1,6 @@
 # docker build -t breakeven .
-# docker run --gpus all -p 127.0.0.1:8501:8501 -e BREAKEVEN_OTHERS=launch -v breakeven-data:/data breakeven
+# docker run --gpus all -p 127.0.0.1:8501:8501 -e BREAKEVEN_OTHERS=launch -v breakeven-data:/data \
+#   --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges breakeven
 FROM python:3.13-slim
 
 # Inductor and Triton compile at run time, so the compiler stays in the image.
@@ -10,8 +11,8 @@ RUN apt-get update \
  && install -d -o breakeven /data
 
 WORKDIR /app
-COPY requirements.txt .
-RUN pip install --no-cache-dir -r requirements.txt
+COPY requirements.lock .
+RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
 
 USER breakeven

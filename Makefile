@@ -10,6 +10,7 @@
 # make histories  100,000 simulated histories of the supervisor: half an hour of two free cores
 # make fuzz       values, deaths and orders of events drawn for BUDGET seconds (600)
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
+# make lock, sbom, audit, licences   the packages: hashes, components, known holes; docs/threat-model.md
 # make lint       formatting, lint and types
 # make check      lint, then tests: what CI runs
 
@@ -17,7 +18,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
+.PHONY: lock sbom audit licences run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -93,6 +94,28 @@ chromium: .venv/installed-dev
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; \
 	  then apt-get -qq update && apt-get -qq install -y chromium; \
 	  else $(BIN)/playwright install chromium; fi
+
+# What the packages are, whether they are known to be broken, and under which licences they come.
+SUPPLY := .venv/supply/bin
+lock: .venv/supply/installed
+	{ head -2 requirements.lock; $(SUPPLY)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+	  --no-annotate --no-header -q requirements.txt requirements-team.txt; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+sbom: .venv/supply/installed
+	$(SUPPLY)/cyclonedx-py requirements requirements.lock --of JSON --output-reproducible -o sbom.cdx.json
+
+# Asks PyPI what is known of each; --strict fails where it does not answer, instead of finding nothing.
+audit: .venv/supply/installed
+	$(SUPPLY)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
+
+licences: .venv/supply/installed
+	$(SUPPLY)/pip-licenses --python $(BIN)/python --order=license
+
+.venv/supply/installed: requirements-supply.txt | machine
+	@test -x $(SUPPLY)/python || $(PYTHON) -m venv .venv/supply
+	$(SUPPLY)/pip install --quiet --disable-pip-version-check -r requirements-supply.txt
+	@touch $@
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -6,7 +6,7 @@ import pytest
 
 from runner.folders.queue import PROJECT_ROOT
 
-DOCUMENTS = ("docs/reliability.md", "docs/threat-model.md")
+DOCUMENTS = ("docs/reliability.md", "docs/threat-model.md", "docs/attacks.md")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")
 
 
@@ -14,7 +14,7 @@ def promises(document: str) -> list[str]:
     """Rows of the tables whose last column is of tests; not of the generated one."""
     text = (PROJECT_ROOT / document).read_text().split("<!-- table")[0]
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    return [row for row in rows if not re.match(r"\|(---|\s*(who|what|promise)\s*\|)", row)]
+    return [row for row in rows if not re.match(r"\|(---|\s*(who|what|promise|tried)\s*\|)", row)]
 
 
 def unfounded(row: str) -> list[str]:
@@ -36,7 +36,8 @@ def test_every_promise_names_tests_that_are_there(document: str) -> None:
     rows = promises(document)
     assert len(rows) >= 8
     for row in rows:
-        assert not unfounded(row)
+        is_by_hand = document == "docs/attacks.md" and row.endswith("| by hand |")
+        assert is_by_hand or not unfounded(row)
 
 
 def test_a_promise_without_a_test_or_with_one_that_is_gone_is_found() -> None:

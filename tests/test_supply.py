@@ -1,0 +1,50 @@
+"""The packages that Breakeven brings: locked with hashes, and under licences that allow it."""
+
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+
+from runner.folders.queue import PROJECT_ROOT
+
+LINE = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+?)(?: ;.*?)? \\$", re.M | re.I)
+STRONG = re.compile(r"\b(A?GPL|LGPL|GNU|SSPL|BUSL|Proprietary|Commercial)", re.I)
+"""What would oblige whoever passes Breakeven on."""
+EXPLAINED = re.compile(r"^(nvidia-|cuda-)")
+"""NVIDIA's libraries, which torch for CUDA needs, come under NVIDIA's own licence: they may be used
+and passed on with an application, and torch's own packages on PyPI ask for them."""
+
+
+def entries() -> dict[str, str]:
+    return dict(LINE.findall((PROJECT_ROOT / "requirements.lock").read_text()))
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_has_what_is_asked_for_and_a_hash_for_everything() -> None:
+    locked = entries()
+    assert len(locked) > 80
+    for file in ("requirements.txt", "requirements-team.txt"):
+        for line in (PROJECT_ROOT / file).read_text().splitlines():
+            if line and not line.startswith("#"):
+                name, version = line.split("==")
+                assert locked[plain(name)] == version, f"{line} of {file}: make lock"
+    text = (PROJECT_ROOT / "requirements.lock").read_text()
+    parts = re.split(r"\n(?=\S)", "\n".join(re.findall(r"^[^#].*", text, re.M)))
+    assert len(parts) == len(LINE.findall(text))
+    assert all("--hash=sha256:" in part for part in parts)
+    assert "--require-hashes -r requirements.lock" in (PROJECT_ROOT / "Dockerfile").read_text()
+
+
+def test_no_licence_obliges_whoever_passes_breakeven_on() -> None:
+    looked_at = 0
+    for name in entries():
+        try:
+            meta = distribution(name).metadata
+        except PackageNotFoundError:  # Of another system, or another python.
+            continue
+        looked_at += 1
+        said = [meta.get("License-Expression") or "", (meta.get("License") or "")[:80]]
+        said += [one for one in meta.get_all("Classifier") or () if one.startswith("License")]
+        assert EXPLAINED.match(name) or not any(map(STRONG.search, said)), (name, said)
+    assert looked_at > 50
