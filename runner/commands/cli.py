@@ -26,6 +26,7 @@ from runner.commands.doctor import add_doctor_options, examine_machine
 from runner.commands.filters import add_list_options, filter_arguments, read_filter
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
+from runner.commands.pack import add_pack_options, pack_journals
 from runner.commands.progress import RunProgress
 from runner.commands.queue import add_queue_options, manage_queue
 from runner.commands.replay import read_replay
@@ -248,6 +249,8 @@ def parser() -> argparse.ArgumentParser:
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
     add_backup_commands(add)
+    text = "pack the journals of experiments that are over: the same, in a sixth of the room"
+    add_pack_options(add("pack", pack_journals, text))
     told = add(
         "audit", show_audit, "list who did what: starts, stops, deletions, uploads, settings"
     )

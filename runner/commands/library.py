@@ -115,7 +115,7 @@ def _retain(data_dir: DataDir, options: argparse.Namespace) -> int:
     for removal in found.removals:
         if not options.dry_run:
             removal.remove()
-        would = "would go" if options.dry_run else "removed"
+        would = "would go" if options.dry_run else "gone"
         _print(f"{printable(removal.what)}: {removal.num_bytes / 1e6:,.1f} MB {would}")
     _print(f"{found.bytes_before / 1e9:,.2f} GB before, {found.bytes_after / 1e9:,.2f} GB after")
     if not found.is_enough:

@@ -64,7 +64,7 @@ def _contents(data_dir: DataDir, findings: Sequence[Finding]) -> Iterator[tuple[
         for path in (run.spec_file, run.claim_file, run.exit_file, run.output_file,
                      run.events_file):  # fmt: skip
             with suppress(OSError, RunnerError), run.open(path.name) as opened:
-                opened.seek(max(0, path.stat().st_size - TAIL_BYTES))
+                opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
                 yield (
                     f"runs/{run.run_id}/{path.name}",
                     opened.read(TAIL_BYTES).decode(errors="replace"),

@@ -8,10 +8,13 @@ infinity, yet a diverged loss must survive: a number field may hold the text "Na
 """
 
 import json
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from runner.folders.inside import open_inside
+from runner.folders.inside import open_inside, stat_inside
+from runner.folders.packed import open_packed, stat_packed
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -32,13 +35,46 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
     return events, end
 
 
+def open_journal(path: Path) -> BinaryIO:
+    """A journal, plain or packed, by the path of the plain one; raises `FileNotFoundError`, or
+    `InvalidRunFolder` for what is no plain file or damaged."""
+    with suppress(FileNotFoundError):
+        return open_inside(path.parent, path.name)
+    try:
+        return open_packed(path.parent, path.name)
+    except FileNotFoundError:  # unless it was unpacked at this moment
+        return open_inside(path.parent, path.name)
+
+
+@dataclass(frozen=True)
+class JournalStat:
+    """How a journal stands."""
+
+    size: int
+    """Bytes of its lines, whether or not it is packed."""
+    inode: int
+    is_packed: bool = False
+
+
+def stat_journal(path: Path) -> JournalStat | None:
+    """None if there is none; raises `InvalidRunFolder` if it is no plain file."""
+    found = stat_inside(path.parent, path.name)
+    if found is not None:
+        return JournalStat(found.st_size, found.st_ino)
+    packed = stat_packed(path.parent, path.name)
+    if packed is not None:
+        return JournalStat(*packed, is_packed=True)
+    found = stat_inside(path.parent, path.name)
+    return None if found is None else JournalStat(found.st_size, found.st_ino)
+
+
 def read_complete_lines(path: Path, offset: int, max_bytes: int = -1) -> tuple[bytes, int]:
     """Bytes from `offset` up to the last newline within `max_bytes`, and the offset after it.
 
     Raises `InvalidRunFolder` if the journal is no plain file.
     """
     try:
-        with open_inside(path.parent, path.name) as journal:
+        with open_journal(path) as journal:
             journal.seek(offset)
             data = journal.read(max_bytes)
     except FileNotFoundError:

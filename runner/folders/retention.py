@@ -1,11 +1,12 @@
 """Keeps the data folder within a budget of disk space: what no result needs goes first.
 
-First what was deleted, then checkpoints, then all other artifacts (kept predictions, graphs,
-traces), of the oldest experiments first. Journals, specifications and labels stay, so every result
-does; so do checkpoints from which a run could still go on, and whatever is not over.
+First what was deleted, then checkpoints, then journals are packed, then all other artifacts go
+(kept predictions, graphs, traces), of the oldest experiments first. What journals, specifications
+and labels say stays, so every result does; so do checkpoints from which a run could still go on,
+and whatever is not over.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +15,9 @@ from runner.folders import library
 from runner.folders.queue import can_resume
 from runner.folders.run_dir import DataDir, RunDir, run_names
 
+FREED_SHARE = 0.8
+"""Of a journal that is packed, at least (docs/decisions/packed-journals.md)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
@@ -21,6 +25,7 @@ class Removal:
 
     what: str
     num_bytes: int
+    """Of a journal that is packed, about what that frees."""
     remove: Callable[[], object]
 
 
@@ -64,6 +69,10 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
         yield Removal(what=f"checkpoints of {experiment_id}", num_bytes=found,
                       remove=partial(library.free, data_dir, experiment_id))  # fmt: skip
     for experiment_id, runs in ended.items():
+        yield Removal(what=f"journals of {experiment_id}, packed",
+                      num_bytes=int(sum(map(_plain_bytes, runs)) * FREED_SHARE),
+                      remove=partial(pack, runs))  # fmt: skip
+    for experiment_id, runs in ended.items():
         found = sum(
             library.size_of(folder) for run in runs for folder in (run.artifacts, run.workplace)
         )
@@ -73,6 +82,19 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
             num_bytes=found,
             remove=partial(library.free, data_dir, experiment_id, artifacts=True),
         )
+
+
+def pack(runs: Iterable[RunDir]) -> int:
+    """Packs the journals of runs that are over; returns the bytes that this freed. Raises
+    `InvalidRunFolder` for one that goes on meanwhile, and `OSError`."""
+    return sum(run.pack_journal() for run in runs)
+
+
+def _plain_bytes(run: RunDir) -> int:
+    try:
+        return run.events_file.lstat().st_size
+    except OSError:
+        return 0
 
 
 def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:

@@ -4,6 +4,7 @@
     spec.json      what to run               whoever submits, once
     claim.json     who runs it, since when   the supervisor, once
     events.jsonl   all that happened         the run, append only
+      (.gz)        the same, packed          whoever packs what is over
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
     exit.json      how it ended              the supervisor, once
@@ -28,15 +29,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.folders.events import open_journal
 from runner.folders.inside import open_inside, read_document, require_plain_tree
 from runner.folders.labels import Labels
+from runner.folders.packed import held, pack, unpack
 from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
 from runner.masking import mask
@@ -61,6 +64,7 @@ class RunDir:
         self.spec_file = path / "spec.json"
         self.claim_file = path / "claim.json"
         self.events_file = path / "events.jsonl"
+        self.packed_file = path / "events.jsonl.gz"
         self.output_file = path / "output.log"
         self.cancel_file = path / "cancel"
         self.exit_file = path / "exit.json"
@@ -127,8 +131,11 @@ class RunDir:
         """Opens a plain file of the folder, by its path relative to it, for reading.
 
         Raises `FileNotFoundError`, or `InvalidRunFolder` for a path that leads out of the folder,
-        a link, a pipe, or what else is no file of its own.
+        a link, a pipe, or what else is no file of its own. A packed journal is opened by the name
+        of the plain one.
         """
+        if name == self.events_file.name:
+            return open_journal(self.events_file)
         return open_inside(self.path, name)
 
     def check_plain(self) -> None:
@@ -205,17 +212,26 @@ class RunDir:
 
         All that it recorded stays; it will go on from its latest checkpoint.
         """
-        self._put_aside(self.cancel_file, self.exit_file)
+        self._put_aside(self.cancel_file, self.exit_file, goes_on=True)
 
     def begin_anew(self) -> None:
         """Puts aside all that an attempt left, so that the run waits in the queue as if it had
         never begun."""
         self._put_aside(
-            self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file
-        )
+            self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
+            self.packed_file,
+        )  # fmt: skip
 
-    def _put_aside(self, *files: Path) -> None:
+    def _put_aside(self, *files: Path, goes_on: bool = False) -> None:
         self.check_plain()
+        # Who packs the journal of a run that is over holds its record, too.
+        with held(self.exit_file) if self.is_recorded else nullcontext():
+            if goes_on:
+                unpack(self.events_file)
+            self._move_aside(*files)
+        self._tell_watchers()
+
+    def _move_aside(self, *files: Path) -> None:
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         aside = self.attempts / str(self.attempt)
         aside.mkdir(parents=True)
@@ -223,6 +239,20 @@ class RunDir:
         for file in (*files, self.claim_file):
             if os.path.lexists(file):
                 os.replace(file, aside / file.name)
+
+    def pack_journal(self) -> int:
+        """Packs the journal of a run that is over; returns the bytes that this freed. Raises
+        `InvalidRunFolder` for a run that is not over, and `OSError`."""
+        if not self.is_recorded:
+            raise InvalidRunFolder(f"{printable(self.path)} is not over, so it is not packed")
+        freed = pack(self.events_file, self.exit_file)
+        if freed:
+            self._tell_watchers()
+        return freed
+
+    def unpack_journal(self) -> None:
+        """The journal is a plain file again; raises `InvalidRunFolder` if it is damaged."""
+        unpack(self.events_file)
         self._tell_watchers()
 
     @property

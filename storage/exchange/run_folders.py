@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from runner.errors import RunnerError
+from runner.folders.events import stat_journal
 from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import DataDir, RunDir, run_dirs
 from runner.locks import FileLock
@@ -63,7 +64,8 @@ def pack(
                 entry = zipfile.ZipInfo(f"{folder.name}/{name}", UNCHANGING)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 with RunDir(folder).open(name) as file, packed.open(entry, "w") as target:
-                    unpacked += os.fstat(file.fileno()).st_size
+                    unpacked += file.seek(0, os.SEEK_END)
+                    file.seek(0)
                     if unpacked > USUAL.total_bytes:
                         raise _too_large("unpacked", USUAL.total_bytes)
                     shutil.copyfileobj(file, target, CHUNK)
@@ -91,6 +93,7 @@ def take_in(
         runs = _gathered(staging, names)
         if not runs:
             raise ImportUnusable("there is no run folder in it: one with a spec.json")
+        _unpack_journals(runs, limits)
         _check(data_dir, runs, examples)
         known = {run.run_id: _known(data_dir, examples, run.run_id) for run in runs}
         there = {run_id: path for run_id, path in known.items() if path is not None}
@@ -113,6 +116,10 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
                             (run.checkpoints, run.compile_cache, run.workplace))  # fmt: skip
         for name in sorted(files):
             path = here / name
+            if path == run.packed_file:  # It travels as what it holds.
+                if not run.events_file.exists():
+                    yield run.events_file.name
+                continue
             if path.is_symlink() or not path.is_file() or name.startswith("."):
                 continue
             is_artifact = run.artifacts in path.parents
@@ -144,6 +151,20 @@ def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
         os.rename(folder.path, target)
         runs.append(RunDir(target))
     return runs
+
+
+def _unpack_journals(runs: Sequence[RunDir], limits: Limits) -> None:
+    """Packed ones count as what they become."""
+    total = 0
+    for run in runs:
+        try:
+            found = stat_journal(run.events_file)
+            total += 0 if found is None else found.size
+            limits.check(0, total)
+            run.unpack_journal()
+        except RunnerError as error:
+            said = _as_in(run.path.parents[1], error)
+            raise ImportUnusable(f"run {run.run_id} cannot be used: {said}") from None
 
 
 def _is_within(folder: PurePosixPath, names: set[str]) -> bool:
@@ -208,7 +229,7 @@ def _require_same(one: Path, other: Path) -> None:
     compared = {name for name in mine | theirs if not name.startswith("artifacts/")}
     compared |= mine & theirs
     differing = [name for name in sorted(compared) if name not in mine & theirs
-                 or not _equal(one / name, other / name)]  # fmt: skip
+                 or not _equal(RunDir(one), RunDir(other), name)]  # fmt: skip
     if differing:
         raise ImportUnusable(
             f"run {other.name} is there already with another content ({differing[0]}); nothing is "
@@ -216,8 +237,8 @@ def _require_same(one: Path, other: Path) -> None:
         )
 
 
-def _equal(one: Path, other: Path) -> bool:
-    with one.open("rb") as mine, other.open("rb") as theirs:
+def _equal(one: RunDir, other: RunDir, name: str) -> bool:
+    with one.open(name) as mine, other.open(name) as theirs:
         while True:
             first, second = mine.read(CHUNK), theirs.read(CHUNK)
             if first != second:

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.folders.events import read_complete_lines
-from runner.folders.inside import stat_inside
+from runner.folders.events import read_complete_lines, stat_journal
 from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
@@ -165,10 +164,17 @@ def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
             return size if error.errno == errno.ENXIO else offset
 
 
-def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
-    """Takes the journal's new whole lines, unless the look is full; returns the new offset."""
-    found = stat_inside(run_dir.path, run_dir.events_file.name)
-    size, inode = (found.st_size, found.st_ino) if found else (0, None)
+def read_journal(
+    seen: Look, run: Progress, run_dir: RunDir, *, is_same_attempt: bool = False
+) -> Progress:
+    """Takes the journal's new whole lines, unless the look is full; returns the new offset.
+
+    `is_same_attempt`: the run was over at the last look, and was not worked at since.
+    """
+    found = stat_journal(run_dir.events_file)
+    size, inode = (found.size, found.inode) if found else (0, None)
+    if found and found.is_packed and is_same_attempt and size == run.journal_offset:
+        return run  # The same lines in another file.
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
         run = replace(run, journal_offset=0)

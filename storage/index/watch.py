@@ -12,14 +12,14 @@ new time stamp has the next tick look at every one of them.
 
 import math
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from pathlib import Path
 
-from runner.errors import RunnerError
+from runner.errors import InvalidRunFolder, RunnerError
+from runner.folders.events import stat_journal
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.texts import printable
@@ -196,7 +196,8 @@ class Watch:
                 before = Progress(run_id=name, folder=path)
             # The state first: once it is final, the journal read after it is complete.
             now = standing(before, run_dir)
-            seen.progress[name] = read_journal(seen, now, run_dir)
+            is_same = now.exit_stamp is not None and now.exit_stamp == before.exit_stamp
+            seen.progress[name] = read_journal(seen, now, run_dir, is_same_attempt=is_same)
         # A foreign folder may hold anything, and must not keep the others from being read.
         except (RunnerError, OSError) as error:
             seen.unreadable[name] = (printable(path), printable(error, MAX_MESSAGE))
@@ -215,13 +216,17 @@ class Watch:
         is with nearly all when a dashboard starts."""
         if before.folder != path or before.exit_stamp is None or before.run_id in self.unreadable:
             return False
-        ended, labels, journal = (_lstat(f"{path}/{name}") for name in WATCHED)
+        ended, labels = (_lstat(f"{path}/{name}") for name in WATCHED[:2])
+        try:
+            journal = stat_journal(Path(path, "events.jsonl"))
+        except InvalidRunFolder:
+            return False
         return (
             ended is not None
             and journal is not None
-            and stat.S_ISREG(journal.st_mode)
             and ended.st_mtime_ns == before.exit_stamp
-            and (journal.st_size, journal.st_ino) == (before.journal_offset, before.journal_inode)
+            and journal.size == before.journal_offset
+            and (journal.is_packed or journal.inode == before.journal_inode)
             and (None if labels is None else labels.st_mtime_ns) == self._labels.get(before.run_id)
         )
 

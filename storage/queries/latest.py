@@ -15,8 +15,7 @@ import orjson
 import pandas as pd
 
 from runner.errors import RunnerError
-from runner.folders.events import read_complete_lines
-from runner.folders.inside import stat_inside
+from runner.folders.events import read_complete_lines, stat_journal
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from storage.index.store import Store
@@ -77,11 +76,11 @@ class _Tail:
 
     def read_on(self, run_dir: RunDir) -> None:
         try:
-            found = stat_inside(run_dir.path, run_dir.events_file.name)
-            if found is None or found.st_size == self.position:
+            found = stat_journal(run_dir.events_file)
+            if found is None or found.size == self.position:
                 return
-            is_other = self.inode is not None and found.st_ino != self.inode
-            if is_other or not 0 < found.st_size - self.position <= MAX_BYTES:
+            is_other = self.inode is not None and found.inode != self.inode
+            if is_other or not 0 < found.size - self.position <= MAX_BYTES:
                 self.needs_tick = True
                 return
             lines, self.position = read_complete_lines(run_dir.events_file, self.position)

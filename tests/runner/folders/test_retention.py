@@ -56,10 +56,14 @@ def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_th
     assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
     everything = plan(store, 0)
     assert [removal.what for removal in everything.removals][3:] == [
-        f"artifacts of {FIRST}", f"artifacts of {SECOND}"
+        f"journals of {FIRST}, packed", f"journals of {SECOND}, packed",
+        f"artifacts of {FIRST}", f"artifacts of {SECOND}",
     ]  # fmt: skip
     assert not everything.is_enough
-    assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB
+    plain = [sum(file.stat().st_size for file in store.runs.glob(f"{one}.*/events.jsonl"))
+             for one in (FIRST, SECOND)]  # fmt: skip
+    packed = sum(bytes_ * 8 // 10 for bytes_ in plain)
+    assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB - packed
 
 
 def test_results_what_waits_and_what_could_go_on_stay(
@@ -74,6 +78,9 @@ def test_results_what_waits_and_what_could_go_on_stay(
     assert main(["retain", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
     assert library.size_of(store.path) == size and "would go" in capsys.readouterr().out
     assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert store.run_dir(f"{FIRST}.baseline").packed_file.exists()
+    for run in store.run_dirs():
+        run.unpack_journal()
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert not library.trash(store)
