@@ -21,11 +21,18 @@ from runner.folders.events import read_events
 from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
+from runner.specs.experiment import ModelSpec
 from tests.helpers.waiting import wait_until
+from tests.runner.cluster.either_worker import REAL
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+from tests.runner.supervision.witness import Witness
 
 pytestmark = [pytest.mark.cluster, pytest.mark.heavy]
-STEPS = 150
+STEPS = 100
+REAL_STEPS = 20
+TINY = ModelSpec(source="builtin:bert-tiny")
+MOST_SECONDS_TOLD_ALIVE = 20.0
+"""After a machine is lost: Ray notices after two, and the driver asks every other second or so."""
 DRIVE = """
 import sys
 from runner.cluster.driver import drive
@@ -33,7 +40,8 @@ from runner.cluster.ray_engine import PACKAGES, RayEngine
 from runner.folders.run_dir import DataDir
 folder, address, patience = sys.argv[1:]
 engine = RayEngine(address, namespace=folder, packages=(*PACKAGES, "tests"),
-                   worker=("-m", "tests.helpers.fake_worker"), patience_seconds=float(patience))
+                   worker=("-m", "tests.runner.cluster.either_worker"),
+                   patience_seconds=float(patience))
 drive(DataDir(folder), engine, linger=3.0)
 """
 
@@ -102,8 +110,13 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     cluster.wait_for_nodes()
     # Steps of a tenth of a second: 15 s for each experiment, which needs a whole node.
-    keys = [submit(data_dir, experiment("slow", steps=STEPS, name=f"cell {n}")) for n in range(6)]
+    real = submit(data_dir, experiment("eager", steps=REAL_STEPS, name=REAL, model=TINY))
+    keys = [submit(data_dir, experiment("slow", steps=STEPS, name=f"cell {n}")) for n in range(5)]
+    steps = dict.fromkeys(keys, STEPS) | {real: REAL_STEPS}
+    keys = list(steps)
+    witness = Witness(data_dir, steps)
     drivers.start()
+    witness.start()
 
     def at_work() -> list[str]:
         return [key for key in keys if RunState.RUNNING in states(data_dir, key).values()]
@@ -114,19 +127,27 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     time.sleep(2)
     kill_machine(nodes[1])
     began = time.monotonic()
-    drivers.started[0].wait(timeout=150)
+    drivers.started[0].wait(timeout=400)
     seconds = time.monotonic() - began
+    witness.stop()
     for key in keys:
-        check_whole(data_dir, key, STEPS)
+        check_whole(data_dir, key, steps[key])
+    assert witness.wrong == [] and witness.num_looks > 20
     again = [key for key in keys
              if any(run.attempt > 1 for run in run_dirs(data_dir, key).values())]  # fmt: skip
     assert len(again) == 1, "that of the lost node"
     lost = [run.attempts / "1" / "exit.json" for run in run_dirs(data_dir, again[0]).values()
             if (run.attempts / "1" / "exit.json").exists()]  # fmt: skip
     assert lost and all("was lost; it begins anew elsewhere" in file.read_text() for file in lost)
+    told_alive = witness.seconds_told_alive(again[0], began)
+    assert told_alive < MOST_SECONDS_TOLD_ALIVE
     assert len(list(experiments(data_dir))) == 6
     wait_until(lambda: not actors(), 30)
-    sys.stdout.write(f"one node of three killed: all six whole {seconds:.0f} s later\n")
+    sys.stdout.write(
+        f"one node of three killed: all six whole {seconds:.0f} s later; "
+        f"{witness.num_looks} looks at what pages show told nothing that was not so, "
+        f"and of the lost node for {told_alive:.1f} s that it worked\n"
+    )
     cluster.remove_node(nodes[0])
 
 

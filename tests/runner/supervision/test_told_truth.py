@@ -10,8 +10,8 @@ from runner.folders.run_dir import DataDir
 from runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until
-from tests.helpers.witness import Witness
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs
+from tests.runner.supervision.witness import Witness
 
 pytestmark = pytest.mark.heavy
 
@@ -20,7 +20,7 @@ def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_ou
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr("tests.helpers.witness.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
     keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (10, 20)]
     witness = Witness(data_dir, dict(zip(keys, (10, 20), strict=True)))
     witness.start()

@@ -1,0 +1,16 @@
+"""The real worker for experiments whose name says so, and for all others the one without torch."""
+
+import sys
+from pathlib import Path
+
+from runner.folders.run_dir import RunDir
+from tests.helpers import fake_worker
+
+REAL = "a real training"
+
+if __name__ == "__main__":
+    if RunDir(Path(sys.argv[1])).read_spec().experiment.name == REAL:
+        from runner.worker.__main__ import main
+
+        sys.exit(main())
+    sys.exit(fake_worker.main())
