@@ -28,6 +28,7 @@ from runner.machine.occupancy import wish_of
 from runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
 from runner.specs.experiment import RunSpec
 from runner.supervision.exit_records import ExitRecords, say
+from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import MAX_ATTEMPTS
 
 POLL_SECONDS = 0.3
@@ -120,11 +121,13 @@ class _Driver:
         self._usual = facts().versions if same_versions else None
         self._told: set[str] = set()
         """What need not be said again."""
+        self._heartbeat = Heartbeat(data_dir)
 
     def work(self, linger: float | None) -> None:
         self._take_up()
         idle_since, look_next = time.monotonic(), 0.0
         while linger is None or time.monotonic() - idle_since < linger:
+            self._heartbeat.beat()
             self._exits.write_owed()
             for placed in list(self._placed.values()):
                 self._look_after(placed)

@@ -1,6 +1,7 @@
 """The driver of a cluster, with machines that are threads of this process and processes without
 torch: what it makes of a lost machine, of an earlier driver, of what is to be stopped."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.placement import Place
 from runner.specs.experiment import CheckpointSpec
+from runner.supervision.heartbeat import feel
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
@@ -108,6 +110,16 @@ def test_experiments_go_to_machines_and_come_home_whole(data_dir: DataDir) -> No
         claims = [run.read_claim() for run in run_dirs(data_dir, key).values()]
         assert all(one is not None and one.node and one.is_from_this_host for one in claims)
     assert all(job.is_ended for job in engine.jobs.values())
+
+
+def test_a_driver_that_works_is_not_told_to_hang(data_dir: DataDir) -> None:
+    data_dir.path.mkdir(parents=True, exist_ok=True)
+    data_dir.supervisor_lock.touch()
+    os.utime(data_dir.supervisor_lock, (0, 0))
+    submit(data_dir, experiment("slow", steps=20))
+    wait = driving(data_dir, LocalEngine("one"))
+    wait_until(lambda: feel(data_dir).is_alive and not feel(data_dir).is_still)
+    wait()
 
 
 def test_what_was_on_a_lost_machine_begins_anew_as_a_whole_and_says_so(data_dir: DataDir) -> None:
