@@ -40,6 +40,7 @@ SIZES = ((12, 10_000), (102, 10_000), (1002, 10_000), (9996, 100))
 PAGES = ("compare", "run", "live", "experiments", "launch", "suites", "definitions")
 OF_EXPERIMENT = ("compare", "run", "live")
 NUM_VISITS = 10
+NUM_LEAST = 5
 VISITED = 6
 """Experiments that a page is opened for, the first one before anything is timed."""
 LIVE_SECONDS = 40.0
@@ -75,9 +76,10 @@ def main() -> None:
     sizes = [size for size in SIZES if size[0] in arguments.sizes]
     found = {size: measure(arguments.folder, *size) for size in sizes}
     browsed = {size: in_browser(folder_of(arguments.folder, *size)) for size in sizes}
+    least = least_of_streamlit(arguments.folder)
     watched = {name: live(LIVE_SECONDS, **how) for name, how in WATCHED.items()}
     peers = of_peers(arguments.folder, arguments.peers) if arguments.peers else {}
-    text = page(found, browsed, watched, peers)
+    text = page(found, browsed, least, watched, peers)
     print(text)  # noqa: T201
     if arguments.write:
         DOCUMENT.write_text(renewed(DOCUMENT.read_text(), text))
@@ -206,18 +208,38 @@ def in_browser(data_dir: DataDir) -> dict[str, float]:
             choice.press("Enter")
             tab.wait_for_function(CHOSEN, arg=one, polling=20)
             chosen.append(time.perf_counter() - begun)
-    with chromium() as tab:
-        begun = time.perf_counter()
-        with served(data_dir, supervised=False) as (address, _):
-            tab.goto(address)
-            tab.wait_for_selector(INTERACTIVE)
-            started = time.perf_counter() - begun
     return {
-        "start": started,
+        "start": from_the_start(data_dir, "serve.py")["start"],
         "first": opened[0],
         "other": statistics.median(opened[1:] or [0]),
         "chosen": statistics.median(chosen or [0]),
     }
+
+
+def from_the_start(data_dir: DataDir, app: str, times: int = 0) -> dict[str, float]:
+    """Seconds from the start of a server to its first page, in a browser that was there before; and
+    until the same page, loaded anew so many times, can be used (median)."""
+    with chromium() as tab:
+        begun = time.perf_counter()
+        with served(data_dir, app=app, supervised=False) as (address, _):
+            tab.goto(address)
+            tab.wait_for_selector(INTERACTIVE)
+            found = {"start": time.perf_counter() - begun}
+            anew = []
+            for _ in range(times):
+                begun = time.perf_counter()
+                tab.goto(address)
+                tab.wait_for_selector(INTERACTIVE)
+                anew.append(time.perf_counter() - begun)
+    return found | {"anew": statistics.median(anew or [0])}
+
+
+def least_of_streamlit(parent: Path) -> dict[str, float]:
+    """The same of an app that has one chart and one button: what no page of Streamlit is below."""
+    folder = DataDir(parent / "least")
+    folder.path.mkdir(exist_ok=True)
+    found = [from_the_start(folder, "benchmarks/at_size/least.py", NUM_LEAST) for _ in range(3)]
+    return {name: statistics.median(one[name] for one in found) for name in found[0]}
 
 
 @contextmanager
@@ -291,13 +313,17 @@ def spread(taken: Sequence[float]) -> tuple[float, float, float]:
 
 
 def page(
-    found: dict[Any, Any], browsed: dict[Any, Any], watched: dict[str, Any], peers: dict[str, Any]
+    found: dict[Any, Any],
+    browsed: dict[Any, Any],
+    least: dict[str, float],
+    watched: dict[str, Any],
+    peers: dict[str, Any],
 ) -> str:
     machine = f"{platform.machine()}, {cpu_allowance().usable} CPUs"
     versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}
     load = f"load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"
     size = (PEER_RUNS, PEER_STEPS)
-    return written(found, browsed, watched, peers, size, machine, load, versions, date.today())
+    return written(found, browsed, least, watched, peers, size, machine, load, versions, date.today())
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def renewed(document: str, measured: str) -> str:
 def written(
     found: Mapping[Size, Mapping[str, Any]],
     browsed: Mapping[Size, Mapping[str, float]],
+    least: Mapping[str, float],
     watched: Mapping[str, Mapping[str, float]],
     peers: Mapping[str, tuple[float, float, float] | str],
     peer_size: Size,
@@ -64,6 +65,9 @@ def written(
         "other experiments in the same tab (medians): by the address, which loads the page anew, "
         "or chosen on the page.\n",
         _table(["", *(f"{runs:,}" for runs, _ in browsed)], _browser_rows(browsed)),
+        f"An app of one chart and one button, with nothing of ours, takes {least['start']:.2f} s "
+        f"from the start of its server (`streamlit run`) and {least['anew']:.2f} s when it is "
+        "loaded anew: what Streamlit and Chromium take by themselves.\n",
         LIVE,
         _table(
             ["", "share of a core", "median age, s", "95th percentile, s", "memory, MB"],
