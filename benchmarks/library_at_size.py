@@ -323,7 +323,9 @@ def page(
     versions = {name: version(name) for name in ("duckdb", "pandas", "plotly", "streamlit")}
     load = f"load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"
     size = (PEER_RUNS, PEER_STEPS)
-    return written(found, browsed, least, watched, peers, size, machine, load, versions, date.today())
+    return written(
+        found, browsed, least, watched, peers, size, machine, load, versions, date.today()
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from views.parts.downloads import chart_card
 from views.parts.exports import Origin, files_of
 from views.shared import words
 from views.shared.address import bound
-from views.shared.inert import inert, plain
+from views.shared.inert import Markdown, inert, plain
 from views.shared.links import linked, sentence
 from views.shared.resources import capabilities, data_dir, get_store
 
@@ -57,13 +57,19 @@ def main() -> None:
     elif not pending:
         st.markdown(EMPTY)
     is_here = rows["is_here"].astype(bool)
-    for title, mine in {HERE: rows[is_here], RECORDED: rows[~is_here]}.items():
-        if len(mine):
-            st.markdown(f"#### {title}")
-            show_table(mine.drop(columns="is_here"), title)
+    rows = rows.drop(columns="is_here")
+    show_part(HERE, rows[is_here])
+    show_part(RECORDED, rows[~is_here])
     if found:
         show_history(found)
     watch(store, frame, list(frame["experiment_id"].dropna()))
+
+
+def show_part(title: Markdown, rows: pd.DataFrame) -> None:
+    """The devices of a kind, under their title, if there are any."""
+    if len(rows):
+        st.markdown(f"#### {title}")
+        show_table(rows, title)
 
 
 def show_worse(found: Sequence[Device], pending: int) -> None:

@@ -228,6 +228,7 @@ CHANGING = {"submit", "cancel", "resume", "probe", "request_cancel", "write_byte
 HARMLESS = {
     ("resources.py", "open_store"),  # makes the data folder, when the dashboard starts
     ("resources.py", "look_at_machine"),  # asks torch what there is, once
+    ("state.py", "problems"),  # takes in what journals gained, as every page does
     ("watching.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
     ("files.py", "_printed"),  # writes a page that a browser prints, to where it is gone after

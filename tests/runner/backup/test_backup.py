@@ -140,7 +140,7 @@ def test_the_index_locks_and_caches_are_not_in_it_and_what_scripts_work_with_is(
     names = set(made.manifest.files)
     assert {name for name in names if "x" in name.partition("/")[0]} == set()
     assert {name for name in names if not name.startswith("runs/")} == {
-        "queue.json", "logs/supervisor.jsonl", "trash/t/spec.json"
+        "queue.json", "logs/supervisor.jsonl", "trash/t/spec.json", "audit.jsonl"
     }  # fmt: skip
     mine = {name.partition(f"{run.run_id}/")[2] for name in names if run.run_id in name}
     assert "work/.state/compile-cache/a.tmp" in mine

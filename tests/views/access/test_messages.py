@@ -1,12 +1,11 @@
 """Messages that no page of ours sends reach nothing."""
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from tests.helpers.waiting import awaited
 from views.access.messages import Messages
 
 
@@ -23,8 +22,7 @@ def arrived(*contents: bytes) -> list[bytes]:
     async def receive() -> Any:
         return waiting.pop(0)
 
-    with ThreadPoolExecutor(1) as worker:  # A browser of other tests may have a loop in this one.
-        worker.submit(asyncio.run, Messages(behind)({"type": "websocket"}, receive, None)).result()
+    awaited(Messages(behind)({"type": "websocket"}, receive, None))
     return got
 
 

@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.helpers.oidc.sign_in import (
     pieces,
     write_team,
 )
+from tests.helpers.waiting import awaited
 from views.access import session, signin, team
 from views.access.session import SignedOut, person_of, seal_name
 from views.access.team import Role, Team, TeamUnusable, read_team
@@ -213,12 +213,6 @@ def test_a_copy_of_a_cookie_is_worth_nothing_after_the_sign_out_nor_after_a_rest
     SignedOut().open(folder)
 
 
-def ran(work: Coroutine[Any, Any, None]) -> None:
-    """In a thread of its own: a browser of other tests may have a loop in this one."""
-    with ThreadPoolExecutor(1) as worker:
-        worker.submit(asyncio.run, work).result(30)
-
-
 Answer = tuple[int, dict[str, str], str]
 
 
@@ -244,7 +238,7 @@ def asked(path: str, *, whose: str = "", kind: str = "http", **more: str) -> Ans
     headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in more.items()]
     scope = {"type": kind, "path": path, "query_string": query.encode(), "headers": headers}
     scope |= {"method": method} if kind == "http" else {}
-    ran(signin.SignIn(behind)(scope, receive, send))
+    awaited(signin.SignIn(behind)(scope, receive, send))
     if told[0].get("type") == "websocket.close":
         return told[0]["code"], {}, ""
     body = b"".join(one.get("body", b"") for one in told)
@@ -349,7 +343,7 @@ def test_cookies_travel_encrypted_and_last_as_long_as_a_session(known: Team) -> 
     headers = [(b"cookie", b"breakeven-next=%2Fcompare%3Fexperiment%3Da")]
     scope = {"type": "http", "path": "/oauth2callback", "method": "GET", "query_string": b"",
              "headers": headers}  # fmt: skip
-    ran(signin.SignIn(behind)(scope, None, send))
+    awaited(signin.SignIn(behind)(scope, None, send))
     (answer,) = told
     given = [value.decode() for name, value in answer["headers"] if name == b"set-cookie"]
     named = dict(answer["headers"])
@@ -392,7 +386,7 @@ def test_an_open_page_is_cut_off_once_its_session_or_its_role_is_over(
                  "headers": headers}  # fmt: skip
         await signin.SignIn(behind)(scope, receive, send)
 
-    ran(through())
+    awaited(through())
     assert got == ["websocket.receive", "websocket.disconnect"]
     assert [one["type"] for one in sent] == ["websocket.close"]
 

@@ -1,6 +1,5 @@
 """What the first page needs is there before the first reader is."""
 
-import asyncio
 import os
 from threading import Thread
 from typing import Any
@@ -12,6 +11,7 @@ from runner.folders.run_dir import DataDir
 from storage.comparison import comparison
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+from tests.helpers.waiting import awaited
 from views.comparison import ahead, charts
 from views.shared import resources
 from views.shared.resources import get_store, open_store
@@ -54,8 +54,7 @@ def test_pages_wait_until_all_is_imported() -> None:
         asked.append(scope["type"])
 
     def ask(kind: str) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(ahead.Imported(app)({"type": kind}, None, None))
+        awaited(ahead.Imported(app)({"type": kind}, None, None))
 
     page = Thread(target=ask, args=["websocket"])
     with ahead._importing:

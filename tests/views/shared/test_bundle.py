@@ -1,6 +1,5 @@
 """Streamlit's files come from memory; a page names what it needs before it needs it."""
 
-import asyncio
 import gzip
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.waiting import awaited
 from views.access.bundle import FOLDER, NEEDED, SYMBOLS, Bundle
 from views.access.lasting import FOREVER
 
@@ -38,8 +38,7 @@ def answer(
 
     given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "path": path, "method": method, "headers": given}
-    with asyncio.Runner() as runner:
-        runner.run(bundle(scope, None, send))
+    awaited(bundle(scope, None, send))
     told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], told, b"".join(one.get("body", b"") for one in sent)
 

@@ -1,6 +1,5 @@
 """A thread that hangs in a process that goes on is told, by the doctor and by the probes."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from storage.index import store as store_module
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.serving import Chat
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import awaited, wait_until
 from views.upkeep import alerting, serving, state
 
 pytestmark = pytest.mark.heavy
@@ -113,10 +112,10 @@ def test_a_disk_that_hangs_gets_an_answer_that_says_so(
     monkeypatch.setattr(serving, "look", lambda: gate.wait())
     request = Request({"type": "http"})
     for _ in range(4):  # more than there are threads
-        answer = asyncio.run(serving.healthz(request))
+        answer = awaited(serving.healthz(request))
         assert answer.status_code == 503
         assert json.loads(bytes(answer.body))["problems"] == [serving.SILENT]
-    said = bytes(asyncio.run(serving.metrics(request)).body).decode()
+    said = bytes(awaited(serving.metrics(request)).body).decode()
     assert "breakeven_healthy 0.0" in said and "breakeven_process_threads" in said
     assert "breakeven_runs" not in said
 
