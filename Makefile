@@ -26,7 +26,7 @@ run: .venv/installed
 
 # Whole files, which share what they set up; three at a time, because on two cores one often waits.
 test: .venv/installed-dev chromium
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile

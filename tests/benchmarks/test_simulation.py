@@ -73,6 +73,7 @@ def test_a_turn_that_comes_back_twice_is_found(
     assert " works while " in first_violation(tmp_path, 200)
 
 
+@pytest.mark.slow
 def test_a_record_that_a_full_disk_swallows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

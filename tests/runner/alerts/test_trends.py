@@ -19,6 +19,7 @@ from tests.helpers.serving import Chat
 pytestmark = pytest.mark.heavy
 
 
+@pytest.mark.slow
 def test_the_supervisor_tells_once_it_has_nothing_to_do_and_a_nightly_job_does_not_again(
     chat: Chat, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def losses(data_dir: DataDir) -> list[tuple[int, float]]:
     return list(frame.itertuples(index=False, name=None))
 
 
+@pytest.mark.slow
 def test_what_is_restored_goes_on_and_computes_what_the_original_did(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def registered(backend: Any) -> Iterator[str]:
         registry._COMPILER_FNS.pop("watched")
 
 
+@pytest.mark.slow
 def test_while_something_compiles_the_collector_is_as_in_anybodys_process(
     tmp_path: Path, timeline: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
