@@ -24,7 +24,7 @@ run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
 	@BREAKEVEN_PORT=$(PORT) $(BIN)/python serve.py
 
-# Whole files, which share what they set up; three at a time, because on two cores one often waits.
+# Whole files, which share what they set up; four at a time, because two of them often wait.
 test: .venv/installed-dev chromium
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
