@@ -24,9 +24,9 @@ run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
 	@BREAKEVEN_PORT=$(PORT) $(BIN)/python serve.py
 
-# Whole files, which share what they set up; four at a time, because two of them often wait.
+# Whole files, which share what they set up; three at a time, because on two cores one often waits; four are slower.
 test: .venv/installed-dev chromium
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile

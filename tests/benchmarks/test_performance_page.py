@@ -23,4 +23,4 @@ def test_a_page_without_one_place_for_it_is_left_alone(document: str) -> None:
 
 def test_the_page_there_is_has_its_place() -> None:
     found = renewed(DOCUMENT.read_text(), "measured")
-    assert "## On a quiet machine" in found and "| compare, first visit |" not in found
+    assert "## Against what was asked for" in found and "| compare, first visit |" not in found

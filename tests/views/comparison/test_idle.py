@@ -2,6 +2,7 @@
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from storage.index.store import Store
 from storage.library.catalog import catalog
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from views.comparison import idle
+from views.shared import resources
 from views.shared.resources import get_store, open_store
 
 OTHER = "20251101-000000-000000-0000"
@@ -19,11 +21,12 @@ OTHER = "20251101-000000-000000-0000"
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long it rested, without doing so: the clock is put forward instead."""
+    """How long it rested, without doing so: the clock is put forward instead. It is theirs alone:
+    threads that other tests left behind sleep as ever."""
     found: list[float] = []
-    clock = time.monotonic
-    monkeypatch.setattr(time, "sleep", found.append)
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + sum(found))
+    clock = SimpleNamespace(sleep=found.append, monotonic=lambda: time.monotonic() + sum(found))
+    monkeypatch.setattr(idle, "time", clock)
+    monkeypatch.setattr(resources, "time", clock)
     return found
 
 
@@ -60,7 +63,7 @@ def test_a_reader_puts_it_off(
         compared.append(sum(slept))
         return whole(store)
 
-    monkeypatch.setattr(time, "sleep", rest)
+    monkeypatch.setattr(idle.time, "sleep", rest)
     monkeypatch.setattr(idle, "compare_next", listen)
     idle.compare_rest()
     assert compared[0] == pytest.approx(2 * idle.QUIET_SECONDS, abs=1.0)
