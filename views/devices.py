@@ -164,8 +164,9 @@ def _row(host: str, id: str, name: str, device: Device | None, use: Use) -> dict
 
 def show_table(rows: pd.DataFrame, title: str) -> None:
     """Columns that say nothing of any device are left out."""
-    shown = rows.drop(columns=[name for name in ("driver", "clock", "worse", "waits")
-                               if not rows[name].any()])  # fmt: skip
+    texts = [name for name in ("driver", "clock", "worse", "waits") if not rows[name].any()]
+    never = [] if rows["seen"].notna().any() else ["seen"]
+    shown = rows.drop(columns=[*texts, *never])
     st.dataframe(
         shown, hide_index=True, key=f"devices {title}",
         column_config={
