@@ -20,6 +20,7 @@ from views.charts.palette import FAINT, Look, run_looks
 from views.shared import links
 
 HEIGHT = 340
+LONG_LABEL = 26
 FEW_RUNS, LEGEND_LINE = 4, 16
 LINE_WIDTH, BELOW_ALL = 1.6, 1.6
 """Width of a line, and what more the baseline has, which lies below all others."""
@@ -165,6 +166,15 @@ def layout() -> dict[str, Any]:
             "title_text": "",
         },
     }
+
+
+def shortened(label: str) -> str:
+    """A long label without its middle, where it would leave a chart no room: backends differ at the
+    end."""
+    if len(label) <= LONG_LABEL:
+        return label
+    half = LONG_LABEL // 2
+    return f"{label[:half]}…{label[-half:]}"
 
 
 def _loss_range(frame: pd.DataFrame) -> list[float] | None:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from storage.library.matrix import Cell, Matrix
 from storage.numbers.metrics import METRICS
-from views.charts.layers import layout
+from views.charts.layers import layout, shortened
 from views.charts.palette import BAD, KNOWN, NEUTRAL
 
 ROW_HEIGHT, MARGINS = 56, 110
@@ -51,8 +51,10 @@ def heat_map(found: Matrix) -> go.Figure:
     figure.update_layout(layout() | {"height": MARGINS + ROW_HEIGHT * len(rows)})
     # Also where every name is a number, as batch sizes are.
     figure.update_xaxes(type="category", side="top", showgrid=False, automargin=True)
-    return figure.update_yaxes(type="category", autorange="reversed", showgrid=False,
-                               automargin=True, ticksuffix=" ")  # fmt: skip
+    return figure.update_yaxes(
+        type="category", autorange="reversed", showgrid=False, automargin=True, ticksuffix=" ",
+        tickvals=list(down), ticktext=[*map(shortened, down)],
+    )  # fmt: skip
 
 
 def _place(quantity: str, cell: Cell) -> float | None:

@@ -11,7 +11,7 @@ from storage.numbers.metrics import axis_unit
 from storage.profile.bridge import Bridge
 from storage.profile.profiles import IDLE, Profile
 from storage.terminal.finding_words import class_title
-from views.charts.layers import layout
+from views.charts.layers import layout, shortened
 from views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
 from views.shared import links
 
@@ -23,7 +23,6 @@ WORTH_A_BAR = 0.01
 WORTH_A_COLOUR = 0.025
 """Of the longest step: among bars of many colours less cannot be told apart."""
 LEGEND_LINE = 18
-LONG_LABEL = 26
 REST = "all others"
 
 
@@ -56,16 +55,8 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     figure.update_xaxes(title_text=links.axis("profile_seconds", title), zeroline=False)
     labels = [one.label for one in known]
     return figure.update_yaxes(
-        autorange="reversed", automargin=True, tickvals=labels, ticktext=[*map(_short, labels)]
+        autorange="reversed", automargin=True, tickvals=labels, ticktext=[*map(shortened, labels)]
     )
-
-
-def _short(label: str) -> str:
-    """A long label without its middle: backends differ at the end."""
-    if len(label) <= LONG_LABEL:
-        return label
-    half = LONG_LABEL // 2
-    return f"{label[:half]}…{label[-half:]}"
 
 
 def _add_class(
