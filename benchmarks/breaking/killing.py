@@ -7,7 +7,8 @@ import subprocess
 import time
 
 from benchmarks.breaking.trials import PHASES, small, toy
-from benchmarks.breaking.world import REAL, Outcome, World, kinds, leader
+from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, kinds, leader
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from storage.index.store import Store
 
@@ -63,9 +64,15 @@ def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -
     time.sleep(chance.uniform(0, 0.3))
     world.kill(supervisor)
     before, begun = world.acknowledged(), time.monotonic()
-    world.wait(lambda: world.alive() == 0, "the end of its runs")
-    if any(run.state is RunState.RUNNING for run in runs):
-        world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
+    return told_and_recorded(world, runs, before, begun)
+
+
+def told_and_recorded(
+    world: World, runs: list[RunDir], before: Acknowledged, begun: float
+) -> Outcome:
+    """Nobody is left and the truth is told without a supervisor; the next one writes it down."""
+    world.wait(lambda: world.alive() == 0, "the end of the runs")
+    world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
     outcome = Outcome(seconds=time.monotonic() - begun)
     world.supervise()
     world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
@@ -109,12 +116,7 @@ def kill_everything(world: World, chance: random.Random) -> Outcome:
     begun = time.monotonic()
     supervisor.wait()
     reader.wait()
-    world.wait(lambda: world.alive() == 0, "the end of the runs")
-    world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
-    outcome = Outcome(seconds=time.monotonic() - begun)
-    world.supervise()
-    world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
-    return world.judge(before, outcome)
+    return told_and_recorded(world, runs, before, begun)
 
 
 def two_supervisors(world: World, chance: random.Random) -> Outcome:
