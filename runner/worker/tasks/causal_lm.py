@@ -35,7 +35,9 @@ def load(experiment: ExperimentSpec) -> Workload:
     # The tokenizer of a built-in model opens texts with [CLS] and closes them with [SEP].
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     shape = text_shape(experiment, tokenizer) | ends
-    model = make_model(experiment, AutoModelForCausalLM, settings={}, shape=shape)
+    # Nothing is generated here; and with a cache, which knows each block by its number, every block
+    # would be compiled anew, until the compiler gives up.
+    model = make_model(experiment, AutoModelForCausalLM, settings={"use_cache": False}, shape=shape)
     # Without it GPT-2 settles for this loss with a warning, which breaks the compiler's graph.
     model.loss_type = "ForCausalLM"  # type: ignore[assignment]
     return Workload(

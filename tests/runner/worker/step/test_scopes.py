@@ -68,13 +68,19 @@ def test_forward_and_backward_are_compiled_apart_from_the_optimizer(recorded: Re
     assert {"backward", "update"} <= found and "iterate" not in found
 
 
-def test_equal_blocks_are_compiled_once_for_all(tmp_path: Path) -> None:
-    # The small ViT has four layers of one class; inference is code of its own.
+@pytest.mark.parametrize(("task", "model", "data"), [
+    ("image_classification", "builtin:vit-small", "builtin:digits"),
+    ("causal_lm", "builtin:gpt2-tiny", "builtin:reviews"),
+])  # fmt: skip
+def test_equal_blocks_are_compiled_once_for_all(
+    task: Any, model: str, data: str, tmp_path: Path
+) -> None:
+    # They have four layers and two; inference is code of its own.
     spec = experiment(
         backends=("eager:scope=blocks",),
-        task="image_classification",
-        model=ModelSpec(source="builtin:vit-small"),
-        data=DataSpec(source="builtin:digits", num_train_samples=80, num_eval_samples=4),
+        task=task,
+        model=ModelSpec(source=model),
+        data=DataSpec(source=data, num_train_samples=80, num_eval_samples=4, sequence_length=16),
         training=TrainingSpec(batch_size=4, max_steps=2),
     )
     events = run(spec, tmp_path / "events.jsonl", "eager-blocks")
