@@ -19,6 +19,7 @@ from storage.compiling.difference import load_compiled
 from storage.compiling.kept import code_difference, kept_of
 from storage.compiling.ladder import find_ladder
 from storage.difference.replays import load_replay
+from storage.difference.scaling import scalings
 from storage.difference.sides import load_sides
 from storage.errors import StoreError, TeamStoreUnusable
 from storage.exchange import FORMATS, NOTES
@@ -116,9 +117,9 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Experiments held against each other."""
     with open_store(data_dir) as store:
         sides = load_sides(store, options.experiments)
-    if len(sides) < 2:
-        raise StoreError("a difference needs two experiments at least")
-    print(difference_report(sides))  # noqa: T201
+        if len(sides) < 2:
+            raise StoreError("a difference needs two experiments at least")
+        print(difference_report(sides, scalings(store, sides)))  # noqa: T201
     return 0
 
 

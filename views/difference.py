@@ -8,6 +8,7 @@ import streamlit as st
 
 from storage import queries
 from storage.difference.comparable import comparable
+from storage.difference.scaling import scalings
 from storage.difference.settings import differing
 from storage.difference.sides import MAX_SIDES, Side, labels, load_sides
 from storage.difference.speedups import differences
@@ -25,6 +26,7 @@ from views.shared.inert import inert
 from views.shared.resources import get_store
 from views.shared.selection import titles
 from views.sides import tables
+from views.sides.scaling import show_scaling
 
 PARAMETER = "side"
 MAX_LINKS = 8
@@ -79,6 +81,7 @@ def show(store: Store, sides: Sequence[Side]) -> None:
         chart_card("Speedups", lambda: side_charts.speedups(alike),
                    tables.speedup_frame(sides, found), name="sides",
                    numbers=["speedup"])  # fmt: skip
+    show_scaling(sides, *scalings(store, sides))
     show_losses(store, sides)
     with st.container(border=True):
         st.markdown("**Other numbers**")

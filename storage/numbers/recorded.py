@@ -246,6 +246,8 @@ _RECORDED = (
               format_bytes),
     _recorded("over_first", "Quotient of speedups", "A speedup over that of the first experiment.",
               format_ratio, "x"),
+    _recorded("scaling_efficiency", "Scaling efficiency", "Throughput of several devices over as "
+              "many times that of one.", format_share),
     _recorded("over_below", "Over the rung below",
               "Step time of the rung below over that of this one.", format_ratio, "x"),
     _recorded("replayed", "Measured again", "Where a number should come out when it is measured "

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from runner.texts import printable
 from storage.difference.comparable import Comparable, Obstacle, comparable
+from storage.difference.scaling import Refusal, Scaling
 from storage.difference.settings import differing
 from storage.difference.sides import Side, labels
 from storage.difference.speedups import Difference, differences
 from storage.numbers.formats import DASH, aligned_table
 from storage.numbers.metrics import METRICS
 from storage.statistics.speedups import ratio_text
+from storage.terminal.scaling import scaling_notes, scaling_rows
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
@@ -26,10 +28,18 @@ WHY: dict[Obstacle, str] = {
 }
 
 
-def difference_report(sides: Sequence[Side]) -> str:
-    """Who is compared, by how much, what may not be compared, and what differs."""
+def difference_report(
+    sides: Sequence[Side], scaled: tuple[Sequence[Scaling], Sequence[Refusal]] = ((), ())
+) -> str:
+    """Who is compared, by how much, what may not be compared, and what differs. `scaled` is what
+    `scalings` found and refused."""
     lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
     lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
+    found_scalings, refused = scaled
+    if found_scalings or refused:
+        rows = scaling_rows(found_scalings)
+        table = aligned_table(rows, 2) if len(rows) > 1 else []
+        lines += ["", *table, *scaling_notes(sides, found_scalings, refused)]
     for name in SHOWN:
         rows = number_rows(sides, name)
         if len(rows) > 1:

@@ -62,3 +62,17 @@ def test_fewer_than_two_or_more_than_eight_break_nothing(recorded: DataDir):
 def test_what_was_put_away_can_still_be_held_against_others(recorded: DataDir):
     library.change_labels(recorded, IDS[0], lambda old: replace(old, archived=True))
     assert "same" in text(opened("difference", side=IDS[:2]))
+
+
+def test_several_devices_beside_one_show_how_they_scale(folder: DataDir):
+    """Equal step times with one batch: the second device brings nothing."""
+    on_gpu = {"device_name": "Test GPU"}
+    for experiment_id, devices in zip(IDS[:3], (["0"], ["0", "1"], ["0", "1"]), strict=True):
+        spec = experiment_spec(num_steps=80, devices=tuple(f"cuda:{one}" for one in devices))
+        environment = on_gpu if experiment_id != IDS[2] else {"device_name": "Another GPU"}
+        record_experiment(folder.runs, spec, experiment_id, environment=environment)
+    said = text(opened("difference", side=IDS[:3]))
+    assert "Scaling over devices" in said and "50.0 %" in said
+    assert "B on 2 devices beside A on one, strong scaling" in said
+    assert "C is not held against one device (A): the devices are of different models." in said
+    assert "Scaling over devices" not in text(opened("difference", side=[IDS[1], IDS[2]]))
