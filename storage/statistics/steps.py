@@ -19,7 +19,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from storage.statistics.resampling import best_block_length
 
@@ -59,6 +58,8 @@ class Level:
         n = len(self.logs)
         if n < 3:
             return True
+        from scipy import stats  # here, because it takes time that no comparison needs
+
         spread = float(np.std(self.logs, ddof=1)) * math.sqrt(1 + 1 / n)
         half = float(stats.t.ppf((1 + PREDICTION) / 2, n - 1)) * spread
         return abs(math.log(value) - math.log(self.value)) <= half + 1e-12
@@ -86,6 +87,8 @@ class Step:
         one, other = np.array(self.after.logs), np.array(self.before.logs)
         if max(np.ptp(one), np.ptp(other)) < EQUAL:
             return self.ratio, self.ratio
+        from scipy import stats  # here for the same reason
+
         found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
         return math.exp(found.low), math.exp(found.high)
 
@@ -197,6 +200,8 @@ def _correlation_by_differences(logs: Floats) -> float:
     """Differences of neighbours have the correlation (r - 1) / 2 where the values themselves have
     r, slide or not; by ranks, for which a few steps are nothing (r = 2 sin(pi r_s / 6) of normal
     values: Pearson 1907)."""
+    from scipy import stats  # here for the same reason
+
     ranks = stats.rankdata(np.diff(logs))
     if len(ranks) < MIN_DIFFERENCES or np.ptp(ranks[1:]) == 0 or np.ptp(ranks[:-1]) == 0:
         return 0.0

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
-
-from kaleido import Kaleido
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.errors import RunnerError
+
+if TYPE_CHECKING:
+    from kaleido import Kaleido
 
 T = TypeVar("T")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -57,7 +58,7 @@ class KeptBrowser:
         Raises `NotDrawn`.
         """
 
-        async def draw(browser: Kaleido) -> bytes:
+        async def draw(browser: "Kaleido") -> bytes:
             drawn: bytes = await browser.calc_fig(figure, options)
             return drawn
 
@@ -67,7 +68,7 @@ class KeptBrowser:
         """A page of this machine as PDF, once what `ready` says, an expression of JavaScript that
         gives a promise, has come true. Raises `NotDrawn`."""
 
-        async def print_page(browser: Kaleido) -> bytes:
+        async def print_page(browser: "Kaleido") -> bytes:
             tab = await browser.create_tab(page.as_uri())
             try:
                 await _ask(tab, "Page.enable")
@@ -84,7 +85,7 @@ class KeptBrowser:
     def warm_up(self) -> None:
         """Starts the browser in the background, while somebody still chooses what to draw."""
 
-        async def nothing(browser: Kaleido) -> None:
+        async def nothing(browser: "Kaleido") -> None:
             return None
 
         if find_browser() is not None and self._kaleido is None:
@@ -97,11 +98,11 @@ class KeptBrowser:
                 with contextlib.suppress(Exception):
                     self._wait(self._drop(), CLOSING_SECONDS)
 
-    def _quietly(self, work: Callable[[Kaleido], Awaitable[Any]]) -> None:
+    def _quietly(self, work: Callable[["Kaleido"], Awaitable[Any]]) -> None:
         with contextlib.suppress(NotDrawn):
             self._use(work)
 
-    def _use(self, work: Callable[[Kaleido], Awaitable[T]]) -> T:
+    def _use(self, work: Callable[["Kaleido"], Awaitable[T]]) -> T:
         """A browser that was killed, or hangs, fails once; a new one then does the work."""
         with self._one_at_a_time:
             try:
@@ -126,10 +127,12 @@ class KeptBrowser:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), self._loop)
         return future.result(seconds + 5.0)
 
-    async def _work(self, work: Callable[[Kaleido], Awaitable[T]]) -> T:
+    async def _work(self, work: Callable[["Kaleido"], Awaitable[T]]) -> T:
         if self._closing is not None:
             self._closing.cancel()
         if self._kaleido is None:
+            from kaleido import Kaleido  # here, because no page needs it before a picture
+
             # MathJax would be asked of a stranger's server, and nothing here is set by it.
             browser = Kaleido(n=1, timeout=MAX_SECONDS, mathjax=False, path=find_browser())
             await browser.open()

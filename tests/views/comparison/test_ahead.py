@@ -1,12 +1,15 @@
 """What the first page needs is there before the first reader is."""
 
 import os
+import subprocess
+import sys
 from threading import Thread
 from typing import Any
 
 import pytest
 
 from runner.folders.process import ProcessIdentity
+from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from storage.comparison import comparison
 from storage.index.store import Store
@@ -88,3 +91,12 @@ def test_whoever_is_there_already_is_not_kept_waiting_by_what_others_may_want(
 def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir) -> None:
     with Store.open(folder):
         ahead.prepare()
+
+
+def test_what_the_first_page_needs_not_is_not_imported_before_it() -> None:
+    """Each takes as long as a tenth of all that a reader waits for."""
+    code = "import sys; from views.comparison.ahead import import_all; import_all()"
+    code += "; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
+                            text=True, check=True)  # fmt: skip
+    assert not {"scipy.stats", "kaleido", "torch"} & set(answer.stdout.split())
