@@ -45,11 +45,14 @@ cluster: .venv/installed-dev
 test-gpu:
 	$(PYTHON) -m pytest tests/test_gpu.py
 
-# Real processes, broken at random moments: TIMES of each, REAL of those with real training.
+# Real processes, broken at random moments: TIMES of each, REAL of those with real training, JOBS at a
+# time. What is in faults.jsonl already is not tried again.
 TIMES ?= 20
 REAL ?= 5
+JOBS ?= 1
 faults: .venv/installed-dev
-	$(BIN)/python -m benchmarks.breaking --times $(TIMES) --real-times $(REAL) --write docs/reliability.md
+	$(BIN)/python -m benchmarks.breaking --times $(TIMES) --real-times $(REAL) --jobs $(JOBS) --records faults.jsonl; \
+	  $(BIN)/python -m benchmarks.breaking.table faults.jsonl --write docs/reliability.md
 
 # The real supervisor, with clock, pipes and processes played by a seed; a failing one replays.
 HISTORIES ?= 100000

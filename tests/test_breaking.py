@@ -1,12 +1,20 @@
 """A small part of `make faults`: each fault that needs no torch, once, at a moment of its own."""
 
+import os
+import random
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.breaking.__main__ import BEGIN, END, attempt, is_well, row, write
+from benchmarks.breaking.abilities import lacks
 from benchmarks.breaking.faults import FAULTS
-from benchmarks.breaking.trials import Fault
+from benchmarks.breaking.records import Record, read
+from benchmarks.breaking.side_by_side import Trial, attempt, outcomes
+from benchmarks.breaking.table import BEGIN, END, is_well, told_of, write
+from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
 from runner.folders.run_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
@@ -17,25 +25,75 @@ QUICK = [fault for fault in FAULTS if not fault.is_real and "disk" not in fault.
 """Full disks need root, and have tests of their own."""
 
 
+def trial(act: Break, number: int = 0) -> Trial:
+    return Trial(fault=Fault(name="a fault", act=act), number=number, seed=1, device="cpu")
+
+
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name)
 def test_nothing_is_lost_doubled_or_left(fault: Fault) -> None:
-    outcome = attempt(fault, f"test/{fault.name}")
+    outcome = attempt(Trial(fault=fault, number=0, seed=1, device="cpu"))
     assert is_well(outcome), outcome
 
 
-def test_rows_of_faults_that_were_tried_again_replace_theirs_and_no_others(tmp_path: Path) -> None:
+def test_trials_side_by_side_have_folders_and_sessions_of_their_own() -> None:
+    def meets(world: World, chance: random.Random) -> Outcome:
+        time.sleep(0.5)  # so that both are there at once
+        return Outcome(problems=[str(world.data_dir.path), str(os.getsid(0)), str(time.time())])
+
+    told = [one.problems for _, _, one in outcomes(map(partial(trial, meets), range(2)), 2, yes)]
+    (folder, session, ended), (other_folder, other_session, other_ended) = told
+    assert folder != other_folder and len({session, other_session, str(os.getsid(0))}) == 3
+    assert abs(float(ended) - float(other_ended)) < 0.5
+
+
+def test_a_trial_that_dies_is_told_and_the_next_one_is_begun() -> None:
+    def dies(world: World, chance: random.Random) -> Outcome:
+        os._exit(3)
+
+    ends = [(one.number, is_well(outcome)) for one, _, outcome in
+            outcomes([trial(dies), trial(lambda *given: Outcome(), 1)], 1, yes)]  # fmt: skip
+    assert ends == [(0, False), (1, True)]
+
+
+def test_once_the_budget_is_spent_no_trial_begins() -> None:
+    left = iter([True, False])
+    ends = outcomes([trial(lambda *given: Outcome(), n) for n in range(3)], 1, lambda: next(left))
+    assert len(list(ends)) == 1
+
+
+def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_twice(
+    tmp_path: Path,
+) -> None:
+    first, real = FAULTS[0], next(fault for fault in FAULTS if fault.is_real)
+
+    def record(number: int, machine: str, device: str = "", **outcome: Any) -> str:
+        fault = (real if device else first).name
+        return Record(fault=fault, number=number, seed=7, device=device, machine=machine,
+                      began=1.7e9, took=60.0, outcome=Outcome(**outcome)).line + "\n"  # fmt: skip
+
+    here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
+    here.write_text(record(0, "a laptop", seconds=1) + record(1, "a laptop", seconds=3, lost=2))
+    there.write_text(record(1, "a big one", seconds=2, was_late=True)
+                     + record(0, "a big one", "cuda:0", left=4) + '{"fault": "to')  # fmt: skip
     document = tmp_path / "page.md"
-    document.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
-    first, second = (fault.name for fault in FAULTS[:2])
-    once, twice = row(first, [Outcome()]), row(first, [Outcome(), Outcome(lost=7)])
-    other = row(second, [Outcome()])
-    write(document, {second: other, first: once}, 1, 60.0)
-    assert once + other in document.read_text()
-    write(document, {first: twice}, 2, 60.0)
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write(document, told_of(read([here, there])))
     text = document.read_text()
-    assert twice + other in text and once not in text
-    assert "seed 1" in text and "seed 2" in text
-    assert text.startswith("before\n") and text.endswith("\nafter\n")
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert f"| {first.name} | 2 (1 too late) | 0 | 0 | 0 | 2.0, 2.0 | - |" in text
+    assert f"| {real.name}, on cuda:0 | 1 | 0 | 0 | 4 | 0.0, 0.0 | - |" in text
+    assert "* 2023-11-14, a big one: 2 trials, seed 7, 2 minutes" in text
+    assert "a laptop: 1 trials" in text
+
+
+def test_every_need_of_a_fault_is_known() -> None:
+    for fault in FAULTS:
+        assert lacks(fault.needs, "cpu") in (True, False)
+    assert [fault for fault in FAULTS if lacks(fault.needs, "cpu") != lacks(fault.needs, "cuda:0")]
+
+
+def yes() -> bool:
+    return True
 
 
 def test_the_judge_sees_a_line_that_is_gone_one_that_is_there_twice_and_a_step_counted_twice(

@@ -4,13 +4,31 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
-from benchmarks.breaking.trials import PHASES, small, toy
+from benchmarks.breaking.trials import submit, toy, wait_for
 from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, kinds, leader
+from runner.folders.process_table import command_line, members
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
-from storage.index.store import Store
+
+RANK_MODULE = "runner.worker.launching.rank"
+READ = """
+import sys, time
+from runner.folders.run_dir import DataDir
+try:
+    from storage.index.store import Store
+except ImportError:
+    time.sleep(60)
+with Store.open(DataDir(sys.argv[1])) as store:
+    while True:
+        store.ingest()
+        time.sleep(0.01)
+"""
+"""Takes in what runs write, as the dashboard does, as fast as it can."""
 
 DEAF = """
 import signal, sys
@@ -23,6 +41,11 @@ if "runner.worker" in sys.orig_argv or "tests.helpers.fake_worker" in sys.orig_a
 """As `sitecustomize`: a run that hears no SIGTERM, from its first moment on."""
 
 
+def searched_first(site: Path) -> dict[str, str]:
+    """Environment in which Python finds this folder's `sitecustomize`, and all else as before."""
+    return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.getenv("PYTHONPATH")])])}
+
+
 def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps") -> Outcome:
     """A run is killed; or stopped, or deaf to SIGTERM, and then asked to stop."""
     real = world.command == REAL
@@ -32,12 +55,13 @@ def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps")
     if not real and how == "deaf":
         phase = "load"
     toys = toy("stubborn" if how == "deaf" else "one")
-    runs = world.submit(small(compiled=phase == "compile") if real else toys)
-    world.supervise({"PYTHONPATH": str(world.data_dir.path / "site")})
+    runs = submit(world, phase) if real else world.submit(toys)
+    world.supervise(searched_first(world.data_dir.path / "site"))
     victim = runs[-1]
-    world.wait(lambda: leader(victim) is not None and PHASES[phase](kinds(victim)), phase)
+    wait_for(world, victim, phase)
     time.sleep(chance.uniform(0, 0.3))
     before, pid = world.acknowledged(), leader(victim)
+    was_late = pid is None or victim.is_recorded
     if pid is not None and how != "deaf":
         os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         before = world.acknowledged()
@@ -45,7 +69,7 @@ def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps")
     if how != "kill":
         victim.request_cancel()
     world.wait(lambda: victim.is_recorded, "the exit record")
-    outcome = Outcome(seconds=time.monotonic() - begun)
+    outcome = Outcome(seconds=time.monotonic() - begun, was_late=was_late)
     world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
     allowed = {RunState.FINISHED, RunState.FAILED if how == "kill" else RunState.CANCELLED}
     for run in runs:
@@ -57,14 +81,16 @@ def hit_run(how: str, world: World, chance: random.Random, phase: str = "steps")
 def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -> Outcome:
     """The supervisor is killed; its runs must end, and the next one tells what became of them."""
     real = world.command == REAL
-    runs = world.submit(small(compiled=phase == "compile") if real else toy("one"))
+    runs = submit(world, phase) if real else world.submit(toy("one"))
     supervisor = world.supervise()
-    victim = runs[-1]
-    world.wait(lambda: leader(victim) is not None and PHASES[phase](kinds(victim)), phase)
+    wait_for(world, runs[-1], phase)
     time.sleep(chance.uniform(0, 0.3))
+    was_late = all(run.is_recorded for run in runs)
     world.kill(supervisor)
     before, begun = world.acknowledged(), time.monotonic()
-    return told_and_recorded(world, runs, before, begun)
+    outcome = told_and_recorded(world, runs, before, begun)
+    outcome.was_late = was_late
+    return outcome
 
 
 def told_and_recorded(
@@ -76,6 +102,34 @@ def told_and_recorded(
     outcome = Outcome(seconds=time.monotonic() - begun)
     world.supervise()
     world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
+    for run in runs:
+        if run.state not in (RunState.FINISHED, RunState.LOST):
+            outcome.problems.append(f"a run is {run.state}")
+    return world.judge(before, outcome)
+
+
+def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps") -> Outcome:
+    """One rank of two is killed; or it is stopped, and then the run is asked to stop."""
+    runs = submit(world, phase, devices=("cpu", "cpu"), parallel="ddp")
+    world.supervise()
+    (victim,) = runs
+    wait_for(world, victim, phase)
+    time.sleep(chance.uniform(0, 0.3))
+    ranks = [one.pid for one in members(victim.path) if RANK_MODULE in command_line(one.pid)]
+    was_late = not ranks
+    if ranks:
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(ranks), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    before, begun = world.acknowledged(), time.monotonic()
+    if how != "kill":
+        victim.request_cancel()
+    world.wait(lambda: victim.is_recorded, "the exit record")
+    outcome = Outcome(seconds=time.monotonic() - begun, was_late=was_late)
+    allowed = {RunState.FAILED if how == "kill" else RunState.CANCELLED}
+    if was_late or phase == "end":
+        allowed.add(RunState.FINISHED)
+    if victim.state not in allowed:
+        outcome.problems.append(f"the run is {victim.state}")
     return world.judge(before, outcome)
 
 
@@ -106,10 +160,8 @@ def kill_everything(world: World, chance: random.Random) -> Outcome:
     runs = world.submit(toy("one"))
     supervisor = world.supervise()
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
-    reader = subprocess.Popen(["python3", "-c", "import time; time.sleep(60)"])
-    with Store.open(world.data_dir) as store:
-        store.ingest()
-    time.sleep(chance.uniform(0, 0.3))
+    reader = subprocess.Popen([sys.executable, "-c", READ, str(world.data_dir.path)])
+    time.sleep(chance.uniform(0, 2.0))
     before = world.acknowledged()
     for pid in [supervisor.pid, reader.pid, *filter(None, map(leader, runs))]:
         os.kill(pid, signal.SIGKILL)

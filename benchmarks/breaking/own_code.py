@@ -1,11 +1,10 @@
 """Faults of people's own code, and of the device as torch tells of them."""
 
-import os
 import random
 import time
 from pathlib import Path
 
-from benchmarks.breaking.trials import small
+from benchmarks.breaking.trials import CAPTURE, own, small, submit, wait_for
 from benchmarks.breaking.world import Outcome, World
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
@@ -13,18 +12,28 @@ from runner.folders.states import RunState
 LEAVES_CHILD = "subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3, stderr=-3)"
 OUT_OF_MEMORY = "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 MiB.')"
 DEVICE_LOST = "RuntimeError('CUDA error: unspecified launch failure')"
-RAISES = """import torch
-def raises(module, *given):
+FAILS = """import torch
+def fails(module, *given):
     if module.training == {training}:
-        raise {error}
-torch.nn.modules.module.register_module_{hook}(raises)"""
+        {how}
+torch.nn.modules.module.register_module_{hook}(fails)"""
 """From then on torch itself raises what a device would, in the middle of a model."""
+TAKES_TOO_MUCH = "torch.empty(2**42, dtype=torch.uint8, device='cuda')"
+"""More than any device has: its own allocator refuses."""
+WHERE = (("forward", "forward_hook"), ("backward", "full_backward_hook"),
+         ("evaluation", "forward_hook"))  # fmt: skip
+LEAVES_GRANDCHILD = (
+    "subprocess.run(['sh', '-c', 'setsid sleep 600 >/dev/null 2>&1 & sleep 0.1'], check=True)"
+)
 OWN_CODE: tuple[tuple[str, str, RunState], ...] = (
     ("raises", "raise ValueError('no')", RunState.FAILED),
     ("calls sys.exit(0)", "sys.exit(0)", RunState.FAILED),
     ("calls os._exit(0)", "os._exit(0)", RunState.FAILED),
     ("closes all file descriptors but the first three", "os.closerange(3, 1000)", RunState.FAILED),
     ("leaves a process in a session of its own", LEAVES_CHILD, RunState.FINISHED),
+    ("leaves a grandchild in a session of its own", LEAVES_GRANDCHILD, RunState.FINISHED),
+    ("leaves such a grandchild and is killed", f"{LEAVES_GRANDCHILD}; os.kill(os.getpid(), 9)",
+     RunState.FAILED),
     ("forks a child that stays", "if os.fork() == 0: time.sleep(600)", RunState.FINISHED),
     ("prints a gigabyte", "for _ in range(1000): sys.stdout.write('x' * 1_000_000)",
      RunState.FINISHED),
@@ -32,28 +41,55 @@ OWN_CODE: tuple[tuple[str, str, RunState], ...] = (
      "self.kept = [open(__file__) for _ in range(10**6)]", RunState.FAILED),
 )  # fmt: skip
 DEVICE: tuple[tuple[str, str, RunState], ...] = tuple(
-    (f"{words} in {where}", RAISES.format(training=where != "evaluation", error=error, hook=hook),
-     state)
+    (f"{words} in {where}",
+     FAILS.format(training=where != "evaluation", how=f"raise {error}", hook=hook), state)
     for words, error, state in (
         ("a device without memory", OUT_OF_MEMORY, RunState.OUT_OF_MEMORY),
         ("a device that is lost", DEVICE_LOST, RunState.FAILED),
     )
-    for where, hook in (("forward", "forward_hook"), ("backward", "full_backward_hook"),
-                        ("evaluation", "forward_hook"))
+    for where, hook in WHERE
 )  # fmt: skip
+CUDA: tuple[tuple[str, str, RunState], ...] = tuple(
+    (f"CUDA out of memory in {where}",
+     FAILS.format(training=where != "evaluation", how=TAKES_TOO_MUCH, hook=hook),
+     RunState.OUT_OF_MEMORY)
+    for where, hook in WHERE
+)  # fmt: skip
+FULL_IN_CAPTURE = """import torch
+class Own:
+    def train_begin(self, state):
+        usual = torch.cuda.graph.__enter__
+        def enter(graph):
+            usual(graph)
+            torch.cuda.set_per_process_memory_fraction(1e-6)
+        torch.cuda.graph.__enter__ = enter
+"""
+"""From the capture of a CUDA graph on, the allocator gets nothing more of the device."""
+ENDLESS = """import ctypes, torch
+class Own:
+    def train_begin(self, state):
+        import torch._inductor.compile_fx
+        def forever(*given, **named):
+            {how}
+        torch._inductor.compile_fx.compile_fx = forever
+"""
+"""Own code after which Inductor never ends."""
+ENDLESS_HOW = {
+    "computes in Python": "while True: pass",
+    "waits in C and holds the interpreter": "ctypes.PyDLL(None).sleep(100_000)",
+}
+ENDLESS_LIMIT_SECONDS = 8.0
 
 
 def own_code(body: str, expected: RunState, world: World, chance: random.Random) -> Outcome:
     """A callback of one's own misbehaves in the middle of a training."""
-    file = world.data_dir.path / "own.py"
     lines = "\n        ".join(body.splitlines())
-    file.write_text(
+    text = (
         "import os, subprocess, sys, time\nclass Own:\n    steps = 0\n"
         f"    def batch_end(self, state):\n        self.steps += 1\n"
         f"        if self.steps != {chance.randint(2, 20)}:\n            return\n        {lines}\n"
     )
-    os.environ["BREAKEVEN_CODE"] = str(file.parent)
-    runs = world.submit(small(callbacks=(f"{file}:Own",)))
+    runs = world.submit(small(device=world.device, callbacks=(own(world, text),)))
     begun = time.monotonic()
     world.supervise()
     world.wait(lambda: all(run.is_recorded for run in runs), "the end")
@@ -63,6 +99,41 @@ def own_code(body: str, expected: RunState, world: World, chance: random.Random)
     if any(_size(run) > 70_000_000 for run in runs):
         outcome.problems.append("output.log is larger than it may be")
     return world.judge(world.acknowledged(), outcome)
+
+
+def full_in_capture(world: World, chance: random.Random) -> Outcome:
+    """The device is full when a CUDA graph is captured; the baseline, which captures none, goes
+    through. One after another: beside others the experiment would be repeated."""
+    runs = submit(world, CAPTURE, schedule="sequential", callbacks=(own(world, FULL_IN_CAPTURE),))
+    begun = time.monotonic()
+    world.supervise()
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    told = [run.state for run in runs]
+    if told != [RunState.FINISHED, RunState.OUT_OF_MEMORY]:
+        outcome.problems.append(f"the runs are {', '.join(told)}")
+    return world.judge(world.acknowledged(), outcome)
+
+
+def endless_compile(how: str, asked: bool, world: World, chance: random.Random) -> Outcome:
+    """A compilation does not end: its run is asked to stop, or exceeds its time."""
+    callback = own(world, ENDLESS.format(how=how))
+    limit = {} if asked else {"time_limit_seconds": ENDLESS_LIMIT_SECONDS}
+    runs = submit(world, "compile", callbacks=(callback,), **limit)
+    world.supervise()
+    victim = runs[-1]
+    wait_for(world, victim, "compile")
+    time.sleep(chance.uniform(0, 1.0))
+    before, begun = world.acknowledged(), time.monotonic()
+    if asked:
+        for run in runs:
+            run.request_cancel()
+    world.wait(lambda: victim.is_recorded, "the exit record")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
+    if victim.state is not (RunState.CANCELLED if asked else RunState.TIMEOUT):
+        outcome.problems.append(f"the run is {victim.state}")
+    return world.judge(before, outcome)
 
 
 def _size(run: RunDir) -> int:

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import runner.folders.queue
-from benchmarks.breaking.trials import small, toy
+from benchmarks.breaking.killing import searched_first
+from benchmarks.breaking.trials import own, small, toy
 from benchmarks.breaking.world import Impatience, Outcome, World, kinds
 from runner.folders.states import RunState
 
@@ -109,10 +110,7 @@ def little_memory(world: World, chance: random.Random) -> Outcome:
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
-        file = world.data_dir.path / "own.py"
-        file.write_text(TAKES_MEMORY)
-        os.environ["BREAKEVEN_CODE"] = str(file.parent)
-        runs = world.submit(small(callbacks=(f"{file}:Own",)))
+        runs = world.submit(small(callbacks=(own(world, TAKES_MEMORY),)))
         begun = time.monotonic()
         world.supervise(before=lambda: _join(group))
         world.wait(lambda: all(run.is_recorded for run in runs), "the end")
@@ -156,7 +154,7 @@ def set_clock(world: World, chance: random.Random) -> Outcome:
     site.mkdir()
     (site / "sitecustomize.py").write_text(CLOCK)
     runs = world.submit(toy("one"))
-    world.supervise({"PYTHONPATH": str(site)})
+    world.supervise(searched_first(site))
     world.wait(lambda: "step" in kinds(runs[-1]), "steps")
     time.sleep(chance.uniform(0, 0.3))
     (site / "offset").write_text(str(chance.choice((-86_400, 86_400))))

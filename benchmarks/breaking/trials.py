@@ -1,10 +1,12 @@
 """What trials share: what a fault is, which experiments it hits, and in which phase."""
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benchmarks.breaking.world import Outcome, World
+from benchmarks.breaking.world import Outcome, World, kinds, leader
+from runner.folders.run_dir import RunDir
 from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.specs.training import EvaluationSpec
 
@@ -12,12 +14,30 @@ PHASES: dict[str, Callable[[list[str]], bool]] = {
     "start": lambda seen: True,
     "load": lambda seen: not {"environment", "preparing", "waiting"}.isdisjoint(seen),
     "compile": lambda seen: "compile_started" in seen,
+    "captured graphs": lambda seen: "compile_ended" in seen and seen.count("step") >= 8,
     "steps": lambda seen: seen.count("step") >= 4,
     "evaluation": lambda seen: "evaluating" in seen,
     "checkpoint": lambda seen: "checkpoint" in seen,
-    "end": lambda seen: "done" in seen or seen.count("step") >= 60,
+    "end": lambda seen: "done" in seen or seen.count("step") >= STEPS,
 }
 """When a real run has come to a phase, by the events in its journal."""
+CAPTURE = "graph capture"
+"""A phase that no event tells of: within the capture of a CUDA graph."""
+MARKS_CAPTURE = """import pathlib, time, torch
+class Own:
+    def train_begin(self, state):
+        usual = torch.cuda.graph.__enter__
+        def enter(graph):
+            usual(graph)
+            pathlib.Path(__file__).with_name("capturing").touch()
+            time.sleep(0.3)
+        torch.cuda.graph.__enter__ = enter
+"""
+"""Own code that tells of it, and stays in it for a moment."""
+STEPS = 160
+GRAPHS = ("inductor:mode=reduce-overhead",)
+BACKENDS = {"compile": ("inductor",), "captured graphs": GRAPHS, CAPTURE: GRAPHS}
+"""What runs beside the baseline, for phases that it does not come to."""
 Break = Callable[[World, random.Random], Outcome]
 
 
@@ -29,6 +49,35 @@ class Fault:
     act: Break
     is_real: bool = False
     """Whether real training stands behind it, so that a trial takes many seconds."""
+    needs: str | None = None
+    """What a machine must have for it: a name of `abilities.py`."""
+    on_device: bool = True
+    """Whether its training may take place on another device than the CPU."""
+
+
+def submit(world: World, phase: str, **changes: object) -> list[RunDir]:
+    """Queues a training that comes to the phase; the last run is the one to look at."""
+    if phase == CAPTURE and "callbacks" not in changes:
+        changes["callbacks"] = (own(world, MARKS_CAPTURE),)
+    return world.submit(small(phase, world.device, **changes))
+
+
+def own(world: World, text: str) -> str:
+    """Own code, whose class is `Own`, where a run finds it."""
+    file = world.data_dir.path / "own.py"
+    file.write_text(text)
+    os.environ["BREAKEVEN_CODE"] = str(file.parent)
+    return f"{file}:Own"
+
+
+def wait_for(world: World, run: RunDir, phase: str) -> None:
+    """Until a run has come to a phase, or is over."""
+    if phase == CAPTURE:
+        capturing = world.data_dir.path / "capturing"
+        world.wait(lambda: run.is_recorded or capturing.exists(), phase)
+    else:
+        world.wait(lambda: run.is_recorded
+                   or (leader(run) is not None and PHASES[phase](kinds(run))), phase)  # fmt: skip
 
 
 def toy(*backends: str, steps: int = 300) -> ExperimentSpec:
@@ -38,11 +87,11 @@ def toy(*backends: str, steps: int = 300) -> ExperimentSpec:
                           training=TrainingSpec(batch_size=1))  # fmt: skip
 
 
-def small(compiled: bool = False, **changes: object) -> ExperimentSpec:
-    """For runs that train: 60 steps, with evaluations and checkpoints."""
+def small(phase: str = "steps", device: str = "cpu", **changes: object) -> ExperimentSpec:
+    """For runs that train: 160 steps, with evaluations and checkpoints."""
     spec = ExperimentSpec(
-        name="trial", backends=("inductor",) if compiled else (), controls=0,
-        data=DataSpec(num_train_samples=240, num_eval_samples=40, sequence_length=16),
+        name="trial", backends=BACKENDS.get(phase, ()), controls=0, devices=(device,),
+        data=DataSpec(num_train_samples=4 * STEPS, num_eval_samples=40, sequence_length=16),
         training=TrainingSpec(batch_size=4, seed=1), block_steps=4, profile_steps=0,
         evaluation=EvaluationSpec(when="steps", every=10),
         checkpoints=CheckpointSpec(every=10, unit="steps"),

@@ -12,12 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.breaking.device_memory import still_held
 from runner.folders.process import ProcessIdentity
 from runner.folders.process_table import members
 from runner.folders.queue import PROJECT_ROOT, submit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.specs.experiment import ExperimentSpec
-from storage.index.store import Store
+
+try:
+    import duckdb as _  # noqa: F401
+
+    HAS_DUCKDB = True
+except ImportError:  # a machine that was lent with torch alone
+    HAS_DUCKDB = False
 
 FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
 """A run that speaks the protocol and trains nothing: trials take a second."""
@@ -30,6 +37,7 @@ supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
 """
 PATIENCE_SECONDS = 120.0
+LOOK_SECONDS = 0.02
 Acknowledged = dict[str, list[str]]
 """Whole lines of journals by run: what a run handed to the system, nobody may lose."""
 
@@ -48,6 +56,10 @@ class Outcome:
     """Processes of runs that still live once the state is told."""
     seconds: float = 0.0
     """Until the state that everybody is told was true."""
+    was_late: bool = False
+    """Whether what was to be hit had ended before."""
+    is_indexed: bool = True
+    """Whether the index was looked at too, which takes DuckDB."""
     problems: list[str] = field(default_factory=list)
     """What else was not as it should be."""
 
@@ -55,10 +67,12 @@ class Outcome:
 class World:
     """One trial's data folder and processes."""
 
-    def __init__(self, folder: Path, command: Sequence[str] = FAKE) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = FAKE, device: str = "cpu") -> None:
         self.data_dir = DataDir(folder)
         self.data_dir.path.mkdir(parents=True, exist_ok=True)
         self.command = command
+        self.device = device
+        """Where real trainings take place."""
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def submit(self, spec: ExperimentSpec) -> list[RunDir]:
@@ -85,7 +99,7 @@ class World:
         while not condition():
             if time.monotonic() - begun > PATIENCE_SECONDS:
                 raise Impatience(f"{what}: not within {PATIENCE_SECONDS:.0f} s")
-            time.sleep(0.01)
+            time.sleep(LOOK_SECONDS)
         return time.monotonic() - begun
 
     def acknowledged(self) -> Acknowledged:
@@ -105,13 +119,23 @@ class World:
         for run in self.data_dir.run_dirs():
             numbers = Counter(_number(line) for line in _lines_of(run.events_file))
             outcome.doubled += sum(count - 1 for count in numbers.values())
+        outcome.is_indexed = HAS_DUCKDB
+        if HAS_DUCKDB:
+            outcome.doubled += self._steps_doubled()
+        outcome.left = self.alive()
+        if self.device.startswith("cuda"):
+            outcome.problems += still_held(PATIENCE_SECONDS)
+        return outcome
+
+    def _steps_doubled(self) -> int:
+        """In an index that is built of what is there now."""
+        from storage.index.store import Store
+
         with Store.in_memory(self.data_dir) as store:
             ((rows, pairs),) = store.rows(
                 "SELECT count(*), count(DISTINCT (run_id, step)) FROM steps"
             )
-            outcome.doubled += rows - pairs
-        outcome.left = self.alive()
-        return outcome
+        return int(rows - pairs)
 
     def kill(self, process: "subprocess.Popen[bytes]") -> None:
         process.kill()

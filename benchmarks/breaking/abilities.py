@@ -1,0 +1,23 @@
+"""What a fault needs of a machine, and whether this one has it."""
+
+import os
+from importlib.util import find_spec
+
+from benchmarks.breaking.resources import MEMORY_GROUPS
+from benchmarks.breaking.world import HAS_DUCKDB
+
+
+def lacks(need: str | None, device: str) -> bool:
+    """Whether a fault cannot be tried here, with real trainings on that device."""
+    match need:
+        case None:
+            return False
+        case "dashboard":
+            return not HAS_DUCKDB or find_spec("streamlit") is None
+        case "CUDA":
+            return not device.startswith("cuda")
+        case "mounting":
+            return os.geteuid() != 0
+        case "memory groups":
+            return os.geteuid() != 0 or not MEMORY_GROUPS.exists()
+    raise ValueError(f"nobody knows what {need!r} is")

@@ -1,0 +1,88 @@
+"""Faults of the dashboard, while runs write and it takes in what they write."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import suppress
+
+from benchmarks.breaking.trials import toy
+from benchmarks.breaking.world import Outcome, World, kinds
+from runner.folders.queue import PROJECT_ROOT
+from runner.folders.states import RunState
+from tests.helpers.machine import MACHINE, keep
+
+STARTING_SECONDS = 6.0
+"""In which a dashboard is hit: from its first moment on, past its first looks at the runs."""
+
+
+def hit_dashboard(how: str, world: World, chance: random.Random) -> Outcome:
+    """The dashboard is killed, and another one started; or it is suspended for a while. What it
+    tells must be the truth again, and its index must hold what the journals hold."""
+    keep(world.data_dir, MACHINE)  # so that nobody asks torch
+    runs = world.submit(toy("one", steps=1500))
+    world.supervise()
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    dashboard, address = _serve(world)
+    deadline = time.monotonic() + chance.uniform(0, STARTING_SECONDS)
+    while time.monotonic() < deadline:
+        _ask(address)  # has the run folders looked at
+        time.sleep(0.05)
+    if how == "kill":
+        world.kill(dashboard)
+        begun = time.monotonic()
+        dashboard, address = _serve(world)
+    else:
+        os.kill(dashboard.pid, signal.SIGSTOP)
+        time.sleep(chance.uniform(0.2, 3.0))
+        os.kill(dashboard.pid, signal.SIGCONT)
+        begun = time.monotonic()
+    world.wait(lambda: "breakeven_healthy 1" in _ask(address), "a healthy dashboard")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    told = f'breakeven_runs{{state="finished"}} {len(runs)}'
+    world.wait(lambda: told in _ask(address), "finished runs on the dashboard")
+    if {run.state for run in runs} != {RunState.FINISHED}:
+        outcome.problems.append("not all runs finished")
+    dashboard.terminate()
+    dashboard.wait(30)
+    outcome.problems += _differences(world)
+    return world.judge(world.acknowledged(), outcome)
+
+
+def _serve(world: World) -> tuple["subprocess.Popen[bytes]", str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (world.data_dir.path / "dashboard.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "serve.py"], cwd=PROJECT_ROOT, stdout=log, stderr=log,
+            env={**os.environ, "BREAKEVEN_DATA": str(world.data_dir.path),
+                 "BREAKEVEN_PORT": str(port)},
+        )  # fmt: skip
+    world.processes.append(process)
+    return process, f"http://127.0.0.1:{port}/metrics"
+
+
+def _ask(address: str) -> str:
+    with suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:
+        return str(answer.read().decode())
+    return ""
+
+
+def _differences(world: World) -> list[str]:
+    """Between the index that the dashboard left and one that is built of the journals."""
+    from storage.index.store import Store
+
+    question = "SELECT run_id, count(*), sum(step) FROM steps GROUP BY 1 ORDER BY 1"
+    mine = {run.run_id for run in world.data_dir.run_dirs()}
+    with Store.open(world.data_dir) as left:
+        left.ingest()
+        kept = [row for row in left.rows(question) if row[0] in mine]
+    with Store.in_memory(world.data_dir) as built:
+        anew = built.rows(question)
+    return [] if kept == anew else [f"the index has {kept}, the journals {anew}"]

@@ -1,0 +1,86 @@
+"""What became of each trial, as lines of JSON: files of several machines are put together."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.breaking.world import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One trial."""
+
+    fault: str
+    number: int
+    """Of the trials of this fault, from 0; with the seed it says which moments were drawn."""
+    seed: int
+    device: str
+    """Where its training took place; empty without one."""
+    machine: str
+    began: float
+    """Seconds since the epoch."""
+    took: float
+    """Seconds."""
+    outcome: Outcome
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        content: dict[str, Any] = json.loads(line)
+        return cls(**{**content, "outcome": Outcome(**content["outcome"])})
+
+    @property
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def trial(self) -> tuple[str, str, int, int]:
+        """Equal for a trial that was done again."""
+        return self.fault, self.device, self.seed, self.number
+
+
+def read(files: Iterable[Path]) -> list[Record]:
+    """Of trials that were done again the last; a torn last line counts for nothing."""
+    found: dict[tuple[str, str, int, int], Record] = {}
+    for file in files:
+        for line in file.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                record = Record.from_line(line)
+                found[record.trial] = record
+    return list(found.values())
+
+
+def this_machine(device: str) -> str:
+    """In a sentence's part, as the document names it."""
+    cores = len(os.sched_getaffinity(0))
+    parts = [f"{platform.system()}, Python {platform.python_version()}, torch {_version('torch')}",
+             f"{cores} cores of an {_cpu()}"]  # fmt: skip
+    if device.startswith("cuda"):
+        asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        name, driver = subprocess.run(
+            asked, capture_output=True, text=True, check=True
+        ).stdout.splitlines()[0].split(", ")  # fmt: skip
+        parts.append(f"{name} with driver {driver}")
+    return ", ".join(parts)
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(none)"

@@ -1,0 +1,133 @@
+"""Trials side by side, each in a process, a session, a folder and on cores of its own."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.breaking.trials import Fault
+from benchmarks.breaking.world import FAKE, PATIENCE_SECONDS, REAL, Outcome, World
+
+LONGEST_SECONDS = 3 * PATIENCE_SECONDS
+"""After which a trial is ended and told as one that did not end."""
+CLEANING_SECONDS = 20.0
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One of the trials of a fault."""
+
+    fault: Fault
+    number: int
+    seed: int
+    device: str
+
+    @property
+    def on(self) -> str:
+        """Where its training takes place; empty without one."""
+        if not self.fault.is_real:
+            return ""
+        return self.device if self.fault.on_device else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    trial: Trial
+    process: BaseProcess
+    answer: Connection
+    slot: int
+    at: float
+
+
+def outcomes(
+    trials: Iterable[Trial], jobs: int, may_begin: Callable[[], bool]
+) -> Iterator[tuple[Trial, float, Outcome]]:
+    """Each trial, the seconds that it took and what it came to, as they end; none begins once
+    `may_begin` says no."""
+    waiting = iter(trials)
+    begun: list[_Begun] = []
+    while True:
+        while len(begun) < jobs and may_begin() and (trial := next(waiting, None)):
+            slot = min(set(range(jobs)) - {one.slot for one in begun})
+            begun.append(_begin(trial, slot, jobs))
+        if not begun:
+            return
+        wait([one.answer for one in begun], timeout=1.0)
+        for one in list(begun):
+            took = time.monotonic() - one.at
+            if one.answer.poll() or not one.process.is_alive() or took > LONGEST_SECONDS:
+                begun.remove(one)
+                yield one.trial, took, _end(one)
+
+
+def _begin(trial: Trial, slot: int, jobs: int) -> _Begun:
+    answer, question = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_try, args=(trial, cores(slot, jobs), question))
+    process.start()
+    question.close()
+    return _Begun(trial=trial, process=process, answer=answer, slot=slot, at=time.monotonic())
+
+
+def cores(slot: int, jobs: int) -> set[int]:
+    """Of this process's cores those of one of the trials that are tried side by side."""
+    mine = sorted(os.sched_getaffinity(0))
+    size = max(1, len(mine) // jobs)
+    return {mine[(slot * size + number) % len(mine)] for number in range(size)}
+
+
+def _end(one: _Begun) -> Outcome:
+    outcome = None
+    with suppress(EOFError):
+        if one.answer.poll():
+            outcome = one.answer.recv()
+    if outcome is None:
+        outcome = Outcome(problems=["the trial itself died or did not end"])
+        with suppress(ProcessLookupError):
+            os.kill(one.process.pid or 0, signal.SIGTERM)
+    one.process.join(CLEANING_SECONDS)
+    one.process.kill()
+    one.process.join()
+    one.answer.close()
+    return outcome
+
+
+def _try(trial: Trial, mine: set[int], answer: Connection) -> None:
+    os.setsid()
+    os.sched_setaffinity(0, mine)
+    signal.signal(signal.SIGTERM, _leave)
+    answer.send(attempt(trial))
+    answer.close()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(f"ended by signal {number}")  # whatever the trial began is ended on the way
+
+
+def attempt(trial: Trial) -> Outcome:
+    """One trial in a folder of its own; what it leaves is removed."""
+    chance = random.Random(f"{trial.seed}/{trial.fault.name}/{trial.number}")
+    with tempfile.TemporaryDirectory(
+        prefix="breakeven-faults-", ignore_cleanup_errors=True
+    ) as folder:
+        command = REAL if trial.fault.is_real else FAKE
+        world = World(Path(folder, "data"), command, trial.on or "cpu")
+        try:
+            return trial.fault.act(world, chance)
+        except Exception as error:  # a trial that fails itself is told, and the next one begun
+            traceback.print_exc()
+            return Outcome(problems=[f"{type(error).__name__}: {error}"])
+        finally:
+            with suppress(OSError):
+                world.close()
