@@ -1,8 +1,10 @@
 """A small part of `make faults`: each fault that needs no torch, once, at a moment of its own."""
 
+import json
 import os
 import random
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,9 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
 
     def record(number: int, machine: str, device: str = "", **outcome: Any) -> str:
         fault = (real if device else first).name
-        return Record(fault=fault, number=number, seed=7, device=device, machine=machine,
-                      began=1.7e9, took=60.0, outcome=Outcome(**outcome)).line + "\n"  # fmt: skip
+        one = Record(fault=fault, number=number, seed=7, device=device, machine=machine,
+                     began=1.7e9, took=60.0, outcome=Outcome(**outcome))  # fmt: skip
+        return json.dumps(asdict(one)) + "\n"
 
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     here.write_text(record(0, "a laptop", seconds=1) + record(1, "a laptop", seconds=3, lost=2))

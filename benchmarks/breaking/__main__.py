@@ -12,8 +12,10 @@ records ends: `benchmarks.breaking.table` puts such files together.
 import argparse
 import os
 import random
+import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.breaking.abilities import lacks
@@ -21,6 +23,7 @@ from benchmarks.breaking.faults import FAULTS
 from benchmarks.breaking.records import Record, read, this_machine
 from benchmarks.breaking.side_by_side import Trial, outcomes
 from benchmarks.breaking.table import is_well, row
+from benchmarks.kept_lines import append, appending
 
 
 def main() -> int:
@@ -36,12 +39,13 @@ def main() -> int:
         and fault.name not in left_out
     ]
     share, shares = map(int, options.share.split("/"))
-    done = {one.trial for one in read([options.records])} if options.records.exists() else set()
+    done = {one.trial for one in read([options.records])}
     todo = [one for one in trials[share - 1 :: shares]
             if (one.fault.name, one.on, one.seed, one.number) not in done]  # fmt: skip
     machine, begun = this_machine(options.device), time.monotonic()
     all_well = True
-    with options.records.open("a") as file:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # trials under way are ended
+    with appending(options.records) as file:
         for trial, took, outcome in outcomes(
             todo, options.jobs, lambda: time.monotonic() - begun < options.seconds
         ):
@@ -49,8 +53,7 @@ def main() -> int:
                 fault=trial.fault.name, number=trial.number, seed=trial.seed, device=trial.on,
                 machine=machine, began=time.time() - took, took=took, outcome=outcome,
             )  # fmt: skip
-            file.write(record.line + "\n")
-            file.flush()
+            append(file, asdict(record))
             all_well &= is_well(outcome)
             print(f"{took:5.1f} s {row(trial.fault.name, [outcome])}", end="", flush=True)  # noqa: T201
     return 0 if all_well else 1

@@ -112,7 +112,7 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
     """One rank of two is killed; or it is stopped, and then the run is asked to stop."""
     runs = submit(world, phase, devices=("cpu", "cpu"), parallel="ddp")
     world.supervise()
-    (victim,) = runs
+    victim = runs[-1]
     wait_for(world, victim, phase)
     time.sleep(chance.uniform(0, 0.3))
     ranks = [one.pid for one in members(victim.path) if RANK_MODULE in command_line(one.pid)]
@@ -130,6 +130,7 @@ def hit_rank(how: str, world: World, chance: random.Random, phase: str = "steps"
         allowed.add(RunState.FINISHED)
     if victim.state not in allowed:
         outcome.problems.append(f"the run is {victim.state}")
+    world.wait(lambda: all(run.is_recorded for run in runs), "the other runs")
     return world.judge(before, outcome)
 
 

@@ -1,17 +1,17 @@
 """What became of each trial, as lines of JSON: files of several machines are put together."""
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.breaking.world import Outcome
+from benchmarks.kept_lines import read_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,8 @@ class Record:
     outcome: Outcome
 
     @classmethod
-    def from_line(cls, line: str) -> Self:
-        content: dict[str, Any] = json.loads(line)
+    def from_dict(cls, content: dict[str, Any]) -> Self:
         return cls(**{**content, "outcome": Outcome(**content["outcome"])})
-
-    @property
-    def line(self) -> str:
-        return json.dumps(asdict(self))
 
     @property
     def trial(self) -> tuple[str, str, int, int]:
@@ -47,14 +42,9 @@ class Record:
 
 
 def read(files: Iterable[Path]) -> list[Record]:
-    """Of trials that were done again the last; a torn last line counts for nothing."""
-    found: dict[tuple[str, str, int, int], Record] = {}
-    for file in files:
-        for line in file.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                record = Record.from_line(line)
-                found[record.trial] = record
-    return list(found.values())
+    """Of trials that were done again the last."""
+    records = (Record.from_dict(line) for file in files for line in read_lines(file))
+    return list({record.trial: record for record in records}.values())
 
 
 def this_machine(device: str) -> str:

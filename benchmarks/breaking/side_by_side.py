@@ -58,18 +58,24 @@ def outcomes(
     `may_begin` says no."""
     waiting = iter(trials)
     begun: list[_Begun] = []
-    while True:
-        while len(begun) < jobs and may_begin() and (trial := next(waiting, None)):
-            slot = min(set(range(jobs)) - {one.slot for one in begun})
-            begun.append(_begin(trial, slot, jobs))
-        if not begun:
-            return
-        wait([one.answer for one in begun], timeout=1.0)
-        for one in list(begun):
-            took = time.monotonic() - one.at
-            if one.answer.poll() or not one.process.is_alive() or took > LONGEST_SECONDS:
-                begun.remove(one)
-                yield one.trial, took, _end(one)
+    try:
+        while True:
+            while len(begun) < jobs and may_begin() and (trial := next(waiting, None)):
+                slot = min(set(range(jobs)) - {one.slot for one in begun})
+                begun.append(_begin(trial, slot, jobs))
+            if not begun:
+                return
+            wait([one.answer for one in begun], timeout=1.0)
+            for one in list(begun):
+                took = time.monotonic() - one.at
+                if one.answer.poll() or not one.process.is_alive() or took > LONGEST_SECONDS:
+                    begun.remove(one)
+                    yield one.trial, took, _end(one)
+    finally:
+        for one in begun:
+            one.process.terminate()
+        for one in begun:
+            _end(one)
 
 
 def _begin(trial: Trial, slot: int, jobs: int) -> _Begun:

@@ -1,9 +1,12 @@
 """Plays histories of the supervisor's protocol: `make histories`.
 
     .venv/bin/python -m benchmarks.simulation [--histories N] [--seed TEXT] [--first N]
-                                              [--processes N] [--only N] [--write FILE]
+                                              [--jobs N] [--seconds N] [--only N] [--write FILE]
+                                              [--records FILE.jsonl]
 
 A history that fails is told with its number; `--only NUMBER` plays it again and tells its story.
+With records of what was played, kept by `--records`, the next call goes on after it, on another
+machine too; what is written tells of all of them.
 """
 
 import argparse
@@ -12,11 +15,14 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from multiprocessing import Pool
 from pathlib import Path
+from typing import Self
 
+from benchmarks.kept_lines import append, appending, read_lines
 from benchmarks.simulation.history import Result, play
 
 MEMORY = Path("/dev/shm")
@@ -26,55 +32,99 @@ BEGIN = "<!-- histories: python -m benchmarks.simulation --write -->"
 END = "<!-- end of histories -->"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What some histories that follow each other came to."""
+
+    seed: str
+    first: int
+    count: int
+    calls: int
+    days: float
+    """Of the histories' own time."""
+    took: float
+    """Seconds of processor time."""
+    ended: float
+    """Seconds since the epoch."""
+    events: dict[str, int]
+    failed: list[str]
+    """Which broke what."""
+
+    @classmethod
+    def of(cls, seed: str, first: int, results: Sequence[Result], took: float) -> Self:
+        events: Counter[str] = sum((one.events for one in results), Counter())
+        return cls(
+            seed=seed, first=first, count=len(results), calls=sum(one.calls for one in results),
+            days=sum(one.seconds for one in results) / 86_400, took=took, ended=time.time(),
+            events=dict(events),
+            failed=[f"{one.seed}: {one.violation}" for one in results if one.violation],
+        )  # fmt: skip
+
+
 def main() -> int:
     options = _options()
     if options.only is not None:
-        (result,) = play_some((options.seed, options.only, options.only + 1))
+        with _own_folder() as folder:
+            result = play(folder, f"{options.seed}/{options.only}")
         print("\n".join([*result.story, str(result.violation)]))  # noqa: T201
         return result.violation is not None
-    begun = time.monotonic()
+    deadline = time.monotonic() + options.seconds
+    kept = read_lines(options.records) if options.records else []
+    parts = [Part(**line) for line in kept if line["seed"] == options.seed]
+    done = {part.first for part in parts}
     end = options.first + options.histories
-    parts = [(options.seed, number, min(number + AT_ONCE, end))
-             for number in range(options.first, end, AT_ONCE)]  # fmt: skip
-    failed: list[Result] = []
-    events: Counter[str] = Counter()
-    played, calls, virtual = 0, 0, 0.0
+    todo = [(options.seed, number, min(number + AT_ONCE, end), deadline)
+            for number in range(options.first, end, AT_ONCE) if number not in done]  # fmt: skip
     # Ctrl-C is for whoever counts, who then tells of those that were played.
-    with suppress(KeyboardInterrupt), Pool(options.processes, _hear_no_interrupt) as pool:
-        for results in pool.imap_unordered(play_some, parts):
-            for result in results:
-                played += 1
-                events += result.events
-                calls += result.calls
-                virtual += result.seconds
-                if result.violation:
-                    failed.append(result)
-                    print(f"{result.seed}: {result.violation}", flush=True)  # noqa: T201
-    minutes = (time.monotonic() - begun) / 60
-    told = (
-        f"{time.strftime('%Y-%m-%d')}: {played:,} histories of seed {options.seed}, "
-        f"{len(failed)} of them with a broken promise; {calls:,} calls of the system and "
-        f"{virtual / 86_400:,.0f} days of their own time, in {minutes:.0f} minutes of "
-        f"{options.processes} processes. In them: "
-        + ", ".join(f"{name} {count:,}" for name, count in events.most_common())
-        + ".\n"
-    )
+    with (
+        appending(options.records) if options.records else nullcontext() as file,
+        suppress(KeyboardInterrupt),
+        Pool(options.jobs, _hear_no_interrupt) as pool,
+    ):
+        for part in filter(None, pool.imap_unordered(play_some, todo)):
+            parts.append(part)
+            for failure in part.failed:
+                print(failure, flush=True)  # noqa: T201
+            if file:
+                append(file, asdict(part))
+    told = told_of(parts)
     print(told)  # noqa: T201
     if options.write:
         head, rest = options.write.read_text().split(BEGIN)
         options.write.write_text(f"{head}{BEGIN}\n\n{told}\n{END}{rest.split(END)[1]}")
-    return bool(failed)
+    return any(part.failed for part in parts)
+
+
+def told_of(parts: Sequence[Part]) -> str:
+    """What was played, in a paragraph."""
+    if not parts:
+        return "No history was played.\n"
+    events: Counter[str] = sum((Counter(part.events) for part in parts), Counter())
+    return (
+        f"{time.strftime('%Y-%m-%d', time.gmtime(max(part.ended for part in parts)))}: "
+        f"{sum(part.count for part in parts):,} histories of seed {parts[0].seed}, "
+        f"{sum(len(part.failed) for part in parts)} of them with a broken promise; "
+        f"{sum(part.calls for part in parts):,} calls of the system and "
+        f"{sum(part.days for part in parts):,.0f} days of their own time, in "
+        f"{sum(part.took for part in parts) / 60:.0f} minutes of processor time. In them: "
+        + ", ".join(f"{name} {count:,}" for name, count in events.most_common())
+        + ".\n"
+    )
 
 
 def _hear_no_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def play_some(given: tuple[str, int, int]) -> list[Result]:
-    """The histories of a seed from one number to another."""
-    seed, first, end = given
+def play_some(given: tuple[str, int, int, float]) -> Part | None:
+    """The histories of a seed from one number to another; None if it is too late to begin."""
+    seed, first, end, deadline = given
+    if time.monotonic() > deadline:
+        return None
+    begun = time.process_time()
     with _own_folder() as folder:
-        return [play(folder, f"{seed}/{number}") for number in range(first, end)]
+        results = [play(folder, f"{seed}/{number}") for number in range(first, end)]
+    return Part.of(seed, first, results, time.process_time() - begun)
 
 
 @contextmanager
@@ -89,7 +139,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--seed", default="20261122")
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="after which no further ones are begun")  # fmt: skip
+    parser.add_argument("--records", type=Path, help="where what was played is appended")
     parser.add_argument("--only", type=int, help="the number of one history, told call by call")
     parser.add_argument("--write", type=Path, help="the document whose paragraph is replaced")
     return parser.parse_args()

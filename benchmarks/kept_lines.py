@@ -1,0 +1,35 @@
+"""Records as lines of JSON that outlive whoever writes them, and are gone on with later."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """None if there is no file; a line that a killed process left unfinished counts for nothing."""
+    if not file.exists():
+        return []
+    found = []
+    for line in file.read_text().splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return found
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[TextIO]:
+    """The file, to be appended to from a new line on."""
+    with path.open("a+") as file:
+        file.seek(0)
+        if not file.read().endswith("\n") and file.tell():
+            file.write("\n")
+        yield file
+
+
+def append(file: TextIO, content: Mapping[str, Any]) -> None:
+    file.write(json.dumps(content) + "\n")
+    file.flush()
