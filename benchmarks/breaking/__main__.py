@@ -20,10 +20,10 @@ from pathlib import Path
 
 from benchmarks.breaking.abilities import lacks
 from benchmarks.breaking.faults import FAULTS
+from benchmarks.breaking.kept_lines import append, appending
 from benchmarks.breaking.records import Record, read, this_machine
 from benchmarks.breaking.side_by_side import Trial, outcomes
 from benchmarks.breaking.table import is_well, row
-from benchmarks.kept_lines import append, appending
 
 
 def main() -> int:

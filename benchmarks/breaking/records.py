@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.breaking.kept_lines import read_lines
 from benchmarks.breaking.world import Outcome
-from benchmarks.kept_lines import read_lines
 
 
 @dataclass(frozen=True, kw_only=True)

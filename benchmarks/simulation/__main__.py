@@ -22,7 +22,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Self
 
-from benchmarks.kept_lines import append, appending, read_lines
+from benchmarks.breaking.kept_lines import append, appending, read_lines
 from benchmarks.simulation.history import Result, play
 
 MEMORY = Path("/dev/shm")

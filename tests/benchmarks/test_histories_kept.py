@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kept_lines import read_lines
+from benchmarks.breaking.kept_lines import read_lines
 from runner.folders.queue import PROJECT_ROOT
 
 pytestmark = pytest.mark.heavy
