@@ -1,10 +1,10 @@
-"""What parity says of the experiments that `dropout_trials` trained, as Markdown tables."""
+"""What parity says of the experiments that `trials.py` trained, as Markdown tables."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.dropout_trials import CORRECT
+from benchmarks.dropout.trials import CORRECT
 from runner.folders.events import read_events
 from runner.specs.variants import parse_backend
 from storage.comparison.results import Result

@@ -2,12 +2,12 @@
 
 Run from the project's root. Training the experiments takes torch alone:
 
-    python -m benchmarks.dropout_trials --out FOLDER [--device cuda] [--count 40] [--budget SECONDS]
+    python -m benchmarks.dropout.trials --out FOLDER [--device cuda] [--count 40] [--budget SECONDS]
 
 It trains several at once (`--jobs`), starts none after the budget is spent, and leaves alone what
 is in FOLDER already. Then, where the rest of the project can run:
 
-    python -m benchmarks.dropout_trials --judge FOLDER
+    python -m benchmarks.dropout.trials --judge FOLDER
 
 prints Markdown tables. Each experiment has weights, samples and dropout of its own and trains tiny
 BERT or tiny GPT-2, in float32 or bf16: baseline, control, correct backends that draw the baseline's
@@ -133,7 +133,7 @@ def record(trial: Trial, parent: Path, device: str, until: float) -> None:
 def record_all(arguments: argparse.Namespace) -> None:
     """In several processes, each of which trains every so-manieth experiment."""
     jobs = arguments.jobs
-    command = [sys.executable, "-m", "benchmarks.dropout_trials", *sys.argv[1:]]
+    command = [sys.executable, "-m", "benchmarks.dropout.trials", *sys.argv[1:]]
     children = [subprocess.Popen([*command, "--part", str(part)]) for part in range(jobs)]
     codes = [child.wait() for child in children]
     done = sum(1 for _ in arguments.out.rglob(DONE))
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--judge", type=Path)
     arguments = parser.parse_args()
     if arguments.judge is not None:
-        from benchmarks.dropout_verdicts import tables
+        from benchmarks.dropout.verdicts import tables
 
         sys.stdout.write(tables(arguments.judge))
     elif arguments.out is None:
