@@ -17,6 +17,7 @@ from runner.cluster.host import WORKER
 from runner.folders.queue import find_experiment
 from runner.folders.run_dir import DataDir
 from runner.machine.cpus import cpu_allowance
+from runner.machine.occupancy import wish_of
 from runner.machine.placement import Machine, Place
 from runner.specs.cpu_lists import parse_cpus
 from runner.supervision.exit_records import ExitRecords
@@ -51,7 +52,7 @@ def work(
     experiment = find_experiment(job.data_dir, experiment_id)
     spec, cpus = experiment.spec, cpu_allowance().cpus
     devices = tuple(f"cuda:{place}" if name.startswith("cuda") else name
-                    for place, name in enumerate(spec.devices))  # fmt: skip
+                    for place, name in enumerate(wish_of(experiment).devices))  # fmt: skip
     named = cpus if spec.cpus is None else parse_cpus(spec.cpus)
     place = Place(devices=devices, cpus=named, exclusive=spec.exclusive)
     command = (sys.executable, *worker)

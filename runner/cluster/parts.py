@@ -14,7 +14,8 @@ from runner.errors import InvalidRunFolder
 from runner.folders.run_dir import UNFINISHED, RunDir
 
 GROWING = ("events.jsonl", "output.log")
-KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "attempts")
+KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",
+                "attempts")  # fmt: skip
 """Whose writer is at home."""
 LAST = "exit.json"
 """Goes home when all else is there: who reads it takes the rest for complete."""

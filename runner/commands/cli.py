@@ -35,6 +35,7 @@ from runner.commands.suite import add_suite_options, read_cells
 from runner.commands.waiting import run_through, with_storage
 from runner.errors import NotWritable, RunnerError
 from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
+from runner.folders.moved import moved_spec
 from runner.folders.queue import (
     cancel,
     damages,
@@ -165,12 +166,18 @@ def _cancel(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
     _allow_code(data_dir, options)
-    labels = resume(experiment)
+    on = None
+    if options.device or options.parallel:
+        on = moved_spec(experiment.spec, options.device and options.device.split(","),
+                        options.parallel)  # fmt: skip
+        check(on, read_capabilities(data_dir) or probe(data_dir))
+    labels = resume(experiment, on)
     for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
         if variant.label in labels:
             progress = RunProgress(run, experiment.spec)
             progress.update()
-            _print(f"{variant.label} goes on from step {progress.checkpoint_step}")
+            where = "" if on is None else f" on {on.place}"
+            _print(f"{variant.label} goes on from step {progress.checkpoint_step}{where}")
     ensure_supervisor(data_dir)
     return 0
 
@@ -243,6 +250,10 @@ def parser() -> argparse.ArgumentParser:
     add("status", _status, "list experiments and the state of their runs")
     stop = add("cancel", _cancel, "stop an experiment")
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
+    text = "go on on these devices, as many as you like: `cuda:0` or `cuda:0,cuda:1`"
+    go_on.add_argument("--device", metavar="DEVICES", help=text)
+    text = "how several devices work together from here on"
+    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
     for command in (stop, go_on):
         command.add_argument("experiment", help="its id, as `list` has it")
         command.usage = f"{command.usage} EXPERIMENT"

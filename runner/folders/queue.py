@@ -25,6 +25,7 @@ from runner.errors import (
     UnknownExperiment,
 )
 from runner.folders import audit
+from runner.folders.moved import write_devices
 from runner.folders.process import start_in_own_session
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
@@ -220,8 +221,9 @@ def cancel(experiment: Experiment) -> None:
     audit.record(_data_dir_of(experiment), "stop", experiment.experiment_id)
 
 
-def resume(experiment: Experiment) -> list[str]:
-    """Puts every run that ended early and has a checkpoint back into the queue; their labels.
+def resume(experiment: Experiment, on: ExperimentSpec | None = None) -> list[str]:
+    """Puts every run that ended early and has a checkpoint back into the queue; their labels. They
+    go on where they were, or on the devices of `on` (`runner.folders.moved`).
 
     Raises `RunnerError` if there is none, and `NotWritable`.
     """
@@ -231,10 +233,13 @@ def resume(experiment: Experiment) -> list[str]:
                           f"{_why_none_can_resume(experiment)}")  # fmt: skip
     for run in runs:
         with writing(run.path):
+            if on is not None:
+                write_devices(run, on)
             run.reopen()
     labels = [run.read_spec().variant.label for run in runs]
+    where = {} if on is None else {"on": on.place}
     audit.record(_data_dir_of(experiment), "resume", experiment.experiment_id,
-                 runs=", ".join(labels))  # fmt: skip
+                 runs=", ".join(labels), **where)  # fmt: skip
     return labels
 
 

@@ -7,6 +7,8 @@
       (.gz)        the same, packed          whoever packs what is over
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
+    devices.json   where it goes on, if on   whoever has the run go on
+                   others than at first
     exit.json      how it ended              the supervisor, once
     labels.json    name, tags, notes that    whoever holds the library lock; in the
                    people added              folder of an experiment's first run
@@ -67,6 +69,7 @@ class RunDir:
         self.packed_file = path / "events.jsonl.gz"
         self.output_file = path / "output.log"
         self.cancel_file = path / "cancel"
+        self.devices_file = path / "devices.json"
         self.exit_file = path / "exit.json"
         self.labels_file = path / "labels.json"
         self.artifacts = path / "artifacts"
@@ -219,7 +222,7 @@ class RunDir:
         never begun."""
         self._put_aside(
             self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
-            self.packed_file,
+            self.packed_file, self.devices_file,
         )  # fmt: skip
 
     def _put_aside(self, *files: Path, goes_on: bool = False) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from runner.errors import RunnerError
+from runner.folders.moved import devices_in_use
 from runner.folders.queue import Experiment
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
@@ -24,9 +25,10 @@ def this_machine(data_dir: DataDir) -> Machine:
 def wish_of(experiment: Experiment) -> Wish:
     """What an experiment asks for."""
     spec = experiment.spec
+    waiting = next((run for run in experiment.runs if not run.is_recorded), experiment.runs[0])
     return Wish(
         key=experiment.experiment_id,
-        devices=spec.devices,
+        devices=devices_in_use(waiting, spec),
         cpus=None if spec.cpus is None else parse_cpus(spec.cpus),
         exclusive=spec.exclusive,
     )

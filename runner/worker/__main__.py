@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.errors import RunnerError
+from runner.folders.moved import spec_in_use
 from runner.folders.process import ProcessIdentity
 from runner.folders.records import Claim, Exit
 from runner.folders.run_dir import RunDir
@@ -55,7 +56,7 @@ def _work(run: RunDir) -> WorkerExit:
     log = EventLog(run.events_file)
     turns = open_turns(lambda: log.flush(durable=True))
     try:
-        spec = placed(run.read_spec(), os.environ)
+        spec = placed(spec_in_use(run), os.environ)
         prepare(spec, run)
         # Torch reads the environment when it is imported, so it comes after the preparation.
         with loading():
@@ -80,7 +81,7 @@ def _spec_of_ranks(run: RunDir) -> RunSpec | None:
     """The specification of a run that takes several processes; None for any other, and where it
     cannot be read, which is told where it is read again."""
     with suppress(RunnerError):
-        spec = placed(run.read_spec(), os.environ)
+        spec = placed(spec_in_use(run), os.environ)
         return spec if spec.experiment.num_ranks > 1 else None
     return None
 

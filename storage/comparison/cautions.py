@@ -186,7 +186,8 @@ def _given_up(frames: pd.DataFrame) -> dict[str, Any]:
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
     for run in runs:
         if run.resumed_at:
-            how = {"steps": run.resumed_at, "has_compiled": run.has_compiled}
+            how = {"steps": run.resumed_at, "has_compiled": run.has_compiled,
+                   "moves": run.moved_at}  # fmt: skip
             yield Caution(kind="resumed", runs={run.label: how})
 
 

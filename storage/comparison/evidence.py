@@ -60,6 +60,9 @@ class Evidence:
     """Of scripts: what they computed with at some steps, as hashes (`storage.queries.inputs`)."""
     resumed_at: tuple[int, ...]
     """Steps done when the run was resumed."""
+    moved_at: tuple[tuple[int, int, int], ...]
+    """Of those, where it went on on another number of devices: the steps done, the number of
+    devices before, and that after."""
     stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
@@ -163,6 +166,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 environment=environments.get(run["run_id"], {}),
                 randomness=randomness(run["run_id"]),
                 resumed_at=tuple(resumptions(run["run_id"])["step"]),
+                moved_at=moves(resumptions(run["run_id"])),
                 stop=_stop(stops(run["run_id"])),
                 **mine,
             )
@@ -177,6 +181,13 @@ def losses_by_run(store: Store, experiment_id: str) -> Callable[[str], pd.Series
     """Finds the recorded losses of a run, by step."""
     find = _by_run(queries.losses(store, experiment_id, max_points=None))
     return lambda run_id: _by(find(run_id), "step")["loss"]
+
+
+def moves(resumptions: pd.DataFrame) -> tuple[tuple[int, int, int], ...]:
+    """Steps done, devices before and after, of the resumptions that changed their number."""
+    told = resumptions[["step", "num_devices_before", "num_devices"]].dropna().astype(int)
+    rows = told[told["num_devices_before"] != told["num_devices"]]
+    return tuple(rows.itertuples(index=False, name=None))
 
 
 def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:

@@ -56,5 +56,6 @@ def _pool(label: str, found: Mapping[int, Evidence]) -> Evidence:
         reason=worst.reason,
         blocks=pd.concat(blocks),
         resumed_at=tuple(step for run in runs for step in run.resumed_at),
+        moved_at=tuple(move for run in runs for move in run.moved_at),
         **series,
     )

@@ -19,9 +19,10 @@ from storage.statistics.speedups import Ratio
 
 ScalingKind = Literal["strong", "weak"]
 """Strong: all devices work on the batch of the one. Weak: each has a batch as large as that."""
-ScalingObstacle = Literal["work", "cpu", "device", "dropout", "setting", "batch"]
+ScalingObstacle = Literal["work", "cpu", "device", "moved", "dropout", "setting", "batch"]
 """Why nothing is said: speeds may not be compared at all; processes on the CPUs of one machine are
-not several devices; the devices are of different models; one of them trains with dropout; a setting
+not several devices; the devices are of different models; a run was resumed on another number
+of them; one of them trains with dropout; a setting
 that decides how much work a sample is, is another; the batch is neither that of one device nor as
 many times that as there are devices."""
 SAME_WORK = (
@@ -84,13 +85,16 @@ def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[R
     refused: list[Refusal] = []
     if alone is None or not together:
         return found, refused
-    times = _timed(store, alone)
+    runs_alone = _runs(store, alone)
     for side in together:
+        runs = _runs(store, side)
         obstacle = _obstacle(alone, side)
+        if any(run.moved_at for run in (*runs_alone, *runs)):
+            obstacle = Refusal(letter=side.letter, obstacle="moved")
         if isinstance(obstacle, Refusal):
             refused.append(obstacle)
         else:
-            found += _held_against(times, _timed(store, side), side, obstacle)
+            found += _held_against(_timed(runs_alone), _timed(runs), side, obstacle)
     return found, refused
 
 
@@ -127,9 +131,12 @@ def _samples(side: Side) -> float:
     return float(side.spec.training.batch_size * side.spec.batches_per_step)
 
 
-def _timed(store: Store, side: Side) -> dict[str, Ratio]:
+def _runs(store: Store, side: Side) -> list[Evidence]:
+    return load_compared(store, side.experiment_id)[1]
+
+
+def _timed(runs: Sequence[Evidence]) -> dict[str, Ratio]:
     """Seconds of a step by label, as typical of steady blocks, with the ends of the interval."""
-    _, runs = load_compared(store, side.experiment_id)
     times = ((run.label, _step_time(run)) for run in runs)
     return {label: time for label, time in times if time is not None}
 

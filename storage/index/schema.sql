@@ -186,7 +186,7 @@ CREATE TABLE checkpoints (
 CREATE TABLE resumptions (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
-    step BIGINT NOT NULL, file VARCHAR
+    step BIGINT NOT NULL, file VARCHAR, num_devices BIGINT, num_devices_before BIGINT
 );
 
 CREATE TABLE gradient_statistics (

@@ -24,8 +24,10 @@ def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @kept
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
-    """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint)."""
-    frame = rows(store, experiment_id, "attempts($1)", "step, attempt, time, file", "seq")
+    """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint),
+    num_devices from then on, num_devices_before; both missing where a journal does not say."""
+    columns = "step, attempt, time, file, num_devices, num_devices_before"
+    frame = rows(store, experiment_id, "attempts($1)", columns, "seq")
     frame["time"] = timestamp(frame["time"])
     return frame
 

@@ -87,8 +87,21 @@ def _resumed(label: str, facts: Facts) -> Sentence:
             "its later part compiled again, and compile latency, graph breaks and "
             "recompiles count the first part only"
         )
+    moved = said("")
+    if facts["moves"]:
+        listed = joined(map(_move, facts["moves"]), " and ")
+        moved = said(" It went on {moves}: its step time, throughput and memory are of both.",
+                     moves=listed)  # fmt: skip
     return said("{run} was resumed at {steps}: {later}; rounds that it did without the baseline "
-                "are not paired.", run=label, steps=steps, later=later)  # fmt: skip
+                "are not paired.{moved}", run=label, steps=steps, later=later,
+                moved=moved)  # fmt: skip
+
+
+def _move(move: tuple[int, int, int]) -> Sentence:
+    step, before, after = move
+    devices = f"{before} devices" if before > 1 else "1 device"
+    return said("at {step} on {after} instead of {before}", step=Figure("step", f"step {step}"),
+                after=str(after), before=devices)  # fmt: skip
 
 
 def _different_setting(caution: Caution) -> Sentence:

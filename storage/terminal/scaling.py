@@ -21,6 +21,7 @@ WHY: dict[ScalingObstacle, str] = {
     "work": "their speeds may not be compared",
     "cpu": "processes that share the CPUs of a machine are not several devices",
     "device": "the devices are of different models",
+    "moved": "a run went on on another number of devices than it began on",
     "dropout": "one of them trains with dropout, the other without",
     "setting": "these settings decide how much work a sample is, and are other ones: {}",
     "batch": "steps of {} samples are neither as large as those of one device, {}, nor as many "

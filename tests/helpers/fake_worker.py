@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from runner.folders.moved import spec_in_use
 from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
 from runner.supervision.placing import placed
@@ -30,7 +31,7 @@ SLEEPER = "import time; time.sleep(600)"
 
 def main() -> int:
     run = RunDir(Path(sys.argv[1]))
-    spec = run.read_spec()
+    spec = spec_in_use(run)
     label, nature = spec.variant.label, spec.variant.backend
     log = EventLog(run.events_file)
     turns = open_turns(log.flush)

@@ -173,10 +173,10 @@ class Recording:
         self.log.flush()
         return self
 
-    def resume(self, step: int, attempt: int = 2) -> "Recording":
+    def resume(self, step: int, attempt: int = 2, **fields: Any) -> "Recording":
         """A new process goes on after so many steps, in the rounds that follow."""
         self.start()
-        self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt)
+        self.log.append("resumed", step=step, file=_checkpoint(step), attempt=attempt, **fields)
         self.log.flush()
         self.num_steps = step
         return self

@@ -42,6 +42,7 @@ class Checkpointed:
     hooks: Hooks
     device: Device
     group: Group = ALONE
+    num_devices: int = 1
 
     def save(self, run: RunDir, step: int) -> tuple[Path, int]:
         """Writes the checkpoint of a step so that it is there whole or not at all; where, and its
@@ -50,6 +51,7 @@ class Checkpointed:
         rest = {
             "format": FORMAT,
             "step": step,
+            "devices": self.num_devices,
             "rate": self.rate.state_dict(),
             "scaler": self.scaler.state_dict(),
             "callbacks": self.hooks.state_dict(),
@@ -69,8 +71,9 @@ class Checkpointed:
         file = run.checkpoints / f"{_name(step)}{WHOLE}"
         return file, _save(state, file)
 
-    def load(self, file: Path) -> None:
-        """Puts everything back as it was; raises `WorkloadError` for what cannot be read."""
+    def load(self, file: Path) -> int:
+        """Puts everything back as it was, also what another number of devices wrote; returns that
+        number. Raises `WorkloadError` for what cannot be read."""
         if file.suffix == SHARDED:
             from runner.worker.ranks.sharded_checkpoints import load_sharded
 
@@ -91,18 +94,18 @@ class Checkpointed:
         self.hooks.load_state_dict(state["callbacks"])
         if kept is not None:
             set_random_state(kept, self.device)
+        # Earlier versions did not say it.
+        return int(state.get("devices", len(state.get("random_by_rank", [0]))))
 
     def _load_whole(self, file: Path) -> dict[str, Any]:
         state = load_checkpoint(file)
-        try:
-            self.model.load_state_dict(state["model"])
-            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
-        except RuntimeError as error:
-            if self.group.size == 1:
-                raise
-            rule = "was written by one device and does not fit several that share the weights"
-            raise WorkloadError(f"{file} {rule}: {error}") from error
+        if self.group.size > 1:
+            from runner.worker.ranks.sharded_checkpoints import divide
+
+            divide(state["model"], state["optimizers"], self.model, self.optimizers)
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         return state
 
 

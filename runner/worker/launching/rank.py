@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from runner.folders.moved import spec_in_use
 from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
 from runner.supervision.placing import placed
@@ -45,7 +46,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
     if lifeline.turn_fds:
         read_fd, write_fd = lifeline.turn_fds
         source = TurnTaker(read_fd, write_fd, abandoned)
-    spec = placed(run.read_spec(), os.environ)
+    spec = placed(spec_in_use(run), os.environ)
     with loading():
         from runner.worker.device.finding import open_device
         from runner.worker.ranks.group import RankGroup

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from runner.errors import WorkloadError
 from runner.folders.run_dir import UNFINISHED
@@ -90,6 +91,30 @@ def load_sharded(
     state = {**_under(tensors, "optimizer."), **rest["optimizer_values"]}
     set_optimizer_state_dict(model, optimizers, state, options=FLAT)
     return rest
+
+
+def divide(
+    weights: dict[str, Any],
+    states: Sequence[dict[str, Any]],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> None:
+    """Gives each rank its part of what one device wrote whole, in place; what ranks do not share
+    stays whole. All ranks call it, and each has all of it."""
+    for name, tensor in model.state_dict().items():
+        weights[name] = _part(weights[name], tensor)
+    for optimizer, state in zip(optimizers, states, strict=True):
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        for number, values in state["state"].items():
+            like = parameters[number]
+            values.update({name: _part(value, like) for name, value in values.items()})
+
+
+def _part(value: Any, like: Tensor) -> Any:
+    """Step counts and the like have another shape than the parameter and are everybody's."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
 
 
 def _taken_apart(

@@ -95,6 +95,7 @@ class Trainer:
             hooks=self._hooks,
             device=device,
             group=group,
+            num_devices=len(experiment.devices) if experiment.parallel != "spread" else 1,
         )
         if setup.checkpoints is not None:
             setup.checkpoints.save_from(self._checkpointed)
@@ -147,13 +148,15 @@ class Trainer:
         if found is None:
             return
         step, file = found
-        self._checkpointed.load(file)
+        before = self._checkpointed.load(file)
         self._state.step = self._observer.step = step
         self._log.append(
             "resumed",
             step=step,
             file=str(file.relative_to(self._run.path)),
             attempt=self._run.attempt,
+            num_devices=self._checkpointed.num_devices,
+            num_devices_before=before,
         )
         self._log.flush(durable=True)
 

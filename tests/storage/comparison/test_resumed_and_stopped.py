@@ -80,6 +80,18 @@ def test_a_resumed_baseline_is_named_too(data_dir: DataDir) -> None:
     assert any(warning.startswith(text) for warning in warnings_of(compared(data_dir)))
 
 
+def test_it_is_said_where_a_run_went_on_on_another_number_of_devices(data_dir: DataDir) -> None:
+    """On one of two from step 40, and on the same one from step 60."""
+    run = record(data_dir, "baseline").blocks([0.2] * 4, LOSSES)
+    run.resume(40, num_devices_before=2, num_devices=1).blocks([0.2] * 2, LOSSES[40:])
+    run.resume(60, 3, num_devices_before=1, num_devices=1).blocks([0.2] * 2, LOSSES[60:])
+    run.end()
+    assert warnings_of(compared(data_dir))[0].endswith(
+        "are not paired. It went on at step 40 on 1 instead of 2 devices: its step time, "
+        "throughput and memory are of both."
+    )
+
+
 def test_what_compiles_for_evaluation_is_no_cost_of_training(data_dir: DataDir) -> None:
     run = record(data_dir, "inductor").blocks([0.1] * 4, LOSSES, compile_seconds=3.0)
     for phase in ("training", "evaluating", None):  # missing in old journals: training

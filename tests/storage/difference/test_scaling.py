@@ -145,6 +145,18 @@ def test_what_may_not_be_held_against_one_device_is_refused_by_its_reason(
 
 
 @pytest.mark.heavy
+def test_a_run_that_went_on_on_another_number_of_devices_is_not_held_against_one(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir.runs, ONE, spec_on("cuda:0"), times(0.2, 0.1))
+    spec = spec_on("cuda:0", "cuda:1", backends=(), controls=0)
+    moved = Recording(data_dir.runs, "baseline", spec, TWO).claim().start(environment=GPU)
+    moved.blocks([0.1] * 4, falling_losses(80)).resume(40, num_devices_before=1, num_devices=2)
+    moved.blocks([0.1] * 4, falling_losses(80)).end()
+    assert scaled(data_dir, ONE, TWO) == ({}, [Refusal(letter="B", obstacle="moved")])
+
+
+@pytest.mark.heavy
 def test_nothing_is_said_without_one_device_on_one_side_and_several_on_another(
     data_dir: DataDir,
 ) -> None:

@@ -1,0 +1,87 @@
+"""Runs that go on on other devices than they began on: `devices.json` of their folders.
+
+The specification stays what was asked for at first. What a run goes on on, and how the devices
+share it, stands beside it until the run is put elsewhere again, or begins anew.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from runner.errors import InvalidRunFolder, RunnerError
+from runner.folders.inside import read_document
+from runner.folders.run_dir import RunDir, write_atomically
+from runner.specs.experiment import ExperimentSpec, RunSpec
+from runner.specs.parallel import Parallel
+from runner.specs.validation import require
+from runner.texts import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevices:
+    """Where a run goes on."""
+
+    devices: tuple[str, ...]
+    parallel: Parallel
+
+
+def moved_spec(
+    spec: ExperimentSpec, devices: Sequence[str] | None, parallel: str | None
+) -> ExperimentSpec:
+    """The same training on other devices; raises `InvalidSpec` for what cannot be.
+
+    The batch is what all devices work on together, so that it, the order of samples and all else
+    of the training stay as they are.
+    """
+    many = tuple(devices) if devices else spec.devices
+    how = parallel or spec.parallel
+    if len(many) > 1:
+        rule = "cannot be entered or left by a run that goes on: each device has runs of its own"
+        require("spread" not in (how, spec.parallel), "parallel", how, rule)
+    rule = "cannot be changed to another kind of device by a run that goes on, but their number can"
+    kinds = {name.partition(":")[0] for name in (*many, *spec.devices)}
+    require(len(kinds) == 1, "devices", many, rule)
+    rule = "cannot be changed for a script, which knows itself where it computes"
+    require(not spec.is_script, "devices", many, rule)
+    moved: ExperimentSpec = replace(spec, devices=many, parallel=how)  # type: ignore[arg-type]
+    return moved
+
+
+def write_devices(run: RunDir, spec: ExperimentSpec) -> None:
+    """Has the run go on where `spec` says."""
+    on = OnDevices(devices=spec.devices, parallel=spec.parallel)
+    write_atomically(run.devices_file, json.dumps(asdict(on)) + "\n")
+
+
+def spec_in_use(run: RunDir) -> RunSpec:
+    """The run's specification, on the devices that it goes on; raises `RunnerError` where it, or
+    what was put beside it, cannot be read."""
+    spec = run.read_spec()
+    try:
+        content = json.loads(read_document(run.path, run.devices_file.name))
+        on = _read(content)
+    except FileNotFoundError:
+        return spec
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        shown = f"{printable(run.devices_file)} names no devices: {printable(error)}"
+        raise InvalidRunFolder(shown) from None
+    experiment = replace(spec.experiment, devices=on.devices, parallel=on.parallel)
+    return replace(spec, experiment=experiment)
+
+
+def devices_in_use(run: RunDir, spec: ExperimentSpec) -> tuple[str, ...]:
+    """The same devices alone, for whoever only makes plans: those of `spec` where nothing, or
+    nothing that can be read, says otherwise."""
+    if run.devices_file.exists():
+        with suppress(RunnerError):
+            return spec_in_use(run).experiment.devices
+    return spec.devices
+
+
+def _read(content: Any) -> OnDevices:
+    devices, parallel = tuple(content["devices"]), content["parallel"]
+    if not all(isinstance(one, str) for one in devices):
+        raise ValueError(f"devices = {devices!r}")
+    return OnDevices(devices=devices, parallel=parallel)

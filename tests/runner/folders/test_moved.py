@@ -1,0 +1,96 @@
+"""Runs that go on on other devices: what is written down, who sees it, what is refused."""
+
+from typing import Any
+
+import pytest
+
+from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.folders.moved import devices_in_use, moved_spec, spec_in_use
+from runner.folders.queue import find_experiment, resume, submit
+from runner.folders.records import Exit
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.machine.occupancy import wish_of
+from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
+
+
+def spec(**changes: Any) -> ExperimentSpec:
+    return ExperimentSpec(
+        **{
+            "name": "trial",
+            "backends": (),
+            "controls": 0,
+            "checkpoints": CheckpointSpec(every=2, unit="steps"),
+            "data": DataSpec(num_train_samples=24),
+            "training": TrainingSpec(batch_size=4, epochs=4),
+            "devices": ("cpu", "cpu"),
+            **changes,
+        }
+    )
+
+
+def stopped(data_dir: DataDir, asked: ExperimentSpec) -> tuple[str, RunDir]:
+    """An experiment of one run, with a checkpoint, that was stopped."""
+    experiment_id = submit(data_dir, asked)
+    (run,) = find_experiment(data_dir, experiment_id).runs
+    stop(run)
+    return experiment_id, run
+
+
+def stop(run: RunDir) -> None:
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    (run.checkpoints / "step-00000002.sharded").mkdir(exist_ok=True)
+    run.write_exit(Exit.now(RunState.CANCELLED, "stopped on request", 75))
+
+
+def test_a_run_goes_on_where_it_was_last_put_and_its_specification_stays(
+    data_dir: DataDir,
+) -> None:
+    asked = spec()
+    experiment_id, run = stopped(data_dir, asked)
+    one = moved_spec(asked, ("cpu",), None)
+    resume(find_experiment(data_dir, experiment_id), one)
+    found = find_experiment(data_dir, experiment_id)
+    assert found.spec == asked and run.read_spec().experiment == asked
+    assert spec_in_use(run).experiment == one
+    assert wish_of(found).devices == ("cpu",)
+    stop(run)
+    resume(find_experiment(data_dir, experiment_id))
+    assert spec_in_use(run).experiment == one, "and goes on there when it is resumed once more"
+    stop(run)
+    four = moved_spec(asked, ("cpu",) * 4, "fsdp")
+    resume(find_experiment(data_dir, experiment_id), four)
+    assert devices_in_use(run, asked) == ("cpu", "cpu", "cpu", "cpu")
+    run.begin_anew()
+    assert spec_in_use(run).experiment == asked, "what begins anew is what was asked for"
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "parallel", "words"),
+    [
+        ({}, ("cuda:0",), None, "another kind of device"),
+        ({}, ("cpu",) * 3, None, "must be a multiple of 3"),
+        ({}, ("cpu", "cpu"), "dp", "copies the model from one CUDA device"),
+        ({}, ("cpu", "cpu"), "spread", "cannot be entered or left"),
+        ({"parallel": "spread", "backends": ("eager", "aot_eager")}, ("cpu", "cpu"), "ddp",
+         "cannot be entered or left"),
+        ({"parallel": "fsdp"}, ("cuda:0", "cpu"), None, "must all be of one kind|another kind"),
+    ],
+)  # fmt: skip
+def test_what_cannot_go_on_elsewhere_is_refused_with_the_reason(
+    asked: dict[str, Any], devices: tuple[str, ...], parallel: str | None, words: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=words):
+        moved_spec(spec(**asked), devices, parallel)
+
+
+@pytest.mark.parametrize("text", ["{}", "[", '{"devices": [1], "parallel": "ddp"}', "[" * 9999])
+def test_devices_that_cannot_be_read_are_told_by_the_run_and_stop_no_plan(
+    data_dir: DataDir, text: str
+) -> None:
+    experiment_id, run = stopped(data_dir, spec())
+    run.reopen()
+    run.devices_file.write_text(text)
+    assert wish_of(find_experiment(data_dir, experiment_id)).devices == ("cpu", "cpu")
+    with pytest.raises(InvalidRunFolder, match=r"devices\.json"):
+        spec_in_use(run)

@@ -1,0 +1,95 @@
+"""A training goes on on another number of devices: the same samples, losses but for rounding."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from runner.__main__ import main
+from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.events import read_events
+from runner.folders.queue import ensure_supervisor, find_experiment, submit
+from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
+from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
+from runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from tests.helpers.loop import (
+    SETTINGS,
+    TINY_BERT,
+    TurnsOnPaper,
+    experiment,
+    of_kind,
+    run,
+)
+from tests.helpers.waiting import wait_until
+from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
+from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
+SAVED = experiment(
+    model=ModelSpec(dropout="off"), checkpoints=CheckpointSpec(every=3, unit="steps", keep_last=9)
+)
+KILLER = """
+import os, signal
+from pathlib import Path
+
+class Killer:
+    '''Kills one rank of two, once.'''
+
+    def batch_end(self, state):
+        if state.step == 8 and os.environ.get("RANK") == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_two_ranks_go_on_from_what_one_device_saved(tmp_path: Path) -> None:
+    """One device makes six of twelve steps, two ranks the others, over whole models and shards."""
+    whole = run(SAVED, tmp_path / "whole")
+    asked = []
+    for way in ("ddp", "fsdp"):
+        run(SAVED, tmp_path / way, turns=TurnsOnPaper(2))
+        asked.append(Asked(way, replace(SAVED, devices=("cpu", "cpu"), parallel=way)))  # type: ignore[arg-type]
+    train_together(tmp_path, asked)
+    for way in ("ddp", "fsdp"):
+        events = journal_of(tmp_path, way)
+        (resumed,) = of_kind(events, "resumed")
+        assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.pt")
+        assert (resumed["num_devices_before"], resumed["num_devices"]) == (1, 2)
+        assert list(losses(events)) == list(range(12))
+        assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
+        mine, other = (of_kind(one, "evaluation")[-1]["loss"] for one in (events, whole))
+        assert mine == pytest.approx(other, rel=ROUNDING)
+
+
+def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
+    data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A rank is killed in step 9; what goes on at step 6 is one process, and the losses are those
+    of a training that was never interrupted."""
+    (tmp_path / "killer.py").write_text(KILLER)
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    spec = replace(
+        SAVED, devices=("cpu", "cpu"), parallel="fsdp", backends=(), controls=0, cpu_threads=1,
+        evaluation=EvaluationSpec(when="end"), callbacks=(f"{tmp_path / 'killer.py'}:Killer",),
+    )  # fmt: skip
+    experiment_id = submit(data_dir, spec)
+    (folder,) = find_experiment(data_dir, experiment_id).runs
+    supervisor = ensure_supervisor(data_dir)
+    assert supervisor is not None
+    wait_until(lambda: folder.state is RunState.FAILED)
+    go_on = ["resume", experiment_id, "--device", "cpu", "--data-folder", str(data_dir.path)]
+    supervisor.wait(60)
+    assert main([*go_on, "--allow-code", str(tmp_path)]) == 0
+    assert "baseline goes on from step 6 on cpu" in capsys.readouterr().out
+    wait_until(lambda: folder.state.is_final)
+    assert folder.state is RunState.FINISHED, folder.log_tail()
+    events, _ = read_events(folder.events_file)
+    (resumed,) = of_kind(events, "resumed")
+    assert (resumed["num_devices_before"], resumed["num_devices"]) == (2, 1)
+    assert {row["seq"] > resumed["seq"] for row in of_kind(events, "rank_block")} == {False}
+    with mock.patch.dict(BUILTIN_CONFIGURATIONS, {"builtin:bert-tiny": (TINY_BERT, SETTINGS)}):
+        whole = run(replace(SAVED, backends=(), controls=0), tmp_path / "whole")
+    assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
+    assert (folder.attempts / "1" / "exit.json").exists()
