@@ -1,6 +1,7 @@
 """Logs of the supervisor and the dashboard: a line of JSON each, masked, in files that rotate.
 
-They lie in `logs/` of the data folder. A log that cannot be written stops nobody.
+They lie in `logs/` of the data folder. A log that cannot be written stops nobody. What libraries
+say on the terminal besides may quote a stranger's request, and does nothing there.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.masking import mask
+from runner.texts import printable
 
 MAX_BYTES = 5_000_000
 """Of one file; then another is begun."""
@@ -24,6 +26,19 @@ TAIL_BYTES = 400_000
 log = logging.getLogger("breakeven")
 """What parts of Breakeven say themselves. Fields beside the message are given as
 `extra={"fields": {...}}`."""
+
+
+class InertRecord(logging.LogRecord):
+    """A record whose message is one line wherever it is printed: no line of somebody else's making
+    stands beside it, and no character drives the terminal. A traceback keeps its lines alone."""
+
+    def getMessage(self) -> str:
+        return printable(super().getMessage(), MAX_TEXT)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "exc_text" and isinstance(value, str):
+            value = "\n".join(printable(line, MAX_TEXT) for line in value.split("\n"))
+        super().__setattr__(name, value)
 
 
 class JsonLines(logging.Formatter):
@@ -37,7 +52,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "where": f"{record.module}.{record.funcName}",
             "pid": os.getpid(),
-            "message": record.getMessage()[:MAX_TEXT],
+            # JSON's own escapes are enough.
+            "message": logging.LogRecord.getMessage(record)[:MAX_TEXT],
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -55,6 +71,7 @@ class _QuietHandler(logging.handlers.RotatingFileHandler):
 def open_log(folder: Path, part: str) -> None:
     """From now on this process logs to `folder`/`part`.jsonl: what Breakeven says, and warnings of
     the libraries that it uses. Called again it changes nothing."""
+    logging.setLogRecordFactory(InertRecord)
     file = folder / f"{part}.jsonl"
     root = logging.getLogger()
     known = [one for one in root.handlers if isinstance(one, _QuietHandler)]
