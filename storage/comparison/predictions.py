@@ -5,10 +5,13 @@ a backend's run `compiled_prediction` and `compiled_logits` (docs/events.md). Wh
 classes, all answers here are empty. Each function raises `PredictionsUnreadable`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -18,6 +21,13 @@ from runner.folders.inside import open_inside
 from runner.texts import printable
 from storage.errors import PredictionsUnreadable
 
+MAX_ROWS, MAX_NUMBERS = 2_000_000, 20_000_000
+"""Of a file: samples, and logits of all of them in one column."""
+MAX_CLASSES = 1_000
+"""Of a table of classes by classes."""
+CONFIG: dict[str, Any] = {"memory_limit": "1GB", "threads": 1, "temp_directory": "",
+          "autoinstall_known_extensions": False, "autoload_known_extensions": False}  # fmt: skip
+NUMBER = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN)")
 LABEL, PREDICTION, LOGITS = "label", "prediction", "logits"
 COMPILED_PREDICTION, COMPILED_LOGITS = "compiled_prediction", "compiled_logits"
 
@@ -40,11 +50,16 @@ def confusion(file: PredictionFile, labels: Sequence[str] | None = None) -> pd.D
     if frame.empty or not _has_classes(frame):
         return pd.DataFrame()
     names = labels or [str(number) for number in range(len(frame[LOGITS].iloc[0]))]
-    numbers = range(len(names))
-    counts = pd.crosstab(frame[LABEL], frame[PREDICTION])
-    counts = counts.reindex(index=numbers, columns=numbers, fill_value=0)
+    if len(names) > MAX_CLASSES:
+        raise PredictionsUnreadable(
+            f"{printable(file.folder / file.name)} has {len(names):,} classes, and a table of what "
+            f"is taken for what is made of {MAX_CLASSES:,} at most"
+        )
+    pairs = frame[[LABEL, PREDICTION]].to_numpy(float)
+    pairs = pairs[np.isin(pairs, np.arange(len(names))).all(axis=1)].astype(int)
+    counts = np.bincount(pairs @ [len(names), 1], minlength=len(names) ** 2)
     return pd.DataFrame(
-        counts.to_numpy(),
+        counts.reshape(len(names), len(names)),
         index=pd.Index(names, name=LABEL),
         columns=pd.Index(names, name=PREDICTION),
     )
@@ -86,22 +101,44 @@ def inference_disagreements(file: PredictionFile) -> pd.DataFrame:
 
 
 def _read(file: PredictionFile, *columns: str) -> pd.DataFrame:
-    # A folder that was copied here may hold and name anything, and pyarrow raises much.
+    # A folder that was copied here may hold and name anything, and readers raise much.
     try:
-        with open_inside(file.folder, file.name) as opened:
-            frame = pd.read_parquet(opened, columns=list(columns))
+        with (
+            open_inside(file.folder, file.name) as opened,
+            duckdb.connect(":memory:", config=CONFIG) as reader,
+        ):
+            # Not by its name, which may be another file's by now.
+            source = reader.read_parquet(f"/dev/fd/{opened.fileno()}")
+            # A name counts in small letters as in capitals there.
+            frame = _within_bounds(source.select(*columns)).df().set_axis([*columns], axis=1)
         for name in columns:
             if name in (LOGITS, COMPILED_LOGITS):
                 _as_matrix(frame[name])
-            else:
-                frame[name] = pd.to_numeric(frame[name])
-    except (RunnerError, OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+    except (RunnerError, OSError, ValueError, TypeError, duckdb.Error) as error:
         why = str(error).partition("\n")[0]
         raise PredictionsUnreadable(
             f"{printable(file.folder / file.name)} is no file of predictions with "
             f"{', '.join(columns)}: {printable(why)}"
         ) from None
     return frame
+
+
+def _within_bounds(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The same rows; raises `ValueError` if they are no numbers, or too many to be held."""
+    for name, kind in zip(rows.columns, map(str, rows.types), strict=True):
+        is_list = name in (LOGITS, COMPILED_LOGITS)
+        if not NUMBER.fullmatch(kind.removesuffix("[]")) or kind.endswith("[]") != is_list:
+            raise ValueError(
+                f"{name} is {kind}, and no {'list of numbers' if is_list else 'number'}"
+            )
+    (count,) = rows.count("*").fetchone() or (0,)
+    if count > MAX_ROWS:
+        raise ValueError(f"it has {count:,} rows, more than {MAX_ROWS:,}")
+    for name in {LOGITS, COMPILED_LOGITS} & {*rows.columns}:
+        (numbers,) = rows.aggregate(f"sum(len({name}))").fetchone() or (0,)
+        if (numbers or 0) > MAX_NUMBERS:
+            raise ValueError(f"{name} has {numbers:,} numbers, more than {MAX_NUMBERS:,}")
+    return rows
 
 
 def _as_matrix(logits: pd.Series) -> NDArray[np.float64]:

@@ -121,3 +121,54 @@ def test_a_file_whose_columns_hold_something_else_is_named(tmp_path: Path, colum
     for read in (confusion, lambda file: disagreements({"baseline": file}, "baseline")):
         with pytest.raises(PredictionsUnreadable, match=r"odd\.parquet"):
             read(PredictionFile(tmp_path, "odd.parquet"))
+
+
+def lying(file: Path, numbers: int, says: int) -> PredictionFile:
+    """One sample with so many logits, of which the table of contents tells other than there are."""
+
+    def written(number: int, length: int = 0) -> bytes:
+        """As Parquet's footer has it (zigzag, seven bits in a byte), in so many bytes."""
+        left, found = number << 1, []
+        while left or not found:
+            left, low = left >> 7, left & 127
+            found.append(low)
+        found += [0] * (length - len(found))
+        return bytes([*(one | 128 for one in found[:-1]), found[-1]])
+
+    many = pa.ListArray.from_arrays(pa.array([0, numbers]), pa.array(np.zeros(numbers, "f4")))
+    pq.write_table(pa.table({"label": [0], "prediction": [0], "logits": many}), file,
+                   compression="zstd", data_page_size=2**30)  # fmt: skip
+    content, true = file.read_bytes(), written(numbers)
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    assert true in content[footer:]
+    other = content[footer:].replace(true, written(says, len(true)))
+    file.write_bytes(content[:footer] + other)
+    return PredictionFile(file.parent, file.name)
+
+
+def test_a_kilobyte_that_becomes_gigabytes_is_refused_whatever_it_says_of_itself(
+    tmp_path: Path,
+) -> None:
+    zeros = pa.array(np.zeros(3_000_000, np.int64))
+    rows = {"label": zeros, "prediction": zeros, "logits": pa.array([[0.0]]).take(zeros)}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    for name in ("rows", "numbers"):
+        lying(tmp_path / "numbers.parquet", 30_000_000, 30_000_000)
+        with pytest.raises(
+            PredictionsUnreadable, match=r"has \d+,000,000 (rows|numbers), more than"
+        ):
+            confusion(PredictionFile(tmp_path, f"{name}.parquet"))
+    assert confusion(lying(tmp_path / "lie.parquet", 30_000_000, 2)).shape == (2, 2)
+
+
+def test_classes_that_nobody_could_look_at_make_no_table(tmp_path: Path) -> None:
+    wide = write(tmp_path / "wide.parquet", [0, 1], [[0.0] * 1001] * 2)
+    with pytest.raises(PredictionsUnreadable, match="has 1,001 classes"):
+        confusion(wide)
+    # Numbers that are no class of the run's count nowhere.
+    names = {"Label": [0, 1, 2**62, -1], "prediction": [1, 1, 0, 0], "logits": [[0.0, 0.0]] * 4}
+    pq.write_table(pa.table(names), tmp_path / "odd.parquet")
+    assert confusion(PredictionFile(tmp_path, "odd.parquet")).to_numpy().tolist() == [
+        [0, 1],
+        [0, 1],
+    ]
