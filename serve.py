@@ -30,13 +30,8 @@ from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
 from views.comparison.ahead import Imported, prepare_all
 from views.report.serving import Reports
 from views.upkeep.alerting import watch_over
+from views.upkeep.failing import show_failure
 from views.upkeep.serving import ROUTES
-
-
-def log_error(error: Exception) -> bool:
-    """What a page met and did not expect is logged; the reader sees it as ever."""
-    log.error("a page failed: %s", error, exc_info=error)
-    return False
 
 
 @asynccontextmanager
@@ -102,7 +97,7 @@ def main() -> None:
         lifespan=preparing,
         middleware=layers,
         routes=ROUTES,
-        on_script_error=log_error,
+        on_script_error=show_failure,
         secrets=None if team is None else team.secrets(),
     )
     app.run(
@@ -112,6 +107,7 @@ def main() -> None:
             "server.allowedHosts": ["*"],  # the middleware knows them
             "server.headless": True,
             "server.disconnectedSessionTTL": LEFT_SECONDS,
+            "client.showErrorDetails": "none",  # `show_failure` does, to whom it may concern
             "browser.serverAddress": (*own_names(), "localhost")[0],  # nobody is asked for it
         }
     )

@@ -22,10 +22,12 @@ from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ModelSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.oidc.socket_client import Page
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
 from views.access import doors, permissions, uploads
 from views.parts import actions
+from views.upkeep.failing import FOR_VIEWERS
 
 VARIABLES = (
     doors.HOST_VARIABLE, doors.NAMES_VARIABLE, permissions.OTHERS_VARIABLE,
@@ -157,7 +159,7 @@ def test_no_browser_is_told_to_ask_anybody_else(local: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_dashboard_for_others_takes_no_uploads_unless_they_may_launch(
+def test_a_dashboard_for_others_takes_no_uploads_and_tells_no_traceback_unless_they_may_launch(
     data_dir: DataDir,
 ) -> None:
     data_dir.path.mkdir(parents=True)
@@ -168,6 +170,20 @@ def test_a_dashboard_for_others_takes_no_uploads_unless_they_may_launch(
             answer = answered(url, "localhost", upload, method="PUT")
             assert ("for viewing only" in answer) == refused
             assert ask(url, "evil.example", STREAM, websocket=True) == "403"
+            alerts, traces = provoked(url)
+            assert (FOR_VIEWERS in alerts, any("dashboard.py" in one for one in traces)) == (
+                refused, not refused
+            )  # fmt: skip
+
+
+def provoked(url: str) -> tuple[list[str], list[str]]:
+    """What a page shows, as alerts and in tracebacks, after a message that no page of ours sends:
+    a selector that was pressed."""
+    with Page(url, {}) as page:
+        kinds = {one.WhichOneof("type"): one for one in page.ask("")}
+        shown = page.ask("", pressed=kinds["selectbox"].selectbox.id)
+        traces = [line for one in shown for line in one.exception.stack_trace]
+        return [one.alert.body for one in shown], traces
 
 
 @pytest.mark.heavy

@@ -14,11 +14,11 @@ class Page:
     """A connection to the dashboard at `address`, with cookies and an origin, or without."""
 
     def __init__(self, address: str, cookies: Mapping[str, str], origin: str | None = "") -> None:
-        trusting = ssl._create_unverified_context()
+        trusting = ssl._create_unverified_context() if address.startswith("https") else None
         headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
         if origin is not None:
             headers["Origin"] = origin or address
-        where = f"{address.replace('https', 'wss')}/_stcore/stream"
+        where = f"ws{address.removeprefix('http')}/_stcore/stream"
         with ExitStack() as stack:
             self.connection = stack.enter_context(
                 connect(where, ssl=trusting, additional_headers=headers, max_size=None,

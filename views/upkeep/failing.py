@@ -1,0 +1,20 @@
+"""What a reader sees where a page met what nobody expected."""
+
+import streamlit as st
+
+from runner.logs import log
+from views.access import permissions
+
+FOR_VIEWERS = "This page failed. Whoever runs this dashboard finds the reason in its log."
+
+
+def show_failure(error: Exception) -> bool:
+    """Logs the error. Whoever may act here reads all of it on the page; others read that there is
+    one: a traceback tells paths, sources and whatever stood in a value, and a message that no page
+    sends can provoke it. True: Streamlit shows nothing itself."""
+    log.error("a page failed: %s", error, exc_info=error)
+    if permissions.may_act():
+        st.exception(error)
+    else:
+        st.error(FOR_VIEWERS, icon=":material/error:")
+    return True
