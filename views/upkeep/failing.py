@@ -1,11 +1,14 @@
 """What a reader sees where a page met what nobody expected."""
 
+from traceback import format_exception
+
 import streamlit as st
 
 from runner.logs import log
 from views.access import permissions
+from views.shared.inert import Markdown, inert
 
-FOR_VIEWERS = "This page failed. Whoever runs this dashboard finds the reason in its log."
+FOR_VIEWERS: Markdown = "This page failed. Whoever runs this dashboard finds the reason in its log."
 
 
 def show_failure(error: Exception) -> bool:
@@ -14,7 +17,8 @@ def show_failure(error: Exception) -> bool:
     sends can provoke it. True: Streamlit shows nothing itself."""
     log.error("a page failed: %s", error, exc_info=error)
     if permissions.may_act():
-        st.exception(error)
+        st.error(f"This page failed: {inert(error)}", icon=":material/error:")
+        st.code("".join(format_exception(error)), language="pytb", wrap_lines=True)
     else:
         st.error(FOR_VIEWERS, icon=":material/error:")
     return True
