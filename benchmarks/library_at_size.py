@@ -111,6 +111,7 @@ def measured(data_dir: DataDir) -> dict[str, Any]:
     from storage.compiling.ladder import find_ladder
     from storage.index.store import Store
     from views.comparison.ahead import import_all
+    from views.comparison.charts import draw
 
     os.environ["BREAKEVEN_DATA"] = str(data_dir.path)
     with Store.open(data_dir, ROOT / "examples") as store:
@@ -135,6 +136,7 @@ def measured(data_dir: DataDir) -> dict[str, Any]:
         for one in ids[-VISITED:]:  # As a server does that nobody reads.
             compare(store, one)
             find_ladder(store, one)
+            draw(store, one)
     import_all()
     if new := ids[VISITED:-VISITED][:VISITED]:  # Those before were timed above.
         found["new"] = visits("compare", new)["first"]

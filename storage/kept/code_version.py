@@ -1,6 +1,7 @@
 """Which code computed a kept result: any change of it has the result computed anew."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,10 +18,10 @@ def code_version() -> str:
     return hashlib.sha256("\n".join([hash_of(ROOT), *numbers]).encode()).hexdigest()
 
 
-def hash_of(root: Path) -> str:
-    """Of the sources of `storage/` and of `runner/` without what runs and commands do."""
+def hash_of(root: Path = ROOT, houses: Sequence[str] = ("storage", "runner")) -> str:
+    """Of the sources of these folders, of `runner/` without what runs and commands do."""
     whole = hashlib.sha256()
-    for house in ("storage", "runner"):
+    for house in houses:
         for file in sorted((root / house).rglob("*")):
             parts = file.relative_to(root).parts
             if file.suffix in (".py", ".sql") and parts[1] not in ("worker", "commands"):

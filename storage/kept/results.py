@@ -14,27 +14,22 @@ from storage.errors import StoreUnusable
 from storage.index.store import Store
 from storage.kept.code_version import code_version
 from storage.kept.seal import is_sealed, seal
-from storage.kept.texts import Kinds, NotWritable, read, written
+from storage.kept.texts import Kinds, NotWritable, packed, read, unpacked, written
 
 T = TypeVar("T")
 
 
 def lasting(
-    store: Store,
-    experiment_id: str,
-    name: str,
-    kinds: Kinds,
-    compute: Callable[[], T],
+    store: Store, experiment_id: str, name: str, kinds: Kinds, compute: Callable[[], T]
 ) -> T:
     """What `compute` says, or said of the experiment as it is.
 
     `kinds`: every class that the result is made of beside numbers, texts and collections.
     """
-    if not store.is_own_file or not _is_over(store, experiment_id):
-        return compute()
     # Before anything is computed: what arrives meanwhile then counts as new the next time.
-    revision = queries.revision(store, experiment_id)
-    key = (experiment_id, name, *map(str, revision), code_version())
+    key = _key(store, experiment_id, name)
+    if key is None:
+        return compute()
     found = _found(store, key, kinds)
     if found:
         result: T = found[0]
@@ -42,6 +37,42 @@ def lasting(
     result = compute()
     _keep(store, key, result, kinds)
     return result
+
+
+def known(store: Store, experiment_id: str, name: str, kinds: Kinds, also: str) -> Any | None:
+    """What was kept of the experiment as it is, or None; `also`: the version of other code that the
+    result depends on."""
+    key = _key(store, experiment_id, name, also)
+    found = [] if key is None else _found(store, key, kinds)
+    return found[0] if found else None
+
+
+def keep(
+    store: Store, experiment_id: str, name: str, kinds: Kinds, compute: Callable[[], Any], also: str
+) -> None:
+    """Has `known` say what `compute` says, where anything is kept and it was not."""
+    key = _key(store, experiment_id, name, also)
+    if key is not None and not _found(store, key, kinds):
+        _keep(store, key, compute(), kinds)
+
+
+def all_known(store: Store, name: str, also: str) -> set[tuple[str, int, int]]:
+    """Of which experiments, in which of their revisions (newest write, number of runs), a result is
+    kept; whether it is believed, `known` says."""
+    query = "SELECT experiment_id, revision, num_runs FROM results WHERE name = ? AND version = ?"
+    return set(store.rows(query, [name, _version(also)]))
+
+
+def _version(also: str) -> str:
+    return f"{code_version()} {also}".rstrip()
+
+
+def _key(store: Store, experiment_id: str, name: str, also: str = "") -> tuple[str, ...] | None:
+    """None of an experiment of which nothing is kept."""
+    if not store.is_own_file or not _is_over(store, experiment_id):
+        return None
+    revision = queries.revision(store, experiment_id)
+    return (experiment_id, name, *map(str, revision), _version(also))
 
 
 def _is_over(store: Store, experiment_id: str) -> bool:
@@ -63,16 +94,17 @@ def _found(store: Store, key: tuple[str, ...], kinds: Kinds) -> list[Any]:
         # Sealed it is what was written; it may still be more than this Python reads.
         with suppress(ValueError, TypeError, RecursionError):
             if is_sealed(mark, *key, content):
-                return [read(content, kinds)]
+                return [read(unpacked(content), kinds)]
     return []
 
 
 def _keep(store: Store, key: tuple[str, ...], result: Any, kinds: Kinds) -> None:
     """Only what comes back as it was; where it cannot be kept, it is computed again."""
     with suppress(NotWritable, StoreUnusable, RecursionError):
-        content = written(result, kinds)
-        if repr(read(content, kinds)) != repr(result):
+        whole = written(result, kinds)
+        if repr(read(whole, kinds)) != repr(result):
             return
+        content = packed(whole)
         store.write(
             """DELETE FROM results WHERE (experiment_id = ? AND name = ?)
             OR experiment_id NOT IN (SELECT experiment_id FROM runs)""",

@@ -5,6 +5,8 @@ Only classes that the reader names are made again, so a text can ask for no othe
 """
 
 import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -16,6 +18,12 @@ Kinds = Sequence[type]
 NUMPY: dict[str, Callable[[Any], Any]] = {
     name: getattr(np, name) for name in ("float64", "float32", "int64", "int32", "bool_")
 }
+
+
+PACKED = "zlib "
+"""How a text begins that is packed; none that `written` says begins so."""
+LONG = 10_000
+"""Characters from which on a text is worth it."""
 
 
 class NotWritable(ValueError):
@@ -30,6 +38,25 @@ def written(value: Any, kinds: Kinds) -> str:
 def read(text: str, kinds: Kinds) -> Any:
     """Raises `ValueError`, `TypeError` or `RecursionError` for what `written` did not write."""
     return _made(json.loads(text), {kind.__name__: kind for kind in kinds})
+
+
+def packed(text: str) -> str:
+    """A long text in about half as many characters: those of charts would take as much room as all
+    that they are drawn from."""
+    if len(text) < LONG:
+        return text
+    # The first level: others take twice as long for a tenth less.
+    return PACKED + b64encode(zlib.compress(text.encode(), 1)).decode()
+
+
+def unpacked(text: str) -> str:
+    """The text again; raises `ValueError` for what `packed` did not say."""
+    if not text.startswith(PACKED):
+        return text
+    try:
+        return zlib.decompress(b64decode(text[len(PACKED) :])).decode()
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
 
 
 def _told(value: Any, kinds: Mapping[str, type]) -> Any:

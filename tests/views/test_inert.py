@@ -105,10 +105,10 @@ def test_a_chart_that_moves_is_written_once_and_without_foreign_html() -> None:
     figure = go.Figure().add_bar(x=["<img src=x>"], y=[1.0])
     drawn: list[go.Figure] = []
     card = Card("Loss", lambda: drawn.append(figure) or figure, pd.DataFrame(), "loss", [])
-    written = card.written("", "group loss")
+    written = card.written("", "group")
     assert "&lt;img" in written
     assert "<img" not in written
-    assert json.loads(written)["layout"]["uirevision"] == "group loss"
+    assert json.loads(written)["layout"]["uirevision"] == "group loss "
     assert card.written("", "group loss") is written
     assert json.loads(card.written("", "other loss"))["layout"]["uirevision"] == "other loss"
     assert len(drawn) == 1

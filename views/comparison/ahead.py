@@ -32,7 +32,6 @@ IMPORTED = (
     "views.upkeep.strip",
     "plotly.offline",
     "plotly.graph_objs",
-    "scipy.special",
     "streamlit.components.v2.manifest_scanner",
 )
 """What Compare takes a second or two to import."""
@@ -101,6 +100,6 @@ def compare_newest() -> None:
         return
     shown = experiments[~experiments["archived"]]
     for one in to_begin_with(shown if len(shown) else experiments):
-        comparison = compare(store, one)
+        compare(store, one)
         if folder not in read:
-            draw(store, comparison)
+            draw(store, one)

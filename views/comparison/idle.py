@@ -1,7 +1,8 @@
-"""Experiments that nobody opened yet are compared while nobody reads and nothing runs."""
+"""Experiments that nobody opened yet are compared and drawn while nobody reads and nothing runs."""
 
 import time
 from contextlib import suppress
+from typing import TypeAlias
 
 from runner.errors import RunnerError
 from runner.folders.states import RunState
@@ -11,40 +12,50 @@ from views.shared.resources import data_dir, open_store, process_wide
 
 QUIET_SECONDS = 20.0
 """Without a page that was asked for, before the next experiment is compared."""
+Tried: TypeAlias = set[tuple[str, int, int]]
+"""Experiments, in which of their revisions: some have no charts that could be kept."""
 REST_SECONDS = 1.0
 """Between two experiments: whoever comes waits for one at most, and most of the time for none."""
 
 
 def compare_rest() -> None:
-    """Until all are compared, for they are kept then; ends early once anything runs here, as the
-    lists fill in whatever is missing when they are looked at."""
+    """Until all are compared and drawn, for they are kept then; ends early once anything runs here,
+    as the lists fill in whatever is missing when they are looked at."""
     # Whatever is wrong, pages say so.
     with suppress(StoreError, RunnerError, OSError):
         store = open_store()
         begun = time.monotonic()
+        tried: Tried = set()
         while not _is_busy(store):
             quiet = time.monotonic() - max(begun, process_wide().read_at.get(data_dir().path, 0.0))
             if quiet < QUIET_SECONDS:
                 time.sleep(QUIET_SECONDS - quiet)
-            elif compare_next(store):
+            elif compare_next(store, tried):
                 time.sleep(REST_SECONDS)
             else:
                 return
 
 
-def compare_next(store: Store) -> bool:
-    """Compares the newest experiment that is over and was not compared; False without one."""
+def compare_next(store: Store, tried: Tried) -> bool:
+    """Compares and draws the newest experiment that is over, of which that is not kept and was not
+    `tried`; False without one."""
     from storage.compiling.ladder import find_ladder
     from storage.library.catalog import compute
     from storage.library.facts import standings
     from storage.library.kept import kept_summary
+    from views.comparison.charts import draw
+    from views.comparison.kept_charts import all_kept
 
+    drawn = all_kept(store)
     for one in standings(store):
-        known = one.state.is_active or kept_summary(store, one.experiment_id, one.revision)
-        if not known:
+        state = (one.experiment_id, one.revision.newest, one.revision.num_runs)
+        is_known = kept_summary(store, one.experiment_id, one.revision) and state in drawn
+        if not (one.state.is_active or state in tried or is_known):
+            tried.add(state)
             compute(store, 0.0, only=[one.experiment_id])
             with suppress(Exception):  # Whatever one experiment holds, its page tells of it.
                 find_ladder(store, one.experiment_id)
+                draw(store, one.experiment_id)
             return True
     return False
 

@@ -36,6 +36,8 @@ class Card:
     name: str
     numbers: Sequence[str]
     help: Markdown = ""
+    thinned: bool | None = None
+    """Whether less is drawn than was measured; None: if the data are read when somebody asks."""
 
     @property
     def figures(self) -> dict[str, Draw]:
@@ -48,13 +50,18 @@ class Card:
             self._drawn[name] = self.figures[name]()
         return self._drawn[name]
 
-    def written(self, name: str, revision: str) -> str:
+    def written(self, name: str, group: str) -> str:
         """The figure of that name for `moving_chart`, written once: with no HTML in it but our own,
-        and keeping zoom and hidden lines as long as `revision` is the same."""
-        key = (name, revision)
+        and keeping zoom and hidden lines as long as it shows the same of the same `group`."""
+        key = (name, group)
         if key not in self._written:
+            revision = f"{group} {self.name} {name}"
             self._written[key] = inert_json(self.figure(name), uirevision=revision)
         return self._written[key]
+
+    def know(self, name: str, group: str, written: str) -> None:
+        """Has `written` say this, which it said before."""
+        self._written[(name, group)] = written
 
     @cached_property
     def _drawn(self) -> dict[str, go.Figure]:
@@ -72,8 +79,25 @@ class Card:
     @property
     def caveat(self) -> Markdown:
         """What a reader of the drawn lines must know."""
-        return THINNED if callable(self.data) else ""
+        thinned = callable(self.data) if self.thinned is None else self.thinned
+        return THINNED if thinned else ""
 
     def table(self) -> pd.DataFrame:
         """All that was measured."""
         return self.data() if callable(self.data) else self.data
+
+
+@dataclass(frozen=True)
+class Charts:
+    """What there is to chart of some runs, by where it stands: over the whole width, side by side,
+    and at the end."""
+
+    above: Sequence[Card] = ()
+    left: Sequence[Card] = ()
+    right: Sequence[Card] = ()
+    below: Sequence[Card] = ()
+
+    @property
+    def all(self) -> list[Card]:
+        """In the order of the page."""
+        return [*self.above, *self.left, *self.right, *self.below]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import unescape
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from storage.exchange.table_files import TABLE_FORMATS, to_csv
@@ -16,7 +15,7 @@ from views.charts.moving import moving_chart
 from views.parts.cards import Card, Data, Draw
 from views.parts.drawing import browser, find_browser
 from views.parts.exports import Origin, files_of, origin, to_html
-from views.parts.pictures import FORMATS, SIZES, THEMES, Style, to_image
+from views.parts.pictures import FORMATS, SIZES, THEMES, USUAL, Style, to_image
 from views.shared.inert import Markdown, inert
 from views.shared.selection import remembered
 
@@ -60,16 +59,16 @@ def show_card(card: Card) -> None:
             st.markdown(f"**{card.title}**", help=card.explanation, width="stretch")
             figures = card.figures
             chosen = "" if "" in figures else _choice(list(figures), card.name)
-            figure = card.figure(chosen)
             with st.container(horizontal=True, width="content", gap="xsmall"):
-                _chart_downloads(card, figure)
+                _chart_downloads(card, chosen)
         name = card.name
         image = {"format": "png", "filename": named(name), "scale": 2}
         config = {**CHART_CONFIG, "toImageButtonOptions": image}
         # As long as it shows the same, new data leave zoom and hidden lines as they are.
         group = origin().name
-        written = card.written(chosen, f"{group} {name} {chosen}")
-        moving_chart(written, f"chart-{name}", config, unescape(card.title), group)
+        moving_chart(
+            card.written(chosen, group), f"chart-{name}", config, unescape(card.title), group
+        )
 
 
 def csv_button(label: Markdown, data: Data, name: str) -> None:
@@ -130,20 +129,23 @@ def _choice(options: list[str], name: str) -> str:
     return chosen if chosen in options else options[0]
 
 
-def _chart_downloads(card: Card, figure: go.Figure) -> None:
+def _chart_downloads(card: Card, chosen: str) -> None:
     title, about = unescape(card.title), origin()
     csv_button("CSV", card.data, card.name)
     lacking = None if find_browser() else NO_BROWSER
-    draw = partial(to_image, figure, title, about)
+
+    def page() -> bytes:
+        return to_html(card.figure(chosen), title, card.numbers, about, card.caveat)
+
+    draw = partial(_picture, card, chosen, about)
     download("PNG", draw, f"{card.name}.png", FORMATS["png"], unavailable=lacking)
-    page = partial(to_html, figure, title, card.numbers, about, card.caveat)
     download("HTML", page, f"{card.name}.html", "text/html")
     with st.container(width="content"):
-        _more(card, figure, about)
+        _more(card, chosen, about)
 
 
 @st.fragment
-def _more(card: Card, figure: go.Figure, about: Origin) -> None:
+def _more(card: Card, chosen: str, about: Origin) -> None:
     """All other ways out; they are made once somebody opens them, without the rest of the page."""
     menu = st.popover("More", type="tertiary", key=f"more-{card.name}", on_change="rerun")
     if not menu.open:
@@ -154,12 +156,18 @@ def _more(card: Card, figure: go.Figure, about: Origin) -> None:
         lacking = None if find_browser() else NO_BROWSER
         with st.container(horizontal=True):
             for format, mime in FORMATS.items():
-                draw = partial(to_image, figure, unescape(card.title), about, format, style)
+                draw = partial(_picture, card, chosen, about, format, style)
                 file = f"{card.name}-{_key(style)}.{format}"
                 download(inert(format.upper()), draw, file, mime, unavailable=lacking)
         st.caption("The data")
         with st.container(horizontal=True):
             _table_buttons(card.data, card.name)
+
+
+def _picture(
+    card: Card, chosen: str, about: Origin, format: str = "png", style: Style = USUAL
+) -> bytes:
+    return to_image(card.figure(chosen), unescape(card.title), about, format, style)
 
 
 def _key(style: Style) -> str:

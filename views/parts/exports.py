@@ -63,7 +63,7 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
     if isinstance(experiment["device_name"], str):
         device = f"{experiment['device_name']} ({device})"
     return Origin(
-        name=f"{slug(spec.name)}-{experiment_id[:8]}-{experiment_id[-4:]}",
+        name=origin_name(spec.name, experiment_id),
         facts=(
             f"{spec.name} · {experiment_id}",
             " · ".join(filter(None, [spec.subject, device, spec.precision,
@@ -72,6 +72,11 @@ def experiment_origin(store: Store, experiment: pd.Series) -> Origin:
                       if isinstance(version, str) and version),
         ),
     )  # fmt: skip
+
+
+def origin_name(name: str, experiment_id: str) -> str:
+    """How files about an experiment begin; `name`: as its specification says."""
+    return f"{slug(name)}-{experiment_id[:8]}-{experiment_id[-4:]}"
 
 
 def of_one_run(about: Origin, label: str) -> Origin:

@@ -26,12 +26,12 @@ from views.comparison import (
     answers,
     behind_verdicts,
     cache,
-    charts,
     ladder,
     leaderboard,
     verdicts,
     why,
 )
+from views.comparison.cards import cards
 from views.parts.cards import Card
 from views.parts.exports import Origin, experiment_origin
 from views.shared import reproduce
@@ -116,7 +116,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     climbed = find_ladder(store, comparison.experiment_id)
     down = [] if climbed is None else [f"Down the ladder: {sentence(one)}"
                                        for one in findings(climbed)]  # fmt: skip
-    drawn = charts.cards(store, comparison, comparison.results, steps)
+    drawn = cards(store, comparison, comparison.results, steps)
     sure = Table(title="How sure speed and parity are", name="behind-verdicts", shown=behind,
                  numbers=numbers)  # fmt: skip
     explained = explain(store, comparison.experiment_id)

@@ -12,7 +12,7 @@ from storage.comparison import comparison
 from storage.index.store import Store
 from storage.library.catalog import catalog
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
-from views.comparison import idle
+from views.comparison import charts, idle
 from views.shared import resources
 from views.shared.resources import get_store, open_store
 
@@ -41,9 +41,11 @@ def test_all_are_compared_and_kept_for_the_next_process(
     assert slept[1:] == [idle.REST_SECONDS] * 2
     assert catalog(open_store())["known"].all()
     monkeypatch.setattr(comparison, "_compare", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(charts, "cards", lambda *_: pytest.fail("drawn again"))
     comparison._kept.clear()
+    charts._kept.clear()
     for one in (OTHER, EXPERIMENT_ID):
-        comparison.compare(open_store(), one)
+        charts.draw(open_store(), one)
 
 
 def test_a_reader_puts_it_off(
@@ -59,9 +61,9 @@ def test_a_reader_puts_it_off(
         if visits:  # Somebody comes while it waits, once.
             visits.pop()()
 
-    def listen(store: Store) -> bool:
+    def listen(store: Store, tried: idle.Tried) -> bool:
         compared.append(sum(slept))
-        return whole(store)
+        return whole(store, tried)
 
     monkeypatch.setattr(idle.time, "sleep", rest)
     monkeypatch.setattr(idle, "compare_next", listen)

@@ -1,0 +1,241 @@
+"""Every chart of a comparison, each with its data and its way out."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from storage import queries
+from storage.comparison.results import Comparison, Result
+from storage.comparison.rounds import round_speedups
+from storage.index.store import Store
+from storage.numbers.metrics import METRICS
+from views.charts import bars, break_even
+from views.charts import layers as charts
+from views.charts import run as run_charts
+from views.charts import scores as score_charts
+from views.charts import speed as speed_charts
+from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from views.comparison import device_panel
+from views.comparison.leaderboard import task_scores, throughput_metric
+from views.parts.cards import Card, Charts, Draw
+
+OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
+"""What may stand below losses instead of steps, and how a choice calls it."""
+THROUGHPUT = {
+    "samples_per_second": "Samples",
+    "tokens_per_second": "Tokens",
+    "real_tokens_per_second": "Without padding",
+    "flops_per_second": "FLOP",
+    "peak_share": "Of the peak",
+}
+"""What is counted per second, and how a choice calls it."""
+
+
+def cards(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> Charts:
+    """Every chart of some runs; `steps`: what `storage.queries.step_times` says of all of them."""
+    experiment_id, spec = comparison.experiment_id, comparison.spec
+    steps = _of(steps, results)
+    if steps.empty:
+        return Charts()
+    events = _of(queries.compiler_events(store, experiment_id), results)
+    above = [_break_even(store, experiment_id, results)]
+    if spec.kind.ends_by_width:
+        above = [*_speedups(store, comparison, results), *above]
+    if not spec.is_inference:
+        above.append(_losses(store, comparison, results, steps))
+    left = [_step_times(steps, events), _metric(results, "compile_seconds")]
+    right = [*_throughput(results), _memory(results)]
+    if spec.kind.trains_fully:
+        scores = _evaluations(store, comparison, results, steps)
+        left.append(_scores(store, experiment_id, scores, results, task_scores(results)))
+        right.append(_scores(store, experiment_id, scores, results, ["loss"]))
+    device = device_panel.card(_of(queries.device_samples(store, experiment_id), results), "device")
+    return Charts(above, left, right, [device] if device else [])
+
+
+def _speedups(store: Store, comparison: Comparison, results: Sequence[Result]) -> list[Card]:
+    ratios = round_speedups(store, comparison.experiment_id)
+    ratios = ratios[ratios["label"].isin([result.label for result in results])]
+    if ratios.empty:
+        return []
+    draw: dict[str, Draw] = {
+        "Interval": partial(speed_charts.speedups, results, ratios, comparison.noise_floor),
+        "Round by round": partial(speed_charts.round_by_round, ratios),
+    }
+    help = "Behind the dots: the noise floor. Lines over rounds are the medians so far."
+    if comparison.spec.speed.repeats > 1:
+        help += " Rings: the processes, each of which is one observation; all other charts over "
+        help += "steps show one process of each run."
+    return [Card("Speedup", draw, ratios, "speedup", ["speedup", "noise_floor"], help)]
+
+
+def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> Card:
+    times = _of(queries.cumulative_times(store, experiment_id), results)
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.cumulative_times(store, experiment_id, max_points=None), results)
+
+    draw = {
+        "Time spent": partial(break_even.cumulative, times, results),
+        "Time saved": partial(break_even.saved, times, results),
+    }
+    numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
+    return Card("Break-even", draw, every_step, "break-even", numbers)
+
+
+def _losses(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> Card:
+    counts = _counted(store, comparison.experiment_id)
+    over = ["cumulative_seconds", *counts]
+    losses = _of(queries.losses(store, comparison.experiment_id), results)
+    resumptions = _of(queries.resumptions(store, comparison.experiment_id), results)
+    events = _of(queries.compiler_events(store, comparison.experiment_id), results)
+    band = comparison.loss_band
+
+    def losses_over(name: str) -> go.Figure:
+        grown = _with_progress(counts, steps)[["label", "step", "loss", *over]]
+        mine = losses.merge(grown.drop(columns="loss"), on=["label", "step"], how="left")
+        return charts.losses(mine, None, grown, name)
+
+    draw: dict[str, Draw] = {
+        "By step": lambda: mark_compiler_events(
+            mark_resumptions(charts.losses(losses, band, steps), resumptions), events
+        ),
+        **{OVER[name]: partial(losses_over, name) for name in over},
+        "Log": lambda: charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
+        "Difference": partial(charts.loss_differences, losses, band),
+    }
+
+    def every_step() -> pd.DataFrame:
+        return _of(queries.losses(store, comparison.experiment_id, max_points=None), results)
+
+    window = charts.smoothing_window(losses)
+    smoothed = f"Strong lines are means of {window} steps, faint ones the steps themselves."
+    told = [] if events.empty else EVENT_NUMBERS
+    numbers = ["parity", "loss_difference", *over, *told]
+    help = smoothed if window > 1 else ""
+    return Card("Training loss", draw, every_step, "loss", numbers, help)
+
+
+def _step_times(steps: pd.DataFrame, events: pd.DataFrame) -> Card:
+    help = "The boxes: median, quartiles, and whiskers from 5 % to 95 % of the steady steps."
+    draw: dict[str, Draw] = {
+        "Steady": lambda: bars.step_times(steps[steps["steady"].astype(bool)]),
+        "Every step": lambda: mark_compiler_events(run_charts.step_series(steps), events),
+    }
+    told = [] if events.empty else EVENT_NUMBERS
+    return Card("Step time", draw, steps, "step-times", ["step_seconds", *told], help)
+
+
+def _throughput(results: Sequence[Result]) -> list[Card]:
+    """What the runs work through per second, and what the device computes for it."""
+    usual = throughput_metric(results)
+    told = [name for name in THROUGHPUT if name != "samples_per_second" or name == usual]
+    names = [name for name in told if any(one.value(name) is not None for one in results)]
+    draw = {THROUGHPUT[name]: partial(bars.metric, results, name) for name in names}
+    return [Card("Throughput", draw, _table(results, names), usual, names)] if draw else []
+
+
+def _metric(results: Sequence[Result], name: str) -> Card:
+    metric, table = METRICS[name], _table(results, [name])
+    draw = partial(bars.metric, results, name)
+    return Card(metric.title, draw, table, name, [name])
+
+
+def _memory(results: Sequence[Result]) -> Card:
+    names = ["peak_memory_bytes", *bars.MEMORY_MARKS]
+    draw = partial(bars.peak_memory, results)
+    metric = METRICS["peak_memory_bytes"]
+    marks = (f"{sign} {METRICS[name].title}" for name, (sign, _) in bars.MEMORY_MARKS.items())
+    help = f"The marks: {', '.join(marks)}."
+    return Card(metric.title, draw, _table(results, names), "peak-memory", names, help)
+
+
+def _evaluations(
+    store: Store, comparison: Comparison, results: Sequence[Result], steps: pd.DataFrame
+) -> pd.DataFrame:
+    """Numbers of the evaluations of the primary split; how long each run had trained by then."""
+    scores = _of(queries.evaluation_metrics(store, comparison.experiment_id), results)
+    split = comparison.spec.evaluation.primary_split
+    scores = scores[(scores["split"] == split) & ~scores["compiled"]]
+    # An evaluation after so many steps comes when the last of them is done.
+    ends = pd.DataFrame({
+        "label": steps["label"],
+        "step": steps["step"] + 1,
+        "cumulative_seconds": steps.groupby("label")["seconds"].cumsum(),
+    })  # fmt: skip
+    ends = ends[ends["step"].isin(scores["step"])]
+    return scores.merge(ends, on=["label", "step"], how="left")
+
+
+def _scores(
+    store: Store,
+    experiment_id: str,
+    scores: pd.DataFrame,
+    results: Sequence[Result],
+    names: Sequence[str],
+) -> Card:
+    """Numbers of the evaluations: bars for a single one, lines for several."""
+    shares = queries.workloads(store, experiment_id)["majority_share"].dropna()
+    draw: dict[str, Draw] = {}
+    for name in names:
+        mine = scores[scores["name"] == name]
+        guessing = float(shares.iloc[0]) if len(shares) and name == "accuracy" else None
+        column = "eval_loss" if name == "loss" else name
+        several = mine.duplicated("label").any()
+        draw[METRICS[column].title] = (
+            partial(score_charts.scores_of_runs, mine, name, guessing) if several
+            else partial(score_charts.last_scores, results, column, guessing)
+        )  # fmt: skip
+        if several:
+            draw[_by_time(METRICS[column].title)] = partial(
+                score_charts.scores_of_runs, mine, name, guessing, "cumulative_seconds"
+            )
+    data = scores[scores["name"].isin(names)]
+    columns = ["eval_loss" if name == "loss" else name for name in names]
+    numbers = [*columns, "cumulative_seconds"] if len(draw) > len(names) else columns
+    if len(names) > 1:
+        return Card("Scores", draw, data, "scores", numbers)
+    title = METRICS[columns[0]].title
+    return Card(title, draw if len(draw) > 1 else draw[title], data, columns[0], numbers)
+
+
+def _by_time(title: str) -> str:
+    return f"{title}, {OVER['cumulative_seconds'].lower()}"
+
+
+def _counted(store: Store, experiment_id: str) -> dict[str, float]:
+    """What grows with every step of the experiment, by how much, as far as it is known."""
+    known = queries.workloads(store, experiment_id)
+    columns = {"samples_seen": "samples_per_step", "tokens_seen": "tokens_per_step"}
+    counts = {name: known[column].dropna() for name, column in columns.items()}
+    return {name: float(count.iloc[0]) for name, count in counts.items() if len(count)}
+
+
+def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps with how long, and on how much, each run had trained by their end; `counts`: what
+    `_counted` says."""
+    seconds = steps.groupby("label")["seconds"].cumsum()
+    grown = {name: (steps["step"] + 1) * count for name, count in counts.items()}
+    return steps.assign(cumulative_seconds=seconds, **grown)
+
+
+def _of(frame: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
+    """The rows of the processes that the results stand for, under the labels of the results."""
+    labels = {result.run_id: result.label for result in results}
+    told = {run_id: label for run_id, label in labels.items() if run_id.endswith(f".{label}")}
+    if set(frame["run_id"].unique()) <= set(told):
+        return frame  # As it is: to pick every row of a long training takes a while.
+    mine = frame[frame["run_id"].isin(list(labels))]
+    return mine.assign(label=mine["run_id"].map(labels))
+
+
+def _table(results: Sequence[Result], names: list[str]) -> pd.DataFrame:
+    rows = [{"label": result.label, **{name: result.value(name) for name in names}}
+            for result in results]  # fmt: skip
+    return pd.DataFrame(rows)
