@@ -65,7 +65,12 @@ class Harness:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=(its_read, its_write),
-            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(checkout.path.parent / "cache")},
+            env={
+                **os.environ,
+                "TORCHINDUCTOR_CACHE_DIR": str(checkout.path.parent / "cache"),
+                # It works on the first device that it sees.
+                "CUDA_VISIBLE_DEVICES": device.partition(":")[2] or "0",
+            },
         )
         os.close(its_read)
         os.close(its_write)
@@ -95,6 +100,8 @@ class Harness:
                 status = str([row["accuracy"] for row in csv.DictReader(file)][-1])
         except (OSError, KeyError, IndexError):
             raise Lost(f"the harness: {_last_line(self._log)}") from None
+        if "OOM" in status:
+            raise Lost(f"the harness: {status}")
         log = self._log.read_text(errors="replace").splitlines()
         said = [
             line[:REASON_CHARACTERS] for line in log if "Accuracy failed" in line or "RMSE" in line
@@ -193,6 +200,8 @@ class Ours:
             if one["kind"] == "accuracy" and not one["passed"] and one["rmse"] is not None
         ]
         said = [ended[0]["message"] or "", *ended[0]["notes"], *wrong[:NAMED]]
+        if "OutOfMemoryError" in "".join(said):  # of the reference too, which others left no room
+            raise Lost(f"Breakeven: {said[0] or said[1]}"[:REASON_CHARACTERS])
         if len(wrong) > NAMED:
             said.append(f"{len(wrong)} tensors in all")
         return str(ended[0]["status"]), "; ".join(filter(None, said))

@@ -327,6 +327,18 @@ def test_small_gradients_are_compared_by_their_own_size() -> None:
         assert judge(result, right, right.double(), 1e-2, scale=1e-3).passed is passed
 
 
+def test_a_gradient_that_is_rounding_and_nothing_else_may_be_rounded_otherwise() -> None:
+    # As that of a bias of attention's keys, whose terms cancel: 2e-8 beside rounding of 1e-7.
+    reference = torch.full((2000,), 2e-8, dtype=torch.float64)
+    baseline = torch.full((2000,), 1.2e-7)
+    for size, passed in ((3.2e-7, True), (1.3e-6, False)):  # 3 and 13 times the baseline's error
+        found = judge(torch.full((2000,), size), baseline, reference, 1e-2, scale=3e-6)
+        assert found.passed is passed and found.multiplier == 10.0
+    known = torch.full((2000,), 2e-7, dtype=torch.float64)  # twice the baseline's error
+    found = judge(torch.full((2000,), 5e-7), known.float() + 1e-7, known, 1e-2, scale=3e-6)
+    assert not found.passed and found.multiplier == 2.0
+
+
 def test_the_scale_of_a_gradient_is_its_size_or_a_thousandth_of_the_largest() -> None:
     gradients = {
         "large": torch.tensor([3.0, -4.0, 0.0, 0.0]),  # root of 25 / 4
