@@ -36,7 +36,7 @@ from runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
 """
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.02
 Acknowledged = dict[str, list[str]]
 """Whole lines of journals by run: what a run handed to the system, nobody may lose."""

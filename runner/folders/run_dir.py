@@ -54,6 +54,21 @@ UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
 
 
+class Inside:
+    """A file or folder of a run folder, made a path when it is first asked for: whoever goes
+    through thousands of run folders asks for few."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._attribute = attribute
+
+    def __get__(self, run: "RunDir", owner: type) -> Path:
+        path: Path = run.__dict__.setdefault(self._attribute, run.path / self._name)
+        return path
+
+
 class RunDir:
     """One run folder; every path and every state question goes through it.
 
@@ -61,22 +76,23 @@ class RunDir:
     inside it is opened, and all that is read is checked.
     """
 
+    spec_file = Inside("spec.json")
+    claim_file = Inside("claim.json")
+    events_file = Inside("events.jsonl")
+    packed_file = Inside("events.jsonl.gz")
+    output_file = Inside("output.log")
+    cancel_file = Inside("cancel")
+    devices_file = Inside("devices.json")
+    exit_file = Inside("exit.json")
+    labels_file = Inside("labels.json")
+    artifacts = Inside("artifacts")
+    checkpoints = Inside("artifacts/checkpoints")
+    attempts = Inside("attempts")
+    compile_cache = Inside("compile-cache")
+    workplace = Inside("work")
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.spec_file = path / "spec.json"
-        self.claim_file = path / "claim.json"
-        self.events_file = path / "events.jsonl"
-        self.packed_file = path / "events.jsonl.gz"
-        self.output_file = path / "output.log"
-        self.cancel_file = path / "cancel"
-        self.devices_file = path / "devices.json"
-        self.exit_file = path / "exit.json"
-        self.labels_file = path / "labels.json"
-        self.artifacts = path / "artifacts"
-        self.checkpoints = path / "artifacts" / "checkpoints"
-        self.attempts = path / "attempts"
-        self.compile_cache = path / "compile-cache"
-        self.workplace = path / "work"
 
     @property
     def run_id(self) -> str:

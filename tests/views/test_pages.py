@@ -292,6 +292,22 @@ def test_the_queue_is_moved_held_and_paused_on_live(folder: DataDir):
     assert len(queue_order.startable(folder)) == 4
 
 
+def test_of_a_long_queue_the_first_are_shown_and_more_on_request(folder: DataDir):
+    for number in range(22):
+        for label in ("baseline", "control"):
+            spec = experiment_spec(name="mine", backends=())
+            Recording(folder.runs, label, spec, f"20261121-1010{number:02d}-000000-aaaa")
+
+    def shown() -> int:
+        return len([link for link in app.get("page_link") if "mine" in link.proto.label])
+
+    app = opened("live")
+    assert "Queue: 22 experiments" in text(app) and shown() == 20
+    app.button(key="queue-more").click().run()
+    assert not app.exception and shown() == 22
+    assert "queue-more" not in [button.key for button in app.button]
+
+
 def test_launch_says_what_will_run_and_queues_exactly_that(folder: DataDir):
     app = opened("launch")
     assert "4 processes" in text(app)

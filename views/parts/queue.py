@@ -20,6 +20,9 @@ from views.shared.selection import titles
 
 MAX_NAMED = 2
 """Of what somebody waits for."""
+SHOWN = 20
+"""Of what waits, at first and with each "Show more": a row has six buttons, and Live draws all anew
+every few seconds, beside the run that is being timed."""
 RELEASE_PIXELS = 64
 """Width of the two buttons that stand in one place, so that the others line up."""
 
@@ -49,7 +52,8 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
             _show_pause(order.paused)
     waiting = [one.experiment_id for one in found]
     running = [key for key in names if key not in waiting and key != shown]
-    for key in [*running, *waiting]:
+    num_shown = st.session_state.get("queue-shown", SHOWN)
+    for key in [*running, *waiting[:num_shown]]:
         place = waiting.index(key) if key in waiting else None
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -64,6 +68,17 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
                     _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)
                 if key != shown:  # which has its button above
                     actions.stop_button(key)
+    if len(waiting) > num_shown:
+        _show_more(len(waiting) - num_shown, num_shown)
+
+
+def _show_more(more: int, num_shown: int) -> None:
+    def show() -> None:
+        st.session_state["queue-shown"] = num_shown + SHOWN
+
+    label = f"Show {SHOWN} more of {more}" if more > SHOWN else f"Show {more} more"
+    st.button(label, key="queue-more", type="tertiary", icon=":material/expand_more:",
+              on_click=show)  # fmt: skip
 
 
 def _some(names: list[str]) -> str:
