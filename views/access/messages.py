@@ -3,8 +3,13 @@
 Streamlit answers a few messages that are meant for whoever develops an app, from anybody who is
 connected: they tell names of files in the repository, empty what all sessions share, or install
 files. A viewer who writes messages by hand gets no answer to them.
+
+And no page says more than the server has time for: 190,000 messages that somebody wrote within ten
+seconds had kept all others waiting for a minute.
 """
 
+import asyncio
+import time
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -13,6 +18,8 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 KNOWN = frozenset({"rerun_script", "stop_script", "app_heartbeat", "file_urls_request"})
 OPERATIONS = frozenset({"deferred_file", "dataframe_chunk"})
 """Of `backend_operation_request`."""
+AT_ONCE, A_SECOND = 100, 20
+"""Messages of one page that are taken as they come, and afterwards; ours say two a second, and what is clicked."""
 
 
 class Messages:
@@ -26,14 +33,32 @@ class Messages:
             await self.app(scope, receive, send)
             return
 
+        pace = _Pace()
+
         async def received() -> Any:
             while True:
+                await pace.keep()  # What is not received stays with whoever sends it.
                 message = await receive()
                 content = message.get("bytes")
                 if message["type"] != "websocket.receive" or content is None or _is_known(content):
                     return message
 
         await self.app(scope, received, send)
+
+
+class _Pace:
+    """Of one page."""
+
+    def __init__(self) -> None:
+        self._left, self._at = float(AT_ONCE), time.monotonic()
+
+    async def keep(self) -> None:
+        """Waits until another message may be taken."""
+        now = time.monotonic()
+        self._left = min(AT_ONCE, self._left + (now - self._at) * A_SECOND) - 1
+        self._at = now
+        if self._left < 0:
+            await asyncio.sleep(-self._left / A_SECOND)
 
 
 def _is_known(content: bytes) -> bool:

@@ -1,5 +1,7 @@
 """Messages that no page of ours sends reach nothing."""
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -70,3 +72,22 @@ def test_what_is_meant_for_developers_and_whatever_comes_later_is_passed_over() 
 
 def test_what_is_no_message_is_left_to_streamlit_which_ends_the_connection() -> None:
     assert arrived(b"\xff\xff\xff") == [b"\xff\xff\xff"]
+
+
+def test_a_page_that_never_stops_talking_is_heard_twenty_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, slept = [1000.0], []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    one = message("rerun_script")
+    assert len(arrived(*[one] * 100)) == 100 and len(slept) == 1  # for what would come next
+    slept.clear()
+    # A hundred at once, then one in 50 ms, and the last look is at the end of the connection.
+    assert len(arrived(*[one] * 600)) == 600
+    assert sum(slept) == pytest.approx(501 / 20)
