@@ -19,7 +19,8 @@ KNOWN = frozenset({"rerun_script", "stop_script", "app_heartbeat", "file_urls_re
 OPERATIONS = frozenset({"deferred_file", "dataframe_chunk"})
 """Of `backend_operation_request`."""
 AT_ONCE, A_SECOND = 100, 20
-"""Messages of one page that are taken as they come, and afterwards; ours say two a second, and what is clicked."""
+"""Messages of one page that are taken as they come, and afterwards; ours say two a second, and one
+for each click."""
 
 
 class Messages:
