@@ -34,6 +34,10 @@ from runner.supervision.orphans import MAX_ATTEMPTS
 POLL_SECONDS = 0.3
 QUEUE_SECONDS = 2.0
 """How often the queue is gone through."""
+OVER_SEVERAL = (
+    "no machine of a cluster is called to a run over several machines yet; queue it without --ray "
+    "or --slurm, and have `python -m runner join` run on the others (docs/several-devices.md)"
+)
 
 
 class JobLost(Exception):
@@ -182,6 +186,8 @@ class _Driver:
         for key, spot in plan_nodes(wishes, held, machines).items():
             experiment = found[key]
             try:
+                if experiment.spec.nodes > 1:
+                    raise RunnerError(OVER_SEVERAL)
                 files = files_of(experiment)
                 job = self._engine.start(_key(experiment), spot.node, spot.place, files)
             except (RunnerError, OSError) as error:

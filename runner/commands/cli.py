@@ -24,6 +24,7 @@ from runner.commands.cluster import add_cluster_options, supervise_cluster
 from runner.commands.conditions import Condition, add_fail_if
 from runner.commands.doctor import add_doctor_options, examine_machine
 from runner.commands.filters import add_list_options, filter_arguments, read_filter
+from runner.commands.join import join_until_stopped
 from runner.commands.library import add_library_commands
 from runner.commands.options import add_spec_options, read_spec
 from runner.commands.pack import add_pack_options, pack_journals
@@ -141,6 +142,11 @@ def _supervise(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
+def _join(data_dir: DataDir, options: argparse.Namespace) -> int:
+    _pass_on(options.allow_code)
+    return join_until_stopped(data_dir)
+
+
 def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
     for experiment in experiments(data_dir):
         _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
@@ -196,7 +202,11 @@ def _allow_code(data_dir: DataDir, options: argparse.Namespace) -> None:
             f"was started. It ends {LINGER_SECONDS:.0f} seconds after its last run: try again "
             "then, or leave out --allow-code if it was started with it"
         )
-    folders = [str(folder.expanduser().resolve()) for folder in options.allow_code]
+    _pass_on(options.allow_code)
+
+
+def _pass_on(allowed: Sequence[Path]) -> None:
+    folders = [str(folder.expanduser().resolve()) for folder in allowed]
     os.environ[CODE_VARIABLE] = os.pathsep.join([*allowed_folders(), *folders])
 
 
@@ -206,6 +216,13 @@ def _is_free(lock: Path) -> bool:
     while is_locked(lock) and time.monotonic() < deadline:
         time.sleep(0.2)
     return not is_locked(lock)
+
+
+def _add_moving(go_on: argparse.ArgumentParser) -> None:
+    text = "go on on these devices, as many as you like: `cuda:0` or `cuda:0,cuda:1`"
+    go_on.add_argument("--device", metavar="DEVICES", help=text)
+    text = "how several devices work together from here on"
+    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
 
 
 def _print(text: str) -> None:
@@ -250,13 +267,11 @@ def parser() -> argparse.ArgumentParser:
     add("status", _status, "list experiments and the state of their runs")
     stop = add("cancel", _cancel, "stop an experiment")
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
-    text = "go on on these devices, as many as you like: `cuda:0` or `cuda:0,cuda:1`"
-    go_on.add_argument("--device", metavar="DEVICES", help=text)
-    text = "how several devices work together from here on"
-    go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
+    _add_moving(go_on)
     for command in (stop, go_on):
         command.add_argument("experiment", help="its id, as `list` has it")
         command.usage = f"{command.usage} EXPERIMENT"
+    further = add("join", _join, "take part, with this machine, in runs that span several")
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
     add_backup_commands(add)
@@ -270,7 +285,7 @@ def parser() -> argparse.ArgumentParser:
     add_alert_options(add("alerts", manage_alerts, text))
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
-    for command in (compare, script, again, work, go_on):
+    for command in (compare, script, again, work, go_on, further):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",
             help="a folder whose Python files (path.py:name) runs may execute, beside those in "

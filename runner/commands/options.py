@@ -30,6 +30,7 @@ from runner.specs.workload import BUILTIN
 FLAGS = {
     "callbacks": "--callback",
     "devices": "--device",
+    "nodes": "--nnodes",
     "time_limit_seconds": "--time-limit",
     "model.source": "--model",
     "data.source": "--data",

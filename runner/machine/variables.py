@@ -92,6 +92,7 @@ PREFIXES = tuple(
         "UCX_",
         "FI_",
         "SLURM_",
+        "BREAKEVEN_ADDRESS",
         "RAY_",
         "OMPI_",
         "PMI_",

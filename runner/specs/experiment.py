@@ -132,7 +132,7 @@ class ExperimentSpec(PlaceSpec):
         if self.is_script:
             rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
-        if len(self.devices) > 1:
+        if len(self.devices) > 1 or self.nodes > 1:
             check_parallel(self, compiled)
         if self.kind.cycles_batches:
             rules.check_length(self.num_steps, "speed.max_rounds", self.speed.max_rounds)

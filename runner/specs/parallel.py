@@ -23,6 +23,8 @@ class Asked(Protocol):
     @property
     def parallel(self) -> Parallel: ...
     @property
+    def nodes(self) -> int: ...
+    @property
     def kind(self) -> Scenario: ...
     @property
     def is_script(self) -> bool: ...
@@ -56,6 +58,7 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
 
 def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
     """What cannot be asked of several devices."""
+    _check_nodes(asked)
     if asked.parallel == "spread":
         _check_spread(asked)
         return
@@ -69,6 +72,17 @@ def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
     _check_torch(asked, compiled)
 
 
+def _check_nodes(asked: Asked) -> None:
+    rule = "must be 'ddp' or 'fsdp' over several machines: one process, or runs that are spread, "
+    rule += "stay on one"
+    fits = asked.nodes == 1 or asked.parallel in ("ddp", "fsdp")
+    require(fits, "parallel", asked.parallel, rule)
+    rule = f"must be at most {MAX_RANKS} devices in all: each is a process of every run"
+    require(len(asked.devices) * asked.nodes <= MAX_RANKS, "nodes", asked.nodes, rule)
+    rule = "must be 1 for scenarios that compare no runs: nothing there is shared"
+    require(asked.nodes == 1 or asked.kind.compares_runs, "nodes", asked.nodes, rule)
+
+
 def _check_spread(asked: Asked) -> None:
     rule = "must not be 'spread' in the scenarios 'accuracy' and 'cache', which time no rounds"
     require(asked.kind.compares_runs, "parallel", asked.parallel, rule)
@@ -78,7 +92,7 @@ def _check_spread(asked: Asked) -> None:
 
 
 def _check_batches(asked: Asked) -> None:
-    count, training = len(asked.devices), asked.training
+    count, training = len(asked.devices) * asked.nodes, asked.training
     rule = f"must be a multiple of {count}: each of {count} devices takes an equal part"
     is_equal = training.batch_size % count == 0
     require(is_equal, "training.batch_size", training.batch_size, rule)

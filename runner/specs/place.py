@@ -24,6 +24,9 @@ class PlaceSpec(Spec):
     `dp`: one process for all, which copies the model in every step (DataParallel). `spread`: each
     has some of the backends to itself, beside a baseline and a control of its own, which is sooner
     over; what the devices differ by is then part of every interval."""
+    nodes: Annotated[int, Bounds(1, 64, "each is a machine of its own")] = 1
+    """Machines that every run spans, each with these devices. On all but the first one,
+    `python -m runner join` takes part, with the same data folder (docs/several-devices.md)."""
     cpus: str | None = None
     """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
     and on the CPU all. Experiments that name no CPU in common may run at the same time."""
@@ -47,7 +50,17 @@ class PlaceSpec(Spec):
     @property
     def num_ranks(self) -> int:
         """Processes that one run consists of, each with a device of its own."""
+        return self.ranks_per_node * self.nodes
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Those on one machine."""
         return 1 if self.parallel in ("dp", "spread") else len(self.devices)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that share every batch of a run."""
+        return 1 if self.parallel == "spread" else len(self.devices) * self.nodes
 
     @property
     def num_places(self) -> int:
@@ -57,8 +70,9 @@ class PlaceSpec(Spec):
     @property
     def place(self) -> str:
         """All devices and how they work together, for people: `cuda:0`, `2 x cpu, ddp`."""
-        if len(self.devices) == 1:
+        if len(self.devices) == self.nodes == 1:
             return self.device
-        same = len(set(self.devices)) == 1
+        same = len(self.devices) > 1 and len(set(self.devices)) == 1
         named = f"{len(self.devices)} x {self.device}" if same else " + ".join(self.devices)
-        return f"{named}, {self.parallel}"
+        machines = f", {self.nodes} machines" if self.nodes > 1 else ""
+        return f"{named}{machines}, {self.parallel}"

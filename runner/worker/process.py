@@ -24,7 +24,7 @@ LEAVING_SECONDS = 20.0
 def prepare(spec: RunSpec, run: RunDir) -> None:
     """Settings that must stand before torch is imported."""
     experiment = spec.experiment
-    usual = max(1, cpu_allowance().default_threads // experiment.num_ranks)
+    usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(experiment.cpu_threads or usual)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -74,7 +74,7 @@ def alone_and_together(sides: Sequence[Side]) -> tuple[Side | None, list[Side]]:
 
 def devices_of(side: Side) -> int:
     """Devices that each run has; of an experiment that is spread, one."""
-    return 1 if side.spec.num_places > 1 else len(side.spec.devices)
+    return side.spec.num_devices
 
 
 def scalings(store: Store, sides: Sequence[Side]) -> tuple[list[Scaling], list[Refusal]]:

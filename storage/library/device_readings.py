@@ -38,7 +38,7 @@ class DeviceReading:
 def device_readings(store: Store, experiment_id: str) -> tuple[DeviceReading, ...]:
     """One for each device that runs had to themselves; none of devices that share every batch."""
     spec, runs = load_compared(store, experiment_id)
-    if len(spec.devices) > spec.num_places:
+    if spec.num_devices > 1:
         return ()
     return tuple(_readings(spec, runs))
 

@@ -24,8 +24,8 @@ def workload_key(spec: ExperimentSpec) -> str:
     content = asdict(spec)
     told: dict[str, Any] = {name: content[name] for name in OF_EXPERIMENT}
     told["device"] = spec.device.partition(":")[0]
-    if len(spec.devices) > spec.num_places:
-        told["devices"] = [len(spec.devices), spec.parallel]
+    if spec.num_devices > 1:
+        told["devices"] = [spec.num_devices, spec.parallel]
     for part, left_out in WITHOUT_EFFECT.items():
         told[part] = {name: value for name, value in content[part].items() if name not in left_out}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]

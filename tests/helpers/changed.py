@@ -15,6 +15,7 @@ CHANGED: dict[str, Any] = {
     "profile_steps": 5,
     "devices": ("cuda:1",),
     "parallel": "fsdp",
+    "nodes": 2,
     "cpus": "0",
     "exclusive": True,
     "priority": -2,
@@ -91,7 +92,10 @@ CHANGED: dict[str, Any] = {
     "script.steps": 500,
     "script.patience_seconds": 60.5,
 }
-"""By path. All together they are a specification that breaks no rule."""
+"""By path."""
+TOGETHER = tuple(path for path in CHANGED if path != "nodes")
+"""All of these together are a specification that breaks no rule: only what compares runs can span
+several machines."""
 
 NEEDED = {
     "training.precision": ("devices",),

@@ -19,7 +19,7 @@ from runner.specs.experiment import ExperimentSpec
 from runner.specs.ladder import ladder_on
 from runner.specs.options import parse_options, write_options
 from runner.specs.tasks import Task
-from tests.helpers.changed import CHANGED
+from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 from tests.helpers.pages import launched, opened, set_field, text
 from views.form.presets import PRESETS, adjusted
@@ -111,7 +111,7 @@ def test_every_field_of_the_form_reaches_the_experiment(
     unasked = {
         *OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache"), *fields_of("script"),
     }  # fmt: skip
-    values = {path: value for path, value in CHANGED.items() if path not in unasked} | own
+    values = {path: CHANGED[path] for path in TOGETHER if path not in unasked} | own
     values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
     usual, debug = values.pop("backends")[1:], ["eager"]
 

@@ -219,6 +219,11 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "How they work together. `ddp`: each has the whole model. `fsdp`: each keeps a part "
             "of all weights. `dp`: one process copies the model in every step.",
         )  # fmt: skip
+        fields.ask(
+            "nodes", "Machines",
+            "That every run spans, each with these devices. On all but the first, "
+            "`python -m runner join` takes part, with the same data folder.",
+        )  # fmt: skip
         fields.ask("cpus", "CPUs of its own",
                    "Such as `0-3`. Experiments that share no device and no CPU run at the same "
                    "time; empty means those near the device, and on the CPU all.",

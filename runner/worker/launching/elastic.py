@@ -3,11 +3,22 @@ and says how they ended."""
 
 import logging
 import os
+import re
+import signal
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from runner.folders.run_dir import RunDir
+from runner.folders.meetings import (
+    Meeting,
+    Meetings,
+    free_port,
+    own_address,
+    wait_for_others,
+)
+from runner.folders.run_dir import DataDir, RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain
 from runner.supervision.turns import TURN_PIPES_VARIABLE
@@ -19,6 +30,12 @@ if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
 
 RANK_MODULE = "runner.worker.launching.rank"
+COMING_SECONDS = 600.0
+"""How long the first machine of several waits for the others, and they for it."""
+TELLING_SECONDS = 3.0
+"""How long another machine may take to say why it failed."""
+CONSEQUENCE = re.compile(r"[Cc]onnection (closed|reset|refused)|Socket Timeout|NCCL|Broken pipe")
+"""What ranks say when others are gone."""
 
 
 def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
@@ -28,12 +45,63 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
     board = Switchboard([int(fd) for fd in pipes.split(",") if fd])
     os.environ[ADDRESS_VARIABLE] = board.address
     try:
-        return _launch(run, spec, board)
+        if spec.experiment.nodes > 1:
+            failure = _with_others(run, spec, board)
+        else:
+            failure = run_ranks(run, spec, board)
+        if failure is None:
+            return WorkerExit.FINISHED
+        if board.was_abandoned or failure.status == WorkerExit.CANCELLED:
+            return WorkerExit.CANCELLED
+        return _write_down(run, spec, failure)
     finally:
         board.close()
 
 
-def _launch(run: RunDir, spec: RunSpec, board: Switchboard) -> WorkerExit:
+def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> Failure | None:
+    """The same on the first of several machines, which calls the others."""
+    meetings = Meetings(DataDir(run.path.parent.parent))
+    meeting = Meeting(
+        run_id=run.run_id, attempt=run.attempt, nodes=spec.experiment.nodes, address=own_address(),
+        port=free_port(), devices=spec.experiment.devices,
+    )  # fmt: skip
+    meetings.call(meeting)
+    signal.signal(signal.SIGTERM, _leave)  # until elastic has a handler of its own
+    try:
+        if not wait_for_others(meetings, meeting, COMING_SECONDS):
+            came = 1 + meetings.num_here(run.run_id)
+            message = (
+                f"{came} of {meeting.nodes} machines were there within {COMING_SECONDS:g} s: have "
+                "`python -m runner join` run on the others, with the same data folder"
+            )
+            fields = {"error": "MachinesMissing", "message": message}
+            return Failure(0, WorkerExit.FAILED, fields)
+        failure = run_ranks(run, spec, board, meeting)
+        if failure is not None and failure.status != WorkerExit.CANCELLED:
+            time.sleep(TELLING_SECONDS)
+            return _from_afar(meetings, run.run_id) or failure
+        return failure
+    finally:
+        meetings.close(run.run_id)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(WorkerExit.CANCELLED)
+
+
+def _from_afar(meetings: Meetings, run_id: str) -> Failure | None:
+    """What another machine says was wrong there, unless that came of what was wrong elsewhere: that
+    the connection to another rank was closed."""
+    told = [Failure(**one) for one in meetings.failures(run_id)]
+    own = [one for one in told if not CONSEQUENCE.search(str(one.fields.get("message")))]
+    return own[0] if own else None
+
+
+def run_ranks(
+    run: RunDir, spec: RunSpec, board: Switchboard, meeting: Meeting | None = None, number: int = 0
+) -> Failure | None:
+    """Starts the ranks of this machine, which is that `number` of a meeting, and waits until all
+    have ended; why they failed, with the status CANCELLED if they were asked to stop."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -41,35 +109,42 @@ def _launch(run: RunDir, spec: RunSpec, board: Switchboard) -> WorkerExit:
     # What elastic has to say of a failure is said here, in the run's own words.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        started = elastic_launch(_config(spec, folder), sys.executable)
+        started = elastic_launch(_config(spec, folder, meeting, number), sys.executable)
         try:
             started("-u", "-m", RANK_MODULE, str(run.path))
         except SignalException:
-            return WorkerExit.CANCELLED
+            return Failure(0, WorkerExit.CANCELLED, {})
         except ChildFailedError as error:
             failure = _first_failure(board, error)
             board.close()
-            if board.was_abandoned or failure.status == WorkerExit.CANCELLED:
-                return WorkerExit.CANCELLED
-            return _write_down(run, spec, failure)
-    return WorkerExit.FINISHED
+            return failure
+    return None
 
 
-def _config(spec: RunSpec, folder: str) -> "LaunchConfig":
+def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) -> "LaunchConfig":
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
+    nodes = 1 if meeting is None else meeting.nodes
+    where: dict[str, Any] = {
+        "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost",
+    }  # fmt: skip
+    if meeting is not None:
+        # Which machine is the first one is known: it has the turn and the journal.
+        where = {
+            "rdzv_backend": "static",
+            "rdzv_endpoint": f"{meeting.address}:{meeting.port}",
+            "rdzv_configs": {"rank": number, "timeout": int(COMING_SECONDS)},
+        }
     return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=spec.experiment.num_ranks,
+        min_nodes=nodes,
+        max_nodes=nodes,
+        nproc_per_node=len(spec.experiment.devices),
         run_id=spec.run_id,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
         max_restarts=0,
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=folder),
+        **where,
     )
 
 
@@ -99,7 +174,7 @@ def _write_down(run: RunDir, spec: RunSpec, failure: Failure) -> WorkerExit:
     """Nobody else writes into the journal any more."""
     from runner.worker.event_log import EventLog
 
-    device = spec.experiment.devices[failure.rank]
+    device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]
     fields = {"traceback": "", "out_of_memory": False, **failure.fields}
     sys.stderr.write(f"rank {failure.rank} ({device}): {fields['message']}\n")
     try:

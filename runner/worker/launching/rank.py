@@ -52,7 +52,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         from runner.worker.ranks.group import RankGroup
         from runner.worker.session import run_session
 
-    place = spec.experiment.devices[int(os.environ["RANK"])]
+    place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
     device = open_device(place)
     group = RankGroup(device)
     turns = SharedTurns(group, source, termination)

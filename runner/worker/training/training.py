@@ -95,7 +95,7 @@ class Trainer:
             hooks=self._hooks,
             device=device,
             group=group,
-            num_devices=len(experiment.devices) if experiment.parallel != "spread" else 1,
+            num_devices=experiment.num_devices,
         )
         if setup.checkpoints is not None:
             setup.checkpoints.save_from(self._checkpointed)

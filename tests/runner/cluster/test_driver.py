@@ -17,7 +17,7 @@ from runner.folders.queue import cancel, experiments, find_experiment, submit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.placement import Place
-from runner.specs.experiment import CheckpointSpec
+from runner.specs.experiment import CheckpointSpec, TrainingSpec
 from runner.supervision.heartbeat import feel
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -195,6 +195,15 @@ def test_a_machine_with_other_versions_is_left_out_if_that_was_asked(data_dir: D
     engine.versions = None
     thread.join()
     assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+
+
+def test_a_run_over_several_machines_is_refused_with_words(data_dir: DataDir) -> None:
+    spec = experiment(training=TrainingSpec(batch_size=2), nodes=2)
+    key = submit(data_dir, spec)
+    assert drive(data_dir, LocalEngine("one", "two"), linger=0.5)
+    assert set(states(data_dir, key).values()) == {RunState.FAILED}
+    for run in run_dirs(data_dir, key).values():
+        assert "`python -m runner join` run on the others" in str(run.standing.reason)
 
 
 def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None:

@@ -14,7 +14,7 @@ from runner.commands.options import read_spec, spec_options, write_spec
 from runner.errors import InvalidSpec, RunnerError
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
-from tests.helpers.changed import CHANGED, with_changes
+from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from views.shared import reproduce
 
 
@@ -49,7 +49,7 @@ def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) ->
 
 
 def test_the_command_that_reproduces_an_experiment_says_all_fields_together() -> None:
-    spec = with_changes(*CHANGED)
+    spec = with_changes(*TOGETHER)
     command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
     assert read(*command[4:]) == spec
 
@@ -70,7 +70,7 @@ def test_lists_may_be_empty() -> None:
 
 def test_options_beside_a_file_replace_its_values(tmp_path: Path) -> None:
     file = tmp_path / "spec.json"
-    spec = with_changes(*CHANGED)
+    spec = with_changes(*TOGETHER)
     file.write_text(spec.to_json())
     assert read(f"--spec={file}") == spec
     changed = read(f"--spec={file}", "--batch-size=16", "--name=other")

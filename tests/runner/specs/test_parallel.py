@@ -113,3 +113,21 @@ def test_devices_that_are_no_equals_share_no_experiment() -> None:
         with pytest.raises(InvalidSpec, match="cuda:0 H100, cuda:1 A100"):
             machine.check(replace(two, devices=devices))
     machine.check(replace(two, devices=("cuda:0", "cuda:1"), parallel="ddp", backends=()))
+
+
+def test_devices_of_several_machines_count_together() -> None:
+    """Two machines of two devices: the batch is shared by four."""
+    changes: dict[str, Any] = {"name": "many", "devices": ("cuda:0", "cuda:1"), "nodes": 2}
+    spec = ExperimentSpec(**changes)
+    assert (spec.num_ranks, spec.ranks_per_node, spec.num_devices) == (4, 2, 4)
+    assert spec.place == "cuda:0 + cuda:1, 2 machines, ddp"
+    assert ExperimentSpec(name="two", nodes=2).place == "cpu, 2 machines, ddp"
+    for refused, words in (
+        ({"training": TrainingSpec(batch_size=6)}, "multiple of 4"),
+        ({"parallel": "dp"}, "'ddp' or 'fsdp' over several machines"),
+        ({"parallel": "spread", "backends": ("eager", "inductor")}, "over several machines"),
+        ({"scenario": "accuracy"}, "compare no runs"),
+        ({"nodes": 33}, "at most 64 devices in all"),
+    ):
+        with pytest.raises(InvalidSpec, match=words):
+            ExperimentSpec(**{**changes, **refused})

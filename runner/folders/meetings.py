@@ -1,0 +1,176 @@
+"""Where the machines of one run find each other: files in `meetings/` of the data folder, which all
+of them see.
+
+    RUN.json            where the run's first machine listens       its process there
+    EXPERIMENT.N.seat   which machine is number N                   `python -m runner join` there
+    RUN.N.here          number N is about to begin                  the run's process there
+    RUN.N.failed        why number N failed                         the same
+
+A seat is of an experiment, because what is compared is measured on the same machines. It is kept by
+being touched, and free for another one when nobody has for a while.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.folders.run_dir import DataDir, write_atomically
+
+ADDRESS_VARIABLE = "BREAKEVEN_ADDRESS"
+"""Name or address under which other machines find this one; its host name if it is not set."""
+KEPT_SECONDS = 60.0
+"""How long a seat is kept for a machine that is not heard of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the first machine of a run waits for the others."""
+
+    run_id: str
+    attempt: int
+    nodes: int
+    """Machines in all."""
+    address: str
+    port: int
+    devices: tuple[str, ...]
+    """Of every machine."""
+
+    @property
+    def experiment_id(self) -> str:
+        return self.run_id.partition(".")[0]
+
+
+class Meetings:
+    """The folder of a data folder."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self._folder = data_dir.path / "meetings"
+
+    def call(self, meeting: Meeting) -> None:
+        """Tells the others where to come; what an earlier attempt left is gone."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.close(meeting.run_id)
+        write_atomically(self._of(meeting.run_id), json.dumps(asdict(meeting)) + "\n")
+
+    def close(self, run_id: str) -> None:
+        """The run is over."""
+        for file in self._folder.glob(f"{run_id}.*"):
+            if file.suffix != ".seat":
+                file.unlink(missing_ok=True)
+
+    def read(self, run_id: str) -> Meeting | None:
+        """None where there is none, or none that can be read."""
+        try:
+            content = json.loads(self._of(run_id).read_text())
+            return Meeting(**{**content, "devices": tuple(content["devices"])})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def all(self) -> Iterator[Meeting]:
+        for file in sorted(self._folder.glob("*.json")):
+            meeting = self.read(file.stem)
+            if meeting is not None:
+                yield meeting
+
+    def come(self, run_id: str, number: int) -> None:
+        (self._folder / f"{run_id}.{number}.here").touch()
+
+    def is_here(self, run_id: str, number: int) -> bool:
+        """Whether somebody has begun as that number."""
+        return (self._folder / f"{run_id}.{number}.here").exists()
+
+    def num_here(self, run_id: str) -> int:
+        """Further machines that are about to begin."""
+        return sum(1 for _ in self._folder.glob(f"{run_id}.*.here"))
+
+    def fail(self, run_id: str, number: int, failure: dict[str, Any]) -> None:
+        write_atomically(self._folder / f"{run_id}.{number}.failed", json.dumps(failure))
+
+    def failures(self, run_id: str) -> list[dict[str, Any]]:
+        """What further machines said, as they wrote it."""
+        found = []
+        for file in sorted(self._folder.glob(f"{run_id}.*.failed")):
+            with suppress(OSError, ValueError):
+                found.append(json.loads(file.read_text()))
+        return found
+
+    def take_seat(self, meeting: Meeting, holder: str) -> int | None:
+        """The number of a machine, which it keeps for the experiment; None if all are taken.
+        `holder` names it among all that ask."""
+        seats = [self._folder / f"{meeting.experiment_id}.{number}.seat"
+                 for number in range(1, meeting.nodes)]  # fmt: skip
+        now = self._now(holder)
+        for number, seat in enumerate(seats, start=1):
+            if _holder(seat) == holder:
+                os.utime(seat)
+                return number
+        for number, seat in enumerate(seats, start=1):
+            with suppress(OSError):
+                if now - seat.stat().st_mtime > KEPT_SECONDS:
+                    seat.unlink(missing_ok=True)
+            try:
+                with seat.open("x") as file:
+                    file.write(holder)
+                return number
+            except FileExistsError:
+                continue
+        return None
+
+    def keep_seats(self, holder: str) -> None:
+        """Says that whoever holds seats is still there."""
+        for seat in self._seats_of(holder):
+            with suppress(OSError):
+                os.utime(seat)
+
+    def leave(self, holder: str) -> None:
+        """Gives all seats back."""
+        for seat in self._seats_of(holder):
+            seat.unlink(missing_ok=True)
+        (self._folder / f"{holder}.clock").unlink(missing_ok=True)
+
+    def _seats_of(self, holder: str) -> list[Path]:
+        return [seat for seat in self._folder.glob("*.seat") if _holder(seat) == holder]
+
+    def _now(self, holder: str) -> float:
+        """By the clock that gives files their times, which may be another machine's."""
+        clock = self._folder / f"{holder}.clock"
+        clock.touch()
+        return clock.stat().st_mtime
+
+    def _of(self, run_id: str) -> Path:
+        return self._folder / f"{run_id}.json"
+
+
+def _holder(seat: Path) -> str | None:
+    try:
+        return seat.read_text()
+    except OSError:
+        return None
+
+
+def own_address() -> str:
+    """Under which other machines find this one."""
+    return os.environ.get(ADDRESS_VARIABLE) or socket.gethostname()
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
+
+
+def wait_for_others(meetings: Meetings, meeting: Meeting, patience_seconds: float) -> bool:
+    """Whether all further machines came in time."""
+    deadline = time.monotonic() + patience_seconds
+    while meetings.num_here(meeting.run_id) < meeting.nodes - 1:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True

@@ -1,0 +1,74 @@
+"""`python -m runner.worker.launching.node RUN_FOLDER NUMBER`: a further machine's part of a run.
+
+It starts the ranks of this machine, which find those of the first one, where the turn, the journal
+and the end of the run are.
+"""
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from runner.errors import RunnerError
+from runner.folders.meetings import Meeting, Meetings
+from runner.folders.moved import spec_in_use
+from runner.folders.run_dir import DataDir, RunDir
+from runner.supervision.exits import WorkerExit
+from runner.supervision.placing import DEVICES_VARIABLE, placed
+from runner.worker.launching.elastic import run_ranks
+from runner.worker.launching.switchboard import ADDRESS_VARIABLE, Switchboard
+from runner.worker.process import prepare
+
+LOOK_SECONDS = 1.0
+CLOSING_SECONDS = 10.0
+"""How long it may go on when its run is over: as long as ranks take to see that others are gone."""
+
+
+def main() -> int:
+    run, number = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    meetings = Meetings(DataDir(run.path.parent.parent))
+    meeting = meetings.read(run.run_id)
+    if meeting is None:
+        sys.stderr.write(f"{run.run_id} waits for nobody\n")
+        return WorkerExit.FAILED
+    threading.Thread(target=_watch, args=(run, meetings, meeting), daemon=True).start()
+    os.environ[DEVICES_VARIABLE] = ",".join(meeting.devices)
+    spec = placed(spec_in_use(run), os.environ)
+    prepare(spec, run)
+    with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        # What compilers keep has no business in a folder that travels over a network.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+        os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+        board = Switchboard([])
+        os.environ[ADDRESS_VARIABLE] = board.address
+        meetings.come(run.run_id, number)
+        try:
+            failure = run_ranks(run, spec, board, meeting, number)
+        finally:
+            board.close()
+    if failure is None or failure.status == WorkerExit.CANCELLED:
+        return WorkerExit.FINISHED
+    meetings.fail(run.run_id, number, asdict(failure))
+    return WorkerExit.FAILED
+
+
+def _watch(run: RunDir, meetings: Meetings, meeting: Meeting) -> None:
+    """Ends this process when its run is over, or began again without it: its ranks end with it."""
+    while not _is_over(run) and meetings.read(run.run_id) == meeting:
+        time.sleep(LOOK_SECONDS)
+    time.sleep(CLOSING_SECONDS)
+    os._exit(WorkerExit.CANCELLED)
+
+
+def _is_over(run: RunDir) -> bool:
+    try:
+        return run.is_recorded
+    except RunnerError:
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
