@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import subprocess
+import sys
 import time
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +17,7 @@ from benchmarks.breaking.abilities import lacks
 from benchmarks.breaking.faults import FAULTS
 from benchmarks.breaking.records import Record, read
 from benchmarks.breaking.side_by_side import Trial, attempt, outcomes
+from benchmarks.breaking.slow_disk import Disk
 from benchmarks.breaking.table import BEGIN, END, is_well, told_of, write
 from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
@@ -23,7 +26,7 @@ from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy
 
-QUICK = [fault for fault in FAULTS if not fault.is_real and "disk" not in fault.name]
+QUICK = [fault for fault in FAULTS if not fault.is_real and fault.needs != "mounting"]
 """Full disks need root, and have tests of their own."""
 
 
@@ -87,6 +90,27 @@ def test_the_table_puts_files_of_several_machines_together_and_counts_no_trial_t
     assert f"| {real.name}, on cuda:0 | 1 | 0 | 0 | 4 | 0.0, 0.0 | - |" in text
     assert "* 2023-11-14, a big one: 2 trials, seed 7, 2 minutes" in text
     assert "a laptop: 1 trials" in text
+
+
+def test_the_hindered_disk_refuses_and_delays_what_lies_below_the_data_folder_alone(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path / "data")
+    disk = Disk(world)
+
+    def refused(file: Path) -> bool:
+        program = f"open({str(file)!r}, 'w').write('x')"
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                                env={**os.environ, **disk.environment})  # fmt: skip
+        return "Disk quota exceeded" in answer.stderr
+
+    mine, others = world.data_dir.path / "file", tmp_path / "file"
+    assert not refused(mine) and not refused(others)
+    disk.takes(milliseconds=0, is_used_up=True)
+    assert refused(mine) and not refused(others)
+    disk.takes(milliseconds=600)
+    begun = time.monotonic()
+    assert not refused(mine) and time.monotonic() - begun > 0.6
 
 
 def test_every_need_of_a_fault_is_known() -> None:

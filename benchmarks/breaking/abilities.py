@@ -1,6 +1,7 @@
 """What a fault needs of a machine, and whether this one has it."""
 
 import os
+import shutil
 from importlib.util import find_spec
 
 from benchmarks.breaking.resources import MEMORY_GROUPS
@@ -18,6 +19,8 @@ def lacks(need: str | None, device: str) -> bool:
             return not device.startswith("cuda")
         case "mounting":
             return os.geteuid() != 0
+        case "compiler":
+            return shutil.which("cc") is None
         case "memory groups":
             return os.geteuid() != 0 or not MEMORY_GROUPS.exists()
     raise ValueError(f"nobody knows what {need!r} is")

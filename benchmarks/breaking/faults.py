@@ -28,6 +28,7 @@ from benchmarks.breaking.resources import (
     little_memory,
     set_clock,
 )
+from benchmarks.breaking.slow_disk import slow_disk, used_up_quota
 from benchmarks.breaking.trials import CAPTURE, PHASES, Fault
 
 ON_CUDA = ("captured graphs", CAPTURE)
@@ -49,6 +50,9 @@ FAULTS = [
     Fault(name="data folder with quotes, spaces, newlines", act=wide_folder_name),
     Fault(name="disk full for a while", act=fill_disk, needs="mounting"),
     Fault(name="disk filled to one of 50 levels", act=fill_disk_to_a_level, needs="mounting"),
+    Fault(name="a disk that is slow for a while", act=partial(slow_disk, False), needs="compiler"),
+    Fault(name="a disk that is slow, then stop", act=partial(slow_disk, True), needs="compiler"),
+    Fault(name="quota used up for a while", act=used_up_quota, needs="compiler"),
     Fault(name="too many open files", act=few_files),
     Fault(name="clock set by a day", act=set_clock),
     Fault(name="too little memory (control group)", act=little_memory, is_real=True,

@@ -41,6 +41,7 @@ def measure(folder: Path, rate: float, seconds: float) -> dict[str, float]:
                 memory.append(resident(server.pid))
                 time.sleep(LOOK_SECONDS)
             said = [writer.stdout.read().split() for writer in writers if writer.stdout]
+            assert all(said), "a writer failed"
             share = (cpu_seconds(server.pid) - cpu) / (time.monotonic() - begun)
         ended = time.monotonic()
         while time.monotonic() < ended + CATCHING_UP_SECONDS:

@@ -20,7 +20,7 @@ from runner.folders.run_dir import DataDir
 from tests.helpers.journals import Recording, experiment_spec
 
 ROUND_SECONDS = 0.1
-MOST_STEPS = 100_000_000
+MOST_STEPS = 10_000_000
 """More than are done meanwhile."""
 BLOCK_STEPS = 1000
 

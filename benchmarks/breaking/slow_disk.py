@@ -1,0 +1,78 @@
+"""Faults of a disk that is slow, or whose quota is used up: as the system's calls would tell.
+
+A library that is loaded before all others hinders writes below the data folder, and no others, in
+the supervisor and in runs; a kernel that can delay a device, or has quotas, is not needed.
+"""
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+from benchmarks.breaking.trials import toy
+from benchmarks.breaking.world import Outcome, World, kinds
+from runner.folders.states import RunState
+
+SHIM = Path(__file__).with_name("disk_shim.c")
+
+
+class Disk:
+    """What lies below a world's data folder, once a supervisor runs with `environment`."""
+
+    def __init__(self, world: World) -> None:
+        beside = world.data_dir.path.parent
+        self._control, library = beside / "disk", beside / "disk_shim.so"
+        self.takes(milliseconds=0)
+        quoted = {"FOLDER": world.data_dir.path, "CONTROL": self._control}
+        defined = [f'-D{name}="{path}"' for name, path in quoted.items()]
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", *defined, "-o", library, SHIM], check=True)
+        self.environment = {"LD_PRELOAD": str(library)}
+
+    def takes(self, *, milliseconds: int, is_used_up: bool = False) -> None:
+        """From now on, for each write; read anew by each."""
+        new = self._control.with_suffix(".new")
+        new.write_text(f"{milliseconds} {int(is_used_up)}")
+        new.replace(self._control)
+
+
+def slow_disk(then_stop: bool, world: World, chance: random.Random) -> Outcome:
+    """Each write takes so long that runs wait for the disk for a while; or are stopped then."""
+    disk = Disk(world)
+    runs = world.submit(toy("one"))
+    world.supervise(disk.environment)
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    disk.takes(milliseconds=chance.choice((20, 100, 400)))
+    before, begun = world.acknowledged(), time.monotonic()
+    if then_stop:
+        for run in runs:
+            run.request_cancel()
+    else:
+        time.sleep(chance.uniform(1.0, 4.0))
+        before = world.acknowledged()
+        disk.takes(milliseconds=0)
+        begun = time.monotonic()
+    world.wait(lambda: all(run.is_recorded for run in runs), "the end")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    expected = {RunState.CANCELLED, RunState.FINISHED} if then_stop else {RunState.FINISHED}
+    outcome.problems += [f"a run is {run.state}" for run in runs if run.state not in expected]
+    return world.judge(before, outcome)
+
+
+def used_up_quota(world: World, chance: random.Random) -> Outcome:
+    """For a while the folder's owner may write nothing more (EDQUOT): as on a full disk."""
+    disk = Disk(world)
+    runs = world.submit(toy("one", steps=400))
+    world.supervise(disk.environment)
+    world.wait(lambda: "step" in kinds(runs[-1]), "steps")
+    time.sleep(chance.uniform(0, 0.5))
+    disk.takes(milliseconds=0, is_used_up=True)
+    before = world.acknowledged()
+    time.sleep(chance.uniform(0.2, 1.5))
+    disk.takes(milliseconds=0)
+    begun = time.monotonic()
+    world.wait(lambda: all(run.is_recorded for run in runs), "records once there is quota")
+    outcome = Outcome(seconds=time.monotonic() - begun)
+    for run in runs:
+        if run.state not in (RunState.FINISHED, RunState.FAILED):
+            outcome.problems.append(f"a run is {run.state}")
+    return world.judge(before, outcome)
