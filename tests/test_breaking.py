@@ -99,7 +99,7 @@ def test_the_hindered_disk_refuses_and_delays_what_lies_below_the_data_folder_al
     disk = Disk(world)
 
     def refused(file: Path) -> bool:
-        program = f"open({str(file)!r}, 'w').write('x')"
+        program = f"import pathlib; pathlib.Path({str(file)!r}).write_text('x')"
         answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                                 env={**os.environ, **disk.environment})  # fmt: skip
         return "Disk quota exceeded" in answer.stderr

@@ -8,13 +8,31 @@ infinity, yet a diverged loss must survive: a number field may hold the text "Na
 """
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from runner.errors import InvalidRunFolder
 from runner.folders.inside import open_inside, stat_inside
 from runner.folders.packed import open_packed, stat_packed
+from runner.texts import printable
+
+FORMAT_VERSION = 1
+"""Of the lines that this version writes, and the newest that it reads."""
+BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
+
+
+def require_known_format(path: Path, lines: bytes) -> None:
+    """Raises `InvalidRunFolder` if the first of these lines of a journal is of a format to come:
+    who reads it as one that is known may show what nobody measured."""
+    found = BEGIN.match(lines)
+    if found and int(found[1]) > FORMAT_VERSION:
+        raise InvalidRunFolder(
+            f"{printable(path)} was written by a newer version of Breakeven (format "
+            f"{int(found[1])}, this one reads up to {FORMAT_VERSION}): update Breakeven to use it"
+        )
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:

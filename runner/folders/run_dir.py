@@ -46,12 +46,16 @@ from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
 from runner.masking import mask
 from runner.specs.experiment import RunSpec
+from runner.specs.validation import UNKNOWN_FIELD
 from runner.texts import printable
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
 """Of a file that one device wrote, and of a folder that several wrote together."""
 UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
+
+
+NEWER = ". If a newer version of Breakeven wrote the folder, update this one to use it"
 
 
 class Inside:
@@ -105,7 +109,8 @@ class RunDir:
             spec = _spec_at(self.path, written.st_mtime_ns, written.st_size, written.st_ino)
         except InvalidSpec as error:
             field = f"{printable(self.spec_file)}: {error.field}"
-            raise InvalidSpec(field, error.value, error.rule) from None
+            newer = NEWER if UNKNOWN_FIELD in error.rule else ""
+            raise InvalidSpec(field, error.value, error.rule + newer) from None
         except FileNotFoundError:
             rule = "holds no spec.json, so it is not a run folder"
             raise InvalidRunFolder(f"{printable(self.path)} {rule}") from None

@@ -17,6 +17,8 @@ from runner.specs.bounds import Bounds, bounds_of, check_plain
 Options = dict[str, bool | int | float | str | tuple[float, ...]]
 """Keyword arguments of something that is named beside them."""
 
+UNKNOWN_FIELD = "is not a field of"
+
 
 @cache
 def _type_hints(kind: Any) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Spec:
         unknown = set(content) - set(hints)
         if unknown:
             name = min(unknown)
-            rule = f"is not a field of {cls.__name__}; its fields are {', '.join(hints)}"
+            rule = f"{UNKNOWN_FIELD} {cls.__name__}; its fields are {', '.join(hints)}"
             raise InvalidSpec(path + name, content[name], rule)
         values = {
             name: _from_plain(value, hints[name], name, path) for name, value in content.items()

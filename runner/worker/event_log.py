@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
+from runner.folders.events import FORMAT_VERSION, require_known_format
 from runner.masking import masker
 
-FORMAT_VERSION = 1
 OF_NUMBERS = ("step", "block", "device")
 """Kinds that hold no words, and so no secret; there are too many of them to look for one."""
 MAX_BUFFERED_ROWS = 64
@@ -30,13 +30,15 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
+        """Goes on after what the journal holds; raises `InvalidRunFolder` if a newer version wrote
+        it."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock = threading.RLock()
         self._buffer: list[bytes] = []
         self._oldest = 0.0
         self._torn = False
         self._mask = masker()
-        self._seq = self._resume()
+        self._seq = self._resume(path)
 
     def append(self, kind: str, **fields: Any) -> None:
         """Records one event; `fields` must be JSON values, non-finite numbers allowed."""
@@ -94,7 +96,7 @@ class EventLog:
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise
 
-    def _resume(self) -> int:
+    def _resume(self, path: Path) -> int:
         """Finds the next `seq` in a journal that exists, and whether its last line is torn."""
         size = os.fstat(self._file).st_size
         if size == 0:
@@ -103,6 +105,7 @@ class EventLog:
         tail = os.pread(self._file, window, size - window)
         self._torn = not tail.endswith(b"\n")
         for line in reversed(tail.split(b"\n")):
+            require_known_format(path, line)
             try:
                 return int(orjson.loads(line)["seq"]) + 1
             except (ValueError, KeyError, TypeError):

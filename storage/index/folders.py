@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.folders.events import read_complete_lines, stat_journal
+from runner.folders.events import read_complete_lines, require_known_format, stat_journal
 from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
@@ -190,6 +190,7 @@ def read_journal(
             # No event is that long: this is garbage, and its rest is skipped like any bad line.
             end = _after_hole(run_dir, run.journal_offset + MAX_TICK_BYTES, size)
     if lines:
+        require_known_format(run_dir.events_file, lines)
         seen.slices[run.run_id] = lines
         seen.num_bytes += len(lines)
     return replace(run, journal_offset=end, journal_inode=inode)
