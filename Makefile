@@ -8,6 +8,8 @@
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
 # make histories  100,000 simulated histories of the supervisor: half an hour of two free cores
+# make load       1,000 queued runs, 30 readers, 100,000 events a second: ten minutes, docs/operating.md
+# make soak       memory, files, threads and CPU of dashboard and supervisor over MINUTES (480)
 # make fuzz       values, deaths and orders of events drawn for BUDGET seconds (600)
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lock, sbom, audit, licences   the packages: hashes, components, known holes; docs/threat-model.md
@@ -18,7 +20,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: lock sbom audit licences run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
+.PHONY: load soak lock sbom audit licences run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -58,6 +60,14 @@ faults: .venv/installed-dev
 HISTORIES ?= 100000
 histories: .venv/installed-dev
 	$(BIN)/python -m benchmarks.simulation --histories $(HISTORIES) --write docs/reliability.md
+
+# Wants the machine for itself.
+load: .venv/installed-dev
+	$(BIN)/python -m benchmarks.load
+
+MINUTES ?= 480
+soak: .venv/installed-dev
+	$(BIN)/python -m benchmarks.load.soak --minutes $(MINUTES)
 
 BUDGET ?= 600
 fuzz: .venv/installed-dev

@@ -1,41 +1,39 @@
-"""How old the newest step is that a page shows: by what it showed when, and the journals."""
+"""How late a page is: by what it showed when, and the journals."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from runner.folders.run_dir import RunDir
 
 STEP = re.compile(rb'"kind":"step","time":([0-9.]+).*?"step":(\d+)')
 LOOK_SECONDS = 0.05
+Shown = tuple[float, Sequence[int]]
+"""A moment, and the steps done that were shown from then on, run by run."""
 
 
-def ages(
-    seen: Sequence[tuple[float, Sequence[int]]], runs: Sequence[RunDir], until: float
-) -> list[float]:
-    """Seconds, at each twentieth of one, of each run that had a step by then.
-
-    `seen`: moments and, in the order of `runs`, the steps done that were shown from then on.
-    """
-    wanted = [{counts[place] for _, counts in seen if len(counts) > place}
-              for place in range(len(runs))]  # fmt: skip
-    written = [_written(run, those) for run, those in zip(runs, wanted, strict=True)]
+def ages(seen: Sequence[Shown], runs: Sequence[RunDir], until: float) -> list[float]:
+    """Seconds since the first step that a page should have shown and did not, 0 if it showed all:
+    at each twentieth of a second, of each run that has written."""
+    written = [_written(run) for run in runs]
     found = []
     for (moment, counts), (following, _) in zip(seen, [*seen[1:], (until, [])], strict=True):
-        ticks = int((following - moment) / LOOK_SECONDS) + 1
+        ticks = int((following - moment) / LOOK_SECONDS + 1e-3) + 1
         for count, times in zip(counts, written, strict=False):
-            if count in times:
-                found += [moment + tick * LOOK_SECONDS - times[count] for tick in range(ticks)]
+            # The first step that is later than what was shown; steps of an attempt that went on.
+            first = times[count] if count < len(times) else float("inf")
+            found += [max(0.0, moment + tick * LOOK_SECONDS - first) for tick in range(ticks)]
     return found
 
 
-def _written(run: RunDir, counts: set[int]) -> Mapping[int, float]:
-    """When the journal had so many steps."""
-    found = {}
-    with run.events_file.open("rb") as file:
+def _written(run: RunDir) -> list[float]:
+    """When each step was written, in their order."""
+    found: list[float] = []
+    with run.open(run.events_file.name) as file:
         for line in file:
-            if (told := STEP.search(line)) and int(told[2]) + 1 in counts:
-                found[int(told[2]) + 1] = float(told[1])
+            if told := STEP.search(line):
+                del found[int(told[2]) :]
+                found.append(float(told[1]))
     return found
 
 

@@ -37,7 +37,7 @@ def measure(folder: Path, rate: float, seconds: float) -> dict[str, float]:
                 at = time.monotonic()
                 told = metrics(address)
                 answers.append(time.monotonic() - at)
-                behind.append(told.get("breakeven_ingest_age_seconds", float("nan")))
+                behind += [told["breakeven_ingest_age_seconds"]] if told else []
                 memory.append(resident(server.pid))
                 time.sleep(LOOK_SECONDS)
             said = [writer.stdout.read().split() for writer in writers if writer.stdout]

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ async def _load(
     until = time.monotonic() + SETTLING_SECONDS + seconds
     async with asyncio.TaskGroup() as group:
         live = [group.create_task(_watch(address, until)) for _ in range(watching)]
-        visits = [group.create_task(_visit(address, until, ids, number))
+        visits = [group.create_task(visit(address, until, ids, number))
                   for number in range(visiting)]  # fmt: skip
     spec = experiment_spec(10, 10, backends=BACKENDS)
     runs = [data_dir.run_dir(f"{EXPERIMENT_ID}.{one.label}") for one in spec.variants]
@@ -73,17 +73,17 @@ async def _watch(address: str, until: float) -> tuple[list[tuple[float, list[int
         return reader.seen, reader.errors
 
 
-async def _visit(
+async def visit(
     address: str, until: float, ids: list[str], number: int
 ) -> tuple[list[float], list[str]]:
-    """Page after page, each of experiments that this reader alone opens; the first of a session,
-    which everything is imported for, does not count."""
+    """Page after page, each of experiments that this reader alone opens, from another page on than
+    the readers beside; the first of a session, which everything is imported for, does not count."""
     chance = random.Random(number)
     mine = cycle(ids[number::30] or ids)
     times = []
     async with reading(address) as reader:
         await asyncio.sleep(chance.uniform(0, READING_SECONDS))
-        for page, query in cycle(PAGES):
+        for page, query in islice(cycle(PAGES), number % len(PAGES), None):
             took = await _ask(reader, page, query.format(one=next(mine), other=next(mine)))
             times.append(took)
             pause = chance.uniform(0.5, 1.5) * READING_SECONDS

@@ -1,0 +1,67 @@
+"""The measures of load and of long times: what they call late, and what they call growing."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from benchmarks.load.ages import ages
+from benchmarks.load.logged import errors_in
+from benchmarks.load.reader import reading
+from benchmarks.load.soak import Look, slope, table
+from runner.folders.run_dir import DataDir
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.serving import served
+
+
+def test_a_page_is_late_by_the_first_step_that_it_should_have_shown(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "baseline").run
+    lines = [f'{{"v":1,"kind":"step","time":{100 + step},"seq":{step},"step":{step}}}\n'
+             for step in range(3)]  # fmt: skip
+    run.events_file.write_text("".join(lines))
+    # Until 100.1 it shows none of the steps of 100, 101 and 102; then all.
+    assert ages([(100.0, [0]), (100.1, [3])], [run], 100.1) == pytest.approx(
+        [0, 0.05, 0.1, 0], abs=1e-6
+    )
+    # After step 0 the one of 101 is missing, which at 100.9 is to come.
+    assert ages([(100.9, [1])], [run], 101.1) == pytest.approx([0, 0, 0, 0.05, 0.1], abs=1e-6)
+
+
+def test_what_grows_has_a_slope_that_its_interval_tells_from_none() -> None:
+    hours = np.arange(100) / 100
+    assert slope(hours, 5 + 3 * hours) == pytest.approx((3, 0), abs=1e-6)
+    assert slope(hours, np.full(100, 7.0)) == (0.0, 0.0)
+    noise = np.random.default_rng(0).normal(size=100)
+    growth, half = slope(hours, noise)
+    assert abs(growth) < half
+    # Looks that are each like the last are worth fewer: a random walk without a trend.
+    assert slope(hours, np.cumsum(noise))[1] > 5 * half
+
+
+def test_the_table_of_a_long_time_leaves_out_the_first_tenth() -> None:
+    looks = [Look(of="dashboard", hours=number / 20, memory=900 if number < 2 else 300,
+                  descriptors=20 + number, threads=4, share=1.5)
+             for number in range(21)]  # fmt: skip
+    rows = table(looks).splitlines()[2:]
+    assert rows[0] == "| dashboard | memory, MB | 300 | 300 | 300 | 0 | 0 to 0 |"
+    # Twenty looks an hour, one file more at each.
+    assert rows[1].startswith("| dashboard | open files | 22 | 40 | 40 | 20 | 20 to 20 |")
+
+
+@pytest.mark.heavy
+def test_a_reader_without_a_browser_sees_what_the_page_shows(data_dir: DataDir) -> None:
+    spec = experiment_spec()
+    for variant in spec.variants:
+        Recording(data_dir.runs, variant.label, spec).start().block([0.1] * 10, [1.0] * 10)
+    for run in data_dir.run_dirs():
+        run.events_file.open("a").close()
+
+    async def look(address: str) -> tuple[list[int], list[str], float]:
+        async with reading(address) as reader:
+            took = await reader.visit("live", f"experiment={EXPERIMENT_ID}")
+            return list(reader.seen[-1][1]), reader.errors, took
+
+    with served(data_dir, supervised=False) as (address, _):
+        counts, errors, took = asyncio.run(look(address))
+    assert counts == [10, 10, 10] and not errors and took > 0
+    assert errors_in(data_dir) == []
