@@ -25,6 +25,7 @@ Kind = Literal[
     "few rounds",
     "nothing compiled",
     "given up",
+    "compiles throughout",
     "operations unknown",
     "measuring ended",
     "wide intervals",

@@ -13,7 +13,7 @@ from runner.texts import printable
 from storage.comparison.caution import Caution, note
 from storage.comparison.device_doubts import device_cautions, device_notes
 from storage.comparison.endings import ending, single_repeats, too_wide
-from storage.comparison.evidence import Evidence
+from storage.comparison.evidence import Evidence, number
 from storage.comparison.roles import of_role
 from storage.statistics.resampling import MIN_PAIRS
 from storage.statistics.speedups import MIN_MARGIN, Ratio
@@ -164,6 +164,26 @@ def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator
     for run in backends:
         if run.compiled_frames["failure"].notna().any():
             yield Caution(kind="given up", runs={run.label: _given_up(run.compiled_frames)})
+    baseline = of_role(runs, "baseline")
+    usual = baseline.step_seconds if baseline else None
+    for run in backends:
+        if run.never_ceases_to_compile:
+            facts = _compiling_throughout(run) | {"baseline_step_seconds": usual}
+            yield Caution(kind="compiles throughout", runs={run.label: facts})
+
+
+def _compiling_throughout(run: Evidence) -> dict[str, Any]:
+    """How many steps compiled, what those of the second half took, and whether code came anew in
+    them: if not, it is CUDA graphs that were captured."""
+    compiled = run.steps[run.steps["compiled"].astype(bool)]
+    late = compiled[compiled["step"] >= run.steps["step"].median()]
+    frames = run.compiled_frames["step"]
+    return {
+        "num_compiled_steps": len(compiled),
+        "steps_done": len(run.steps),
+        "compiled_step_seconds": number(late["seconds"].median()),
+        "is_code": bool((frames >= late["step"].min()).any()),
+    }
 
 
 def _given_up(frames: pd.DataFrame) -> dict[str, Any]:
@@ -258,6 +278,7 @@ def _about_rounds(runs: Sequence[Evidence], speedups: Sequence[Ratio | None]) ->
         run.label: {"num_rounds": 0 if ratio is None else ratio.n}
         for run, ratio in zip(runs, speedups, strict=True)
         if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
+        if not run.never_ceases_to_compile  # which more steps would not help
     }
     if few:
         yield Caution(kind="few rounds", runs=few)

@@ -20,6 +20,9 @@ from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.queries.kept import kept
 
+MANY_BLOCKS = 6
+"""Of a run that compiles in each of so many blocks more will not be without."""
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -91,6 +94,12 @@ class Evidence:
     @cached_property
     def has_compiled(self) -> bool:
         return bool(self.steps["compiled"].any()) or len(self.compiled_frames) > 0
+
+    @cached_property
+    def never_ceases_to_compile(self) -> bool:
+        """Whether something was compiled, or captured, in every block of several to the last."""
+        blocks = self.blocks["compiled"]
+        return len(blocks) >= MANY_BLOCKS and bool(blocks.all())
 
     @cached_property
     def step_seconds(self) -> float | None:

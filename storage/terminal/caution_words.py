@@ -191,6 +191,22 @@ def _function(facts: Facts) -> str:
     return f"{part}{facts['name'] or 'a function'}{place}"
 
 
+def _compiles_throughout(label: str, facts: Facts) -> Sentence:
+    what = "compiled code anew" if facts["is_code"] else "captured CUDA graphs anew"
+    usual = facts["baseline_step_seconds"]
+    beside = (
+        ""
+        if usual is None
+        else said(", the baseline's {usual}", usual=figure("step_seconds", usual))
+    )
+    return said(
+        "{run} {what} to its end, in {count} of {steps} steps, so no block of it is steady. "
+        "With that, a step took {seconds}{beside}. More steps would hardly help.",
+        run=label, what=what, count=facts["num_compiled_steps"], steps=facts["steps_done"],
+        seconds=figure("step_seconds", facts["compiled_step_seconds"]), beside=beside,
+    )  # fmt: skip
+
+
 def _operations_unknown(caution: Caution) -> Sentence:
     names = caution.figures["names"]
     return said(
@@ -285,6 +301,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "few rounds": _few_rounds,
     "nothing compiled": _nothing_compiled,
     "given up": _of_run(_given_up),
+    "compiles throughout": _of_run(_compiles_throughout),
     "operations unknown": _operations_unknown,
     "measuring ended": _measuring_ended,
     "wide intervals": _wide_intervals,

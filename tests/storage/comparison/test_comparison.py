@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -485,3 +486,49 @@ def test_of_a_function_compiled_too_often_only_some_calls_are_compiled(data_dir:
 
 def test_functions_that_were_compiled_are_no_warning(data_dir: DataDir) -> None:
     assert record_frames(data_dir, FORWARD) == ()
+
+
+def warnings_where_blocks_compiled(
+    data_dir: DataDir, compiled: Sequence[bool], *frames: dict[str, Any]
+) -> tuple[str, ...]:
+    """Two steps of each of these blocks took 0.9 s and compiled, the other eight 0.1 s; a step of
+    the baseline took 0.2 s."""
+    spec = experiment_spec(10 * len(compiled), controls=0)
+    losses = falling_losses(spec.num_steps)
+    plain = Recording(data_dir.runs, "baseline", spec).claim().start()
+    plain.blocks([0.2] * len(compiled), losses).end()
+    recording = Recording(data_dir.runs, "inductor", spec).claim().start()
+    for frame in frames:
+        recording.log.append("compile_metrics", phase="training", **FORWARD, **frame)
+    for number, compiles in enumerate(compiled):
+        seconds = [0.9] * 2 + [0.1] * 8 if compiles else [0.1] * 10
+        part = losses[10 * number : 10 * number + 10]
+        recording.block(seconds, part, compiled=(0, 1) if compiles else ())
+    recording.end()
+    return tuple(
+        one for one in warnings_of(compared(data_dir)) if one.startswith(("inductor ", "Few"))
+    )
+
+
+def test_a_backend_that_captures_graphs_to_its_end_is_not_told_to_train_for_longer(
+    data_dir: DataDir,
+) -> None:
+    # 16 blocks of 10 steps: no frame was compiled after the first step.
+    assert warnings_where_blocks_compiled(data_dir, [True] * 16, {"step": 0}) == (
+        "inductor captured CUDA graphs anew to its end, in 32 of 160 steps, so no block of it is "
+        "steady. With that, a step took 900 ms, the baseline's 200 ms. "
+        "More steps would hardly help.",
+    )
+
+
+def test_a_backend_that_compiles_code_to_its_end_is_called_that(data_dir: DataDir) -> None:
+    (warning,) = warnings_where_blocks_compiled(data_dir, [True] * 6, {"step": 0}, {"step": 50})
+    assert warning.startswith("inductor compiled code anew to its end, in 12 of 60 steps")
+
+
+@pytest.mark.parametrize("compiled", [[True] * 5 + [False], [True] * 5])
+def test_a_backend_that_may_have_ceased_to_compile_needs_more_steps(
+    data_dir: DataDir, compiled: list[bool]
+) -> None:
+    (warning,) = warnings_where_blocks_compiled(data_dir, compiled)
+    assert warning.startswith("Fewer than 6 rounds") and warning.endswith("Train for more steps.")
