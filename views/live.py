@@ -34,16 +34,16 @@ from views.parts.queue import show_queue
 from views.shared import words
 from views.shared.inert import inert
 from views.shared.links import linked
-from views.shared.pace import keeping_up
+from views.shared.pace import among_readers, keeping_up
 from views.shared.resources import get_store
 from views.shared.selection import choose_experiment
 from views.wall import page as wall
 
-RUNS_SECONDS = 0.35
-"""How often the runs are looked at while something is active."""
-STATE_SECONDS = 2.0
+RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
+"""How often the runs are looked at while something is active, and with many readers at most."""
+STATE_SECONDS, STATE_AT_MOST = 2.0, 5.0
 """The same for how the experiment stands as a whole."""
-REST_SECONDS = 4.0
+REST_SECONDS, REST_AT_MOST = 4.0, 12.0
 """The same for what takes longer to draw, the race above all, for each reader anew; it changes as
 often as `keeping_up` allows."""
 MAX_RACES = 4
@@ -67,9 +67,13 @@ def main() -> None:
     if active.empty:
         show_nothing()
     experiment_id, polling = str(experiment["experiment_id"]), bool(len(active))
-    for show, seconds in ((show_state, STATE_SECONDS), (show_progress, RUNS_SECONDS),
-                          (show_rest, REST_SECONDS)):  # fmt: skip
-        st.fragment(show, run_every=seconds if polling else None)(store, experiment_id, polling)
+    for show, seconds, at_most in (
+        (show_state, STATE_SECONDS, STATE_AT_MOST),
+        (show_progress, RUNS_SECONDS, RUNS_AT_MOST),
+        (show_rest, REST_SECONDS, REST_AT_MOST),
+    ):
+        again = among_readers(seconds, at_most) if polling else None
+        st.fragment(show, run_every=again)(store, experiment_id, polling)
 
 
 def show_nothing() -> None:

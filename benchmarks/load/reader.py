@@ -31,6 +31,8 @@ class Reader:
     errors: list[str] = field(default_factory=list)
     """Exceptions that a page showed."""
     num_messages: int = 0
+    intervals: list[float] = field(default_factory=list)
+    """How often each part of the page was to be asked for again, in the order of the page."""
     _kept: dict[str, ForwardMsg] = field(default_factory=dict)
     _finished: asyncio.Event = field(default_factory=asyncio.Event)
     _fragments: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Reader:
         ):  # fmt: skip
             self._finished.set()
         elif kind == "auto_rerun":
+            self.intervals.append(message.auto_rerun.interval)
             self._repeat(message.auto_rerun.fragment_id, message.auto_rerun.interval)
         elif kind == "stop_auto_rerun":
             for fragment_id in message.stop_auto_rerun.fragment_ids:

@@ -1,15 +1,19 @@
 """The measures of load and of long times: what they call late, and what they call growing."""
 
 import asyncio
+import os
+from contextlib import AsyncExitStack
 
 import numpy as np
 import pytest
 
 from benchmarks.load.ages import ages
 from benchmarks.load.logged import errors_in
-from benchmarks.load.reader import reading
+from benchmarks.load.reader import Reader, reading
 from benchmarks.load.soak import Look, slope, table
+from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
+from runner.locks import FileLock
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.serving import served
 
@@ -49,19 +53,33 @@ def test_the_table_of_a_long_time_leaves_out_the_first_tenth() -> None:
 
 
 @pytest.mark.heavy
-def test_a_reader_without_a_browser_sees_what_the_page_shows(data_dir: DataDir) -> None:
+def test_readers_without_a_browser_see_what_the_page_shows_and_many_of_them_less_often(
+    data_dir: DataDir,
+) -> None:
     spec = experiment_spec()
     for variant in spec.variants:
-        Recording(data_dir.runs, variant.label, spec).start().block([0.1] * 10, [1.0] * 10)
-    for run in data_dir.run_dirs():
-        run.events_file.open("a").close()
+        run = Recording(data_dir.runs, variant.label, spec)
+        run.claim(ProcessIdentity.of(os.getpid())).start().block([0.1] * 10, [1.0] * 10)
+        run.log.flush()
 
-    async def look(address: str) -> tuple[list[int], list[str], float]:
-        async with reading(address) as reader:
-            took = await reader.visit("live", f"experiment={EXPERIMENT_ID}")
-            return list(reader.seen[-1][1]), reader.errors, took
+    async def look(address: str) -> tuple[Reader, Reader]:
+        async with AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(reading(address))]
+            await readers[0].visit("live", f"experiment={EXPERIMENT_ID}")
+            for _ in range(11):
+                readers.append(await stack.enter_async_context(reading(address)))
+            await readers[-1].visit("live", f"experiment={EXPERIMENT_ID}")
+            return readers[0], readers[-1]
 
+    lock = FileLock(data_dir.supervisor_lock)  # a supervisor would take the runs for lost
+    assert lock.try_acquire()
     with served(data_dir, supervised=False) as (address, _):
-        counts, errors, took = asyncio.run(look(address))
-    assert counts == [10, 10, 10] and not errors and took > 0
+        first, twelfth = asyncio.run(look(address))
+    for reader in (first, twelfth):
+        assert reader.seen[-1][1] == [10, 10, 10] and not reader.errors
+    assert first.intervals[:3] == pytest.approx([2, 0.35, 4])
+    # Three times as seldom, as there are three times as many as are served alike; the numbers of
+    # the runs twice a second all the same.
+    assert twelfth.intervals[:3] == pytest.approx([5, 0.5, 12])
     assert errors_in(data_dir) == []
+    lock.release()

@@ -15,6 +15,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from views.shared.pace import one_more_reader
+
 KNOWN = frozenset({"rerun_script", "stop_script", "app_heartbeat", "file_urls_request"})
 OPERATIONS = frozenset({"deferred_file", "dataframe_chunk"})
 """Of `backend_operation_request`."""
@@ -24,7 +26,7 @@ for each click."""
 
 
 class Messages:
-    """ASGI middleware that passes over all others."""
+    """ASGI middleware that passes over all others, and counts who is connected."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -44,7 +46,8 @@ class Messages:
                 if message["type"] != "websocket.receive" or content is None or _is_known(content):
                     return message
 
-        await self.app(scope, received, send)
+        with one_more_reader():
+            await self.app(scope, received, send)
 
 
 class _Pace:

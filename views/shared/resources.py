@@ -52,6 +52,8 @@ class ProcessWide(ModuleType):
         """The data folders of which a page was asked for."""
         self.read_at: dict[Path, float] = {}
         """When the last one was."""
+        self.num_readers = 0
+        """Pages that are connected."""
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
 
