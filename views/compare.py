@@ -13,7 +13,6 @@ from storage.comparison.results import Comparison
 from storage.index.store import Store
 from storage.terminal.caution_words import caution_words
 from views.access import permissions
-from views.charts.moving import expect_charts
 from views.comparison import accuracy as compare_accuracy
 from views.comparison import (
     answers,
@@ -31,6 +30,7 @@ from views.parts import exchange
 from views.parts.actions import quick_race, quick_race_button
 from views.parts.damaged import show_damaged
 from views.parts.downloads import table_downloads
+from views.parts.expected import expect_parts
 from views.parts.exports import experiment_origin, files_of, origin
 from views.report import menu as report_menu
 from views.shared.links import sentence
@@ -39,7 +39,7 @@ from views.shared.selection import choose_experiment, to_begin_with
 
 
 def main() -> None:
-    expect_charts()
+    expect_parts()
     store = get_store()
     experiments = queries.list_experiments(store)
     show_damaged(store)

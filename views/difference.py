@@ -16,9 +16,9 @@ from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.terminal.difference import WHY, obstacles
 from views.charts import sides as side_charts
-from views.charts.moving import expect_charts
 from views.charts.run_mark import run_mark
 from views.parts.downloads import chart_card
+from views.parts.expected import expect_parts
 from views.parts.exports import Origin, files_of, slug
 from views.shared import words
 from views.shared.address import bound
@@ -33,7 +33,7 @@ MAX_LINKS = 8
 
 
 def main() -> None:
-    expect_charts()
+    expect_parts()
     store = get_store()
     listed = queries.list_experiments(store).set_index("experiment_id", drop=False)
     names = titles(listed)

@@ -11,10 +11,10 @@ from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.numbers.metrics import METRICS
 from storage.queries import RunRecord
-from views.charts.moving import expect_charts
 from views.comparison import device_panel, measured_again
 from views.parts.actions import again_link, resume_button
 from views.parts.damaged import show_damaged
+from views.parts.expected import expect_parts
 from views.parts.exports import experiment_origin, files_of, of_one_run
 from views.parts.tables import of_run
 from views.run_tabs import compiling as run_compiling
@@ -50,7 +50,7 @@ TABS = {
 
 
 def main() -> None:
-    expect_charts()
+    expect_parts()
     store = get_store()
     experiments = queries.list_experiments(store)
     show_damaged(store)

@@ -54,11 +54,23 @@ function watchWidth(Plotly, box) {
   watch.observe(box);
 }
 
-// What is in sight is drawn first, the rest whenever the browser has nothing else to do: drawing
-// them all at once would keep it from answering for a second.
+// Once all that is there by now is on the screen.
+function afterPainting() {
+  return new Promise((act) => {
+    if (document.hidden) setTimeout(act);
+    else requestAnimationFrame(() => setTimeout(act));
+  });
+}
+
+let turn = Promise.resolve();
+
+// What is in sight is drawn first, one after the other with a look at the page between them, the
+// rest whenever the browser has nothing else to do: drawing them all at once would keep it from
+// showing the text beside them, and from answering, for a second.
 function itsTurn(box) {
+  if (box.layout) return null;
   const isInSight = box.getBoundingClientRect().top < window.innerHeight;
-  if (box.layout || (isInSight && box.offsetWidth)) return null;
+  if (isInSight && box.offsetWidth) return (turn = turn.then(afterPainting));
   const whenIdle = window.requestIdleCallback ?? ((act) => setTimeout(act, 50));
   return new Promise((act) => whenIdle(act, { timeout: 3000 }));
 }
