@@ -17,5 +17,5 @@ def expect_parts() -> None:
     expect_charts()
     with st.container(key="expected"):
         st.segmented_control("Expected", ["One"], key="expected-choice", disabled=True)
-        st.link_button("Expected", "about:blank", disabled=True)
+        st.link_button("Expected", "definitions", disabled=True)
         download("Expected", bytes, "expected", "text/plain", unavailable="Out of sight")
