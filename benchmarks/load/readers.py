@@ -1,4 +1,4 @@
-"""Thirty readers, ten of them on Live, in a folder of a thousand runs in which six are training."""
+"""Thirty readers, ten of them on Live, and one in Chromium, of a thousand runs; six are training."""
 
 import asyncio
 import random
@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.at_size.live import BACKENDS, EXPERIMENT_ID, cpu_seconds, resident, written
 from benchmarks.big_store import NUM_RUNS, added, make_store
+from benchmarks.load import chromium
 from benchmarks.load.ages import ages, summary
 from benchmarks.load.logged import errors_in
 from benchmarks.load.reader import Reader, reading
@@ -52,14 +53,22 @@ async def _load(
         live = [group.create_task(_watch(address, until)) for _ in range(watching)]
         visits = [group.create_task(visit(address, until, ids, number))
                   for number in range(visiting)]  # fmt: skip
+        browser = group.create_task(asyncio.to_thread(chromium.visits, address, until, ids))
     spec = experiment_spec(10, 10, backends=BACKENDS)
     runs = [data_dir.run_dir(f"{EXPERIMENT_ID}.{one.label}") for one in spec.variants]
     seen = [task.result()[0] for task in live]
     ended = max(moment for one in seen for moment, _ in one)
     old = [age for one in seen for age in ages(_settled(one), runs, ended)]
     pages = [took for task in visits for took in task.result()[0]]
-    problems = [text for task in (*live, *visits) for text in task.result()[1]]
-    return {"age": summary(old), "page": summary(pages), "pages": len(pages), "errors": problems}
+    in_chromium, complaints = browser.result()
+    problems = [text for task in (*live, *visits) for text in task.result()[1]] + complaints
+    return {
+        "age": summary(old),
+        "page": summary(pages),
+        "pages": len(pages),
+        "in_chromium": summary(in_chromium),
+        "errors": problems,
+    }
 
 
 def _settled(seen: list[tuple[float, list[int]]]) -> list[tuple[float, list[int]]]:
