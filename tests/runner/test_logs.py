@@ -1,13 +1,16 @@
-"""What is printed on a terminal and may quote a stranger does nothing there."""
+"""Logs rotate whole under load; what is printed of a stranger's request does nothing."""
 
 import io
+import json
 import logging
+import logging.handlers
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runner.logs import JsonLines, open_log
+from runner.logs import KEPT_FILES, JsonLines, log, open_log, read_log
 
 ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\x9b31m"
 
@@ -54,3 +57,38 @@ def test_an_error_that_quotes_a_stranger_keeps_its_lines_and_no_escape(
 def test_in_files_the_text_stands_as_it_was(printed: tuple[logging.Logger, io.StringIO]) -> None:
     record = logging.getLogRecordFactory()("x", 30, "f", 1, "two\nlines of %s", ("x",), None)
     assert '"message": "two\\nlines of x"' in JsonLines().format(record)
+
+
+def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_whole(
+    printed: tuple[logging.Logger, io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handler,) = [one for one in logging.getLogger().handlers
+                  if isinstance(one, logging.handlers.RotatingFileHandler)]  # fmt: skip
+    monkeypatch.setattr(handler, "maxBytes", 20_000)
+    looks: list[int] = []
+
+    def write(number: int) -> None:
+        for line in range(200):
+            log.info("line %d of %d: %s", line, number, "x" * 100)
+
+    def look() -> None:
+        for _ in range(20):
+            found = read_log(tmp_path, 10_000)
+            assert all(entry["message"].endswith("x" * 100) for entry in found)
+            looks.append(len(found))
+
+    with ThreadPoolExecutor(12) as threads:
+        done = [*(threads.submit(write, one) for one in range(10)),
+                *(threads.submit(look) for _ in range(2))]  # fmt: skip
+        for one in done:
+            one.result()
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [
+        "dashboard.jsonl",
+        *(f"dashboard.jsonl.{one}" for one in range(1, KEPT_FILES + 1)),
+    ]
+    assert len(looks) == 40 and sum(file.stat().st_size for file in files) <= 6 * 20_000
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    # Some 250 bytes each: of 2,000 lines the last few hundred are left, and none is torn.
+    assert 300 < len(lines) < 1000
+    assert all(json.loads(line)["message"].endswith("x" * 100) for line in lines)

@@ -1,6 +1,7 @@
 """A budget of disk space: what goes, in which order, and what never does."""
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from runner.commands.cli import main
 from runner.commands.library import _bytes
 from runner.folders import library
+from runner.folders.process import ProcessIdentity
 from runner.folders.queue import submit
 from runner.folders.retention import plan
 from runner.folders.run_dir import DataDir
@@ -85,6 +87,39 @@ def test_results_what_waits_and_what_could_go_on_stay(
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert not library.trash(store)
     assert main(["retain", "--budget=1GB", f"--data-folder={store.path}"]) == 0
+
+
+def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
+    """Neither by what is out of budget, nor by packing, whatever its name says of its age."""
+    oldest = "20200101-000000-000000-aaaa"
+    me = ProcessIdentity.of(os.getpid())
+    for variant in experiment_spec().variants:
+        run = Recording(store.runs, variant.label, experiment_spec(), oldest)
+        run.claim(me).start().blocks([0.1] * 2, falling_losses(40), 0.0)
+        weigh(store, f"{oldest}.{variant.label}", 300 * KB, 80 * KB)
+    # One of its runs is over already; the experiment is not.
+    run.end()
+
+    def stands() -> dict[str, tuple[int, int, bytes]]:
+        return {
+            str(file): (file.stat().st_ino, file.stat().st_mtime_ns, file.read_bytes())
+            for file in store.runs.glob(f"{oldest}.*/**/*") if file.is_file()
+        }  # fmt: skip
+
+    before = stands()
+    assert len([name for name in before if "artifacts" in name]) == 2 * len(
+        experiment_spec().variants
+    )
+    assert not [one for one in whats(store, 0) if oldest in one]
+    assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
+    assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
+    assert main(["pack", "--older-than=0", f"--data-folder={store.path}"]) == 0
+    assert store.run_dir(f"{FIRST}.baseline").packed_file.exists()
+    # The one that is over is packed as all such are; it reads the same.
+    events = f"{run.run.path}/events.jsonl"
+    after = stands()
+    assert before.pop(events) and after.pop(f"{events}.gz")
+    assert after == before
 
 
 @pytest.mark.parametrize(("text", "expected"), [("20GB", 2 * 10**10), ("1.5 mb", 1_500_000)])

@@ -1,14 +1,23 @@
 """A canary in the supervisor's environment sings in no file: not in what hostile code prints,
-raises and records, nor in logs, databases, reports and bundles."""
+raises and records, nor in logs, databases, and whatever leaves the machine: reports, archives,
+backups and bundles."""
 
+import base64
+import gzip
+import io
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from runner.backup.making import back_up
 from runner.doctor.bundle import write_bundle
 from runner.errors import InvalidSpec
 from runner.folders.events import read_events
@@ -17,7 +26,14 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.variables import for_runs, hint, withheld
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from storage import queries
+from storage.exchange.run_folders import pack
+from storage.exchange.table_files import TABLE_FORMATS
 from storage.index.store import Store
+from views.parts.drawing import find_browser
+from views.report.content import content
+from views.report.everything import everything
+from views.report.files import report_file
 
 pytestmark = pytest.mark.heavy
 
@@ -41,39 +57,66 @@ supervisor.supervise(DataDir(sys.argv[1]))
 """
 
 
+PACKED = re.compile(rb"[A-Za-z0-9+/]{100,}={0,2}")
+
+
+def layers(content: bytes) -> Iterator[bytes]:
+    """The content, and what is packed in it: archives, gzip, base64, one in the other."""
+    yield content
+    if content[:2] == b"PK":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in archive.namelist():
+                yield from layers(archive.read(name))
+    elif content[:2] == b"\x1f\x8b":
+        yield from layers(gzip.decompress(content))
+    else:
+        for found in PACKED.findall(content):
+            inner = base64.b64decode(found[: len(found) // 4 * 4], validate=False)
+            if inner[:2] in (b"PK", b"\x1f\x8b"):
+                yield from layers(inner)
+
+
 def files_with(folder: Path, *words: str) -> list[str]:
-    """Every file in which one of the words stands, those in archives too."""
-    found = []
-    for file in folder.rglob("*"):
-        if file.is_file():
-            contents = [file.read_bytes()]
-            if zipfile.is_zipfile(file):
-                with zipfile.ZipFile(file) as archive:
-                    contents += [archive.read(name) for name in archive.namelist()]
-            if any(word.encode() in content for word in words for content in contents):
-                found.append(file.name)
-    return found
+    """Every file in which one of the words stands, however it is packed."""
+    return [
+        file.name for file in folder.rglob("*") if file.is_file()
+        if any(word.encode() in layer for layer in layers(file.read_bytes()) for word in words)
+    ]  # fmt: skip
 
 
-def test_no_file_has_a_secret_that_hostile_code_saw_or_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = tmp_path / "code"
+@dataclass(frozen=True)
+class Spied:
+    folder: Path
+    data_dir: DataDir
+    experiment_id: str
+
+
+@pytest.fixture(scope="module")
+def spied(tmp_path_factory: pytest.TempPathFactory) -> Spied:
+    """A run of code that looks for secrets and says what it finds, in every way that there is."""
+    folder = tmp_path_factory.mktemp("spied")
+    code = folder / "code"
     code.mkdir()
     (code / "spy.py").write_text(HOSTILE)
-    monkeypatch.setenv("BREAKEVEN_CODE", str(code))
-    data_dir = DataDir(tmp_path / "data")
-    experiment_id = submit(data_dir, ExperimentSpec(
-        name="spied", backends=(), controls=0, callbacks=(f"{code}/spy.py:Spy",),
-        data=DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=8),
-        training=TrainingSpec(batch_size=4),
-    ))  # fmt: skip
+    data_dir = DataDir(folder / "data")
     environment = {**os.environ, "HF_TOKEN": PASSED, "CLOUD_SECRET_KEY": WITHHELD,
-                   "MY_DATA_ROOT": "/somewhere", "BREAKEVEN_PASS": "HF_TOKEN"}  # fmt: skip
+                   "MY_DATA_ROOT": "/somewhere", "BREAKEVEN_PASS": "HF_TOKEN",
+                   "BREAKEVEN_CODE": str(code)}  # fmt: skip
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("BREAKEVEN_CODE", str(code))
+        experiment_id = submit(data_dir, ExperimentSpec(
+            name="spied", backends=(), controls=0, callbacks=(f"{code}/spy.py:Spy",),
+            data=DataSpec(num_train_samples=64, num_eval_samples=8, sequence_length=8),
+            training=TrainingSpec(batch_size=4),
+        ))  # fmt: skip
     with (data_dir.path / "supervisor.log").open("w") as output:
         subprocess.run([sys.executable, "-c", SUPERVISE, str(data_dir.path)], cwd=PROJECT_ROOT,
                        env=environment, stdout=output, stderr=output, check=True)  # fmt: skip
-    run = data_dir.run_dir(f"{experiment_id}.baseline")
+    return Spied(folder, data_dir, experiment_id)
+
+
+def test_no_file_has_a_secret_that_hostile_code_saw_or_looked_for(spied: Spied) -> None:
+    run = spied.data_dir.run_dir(f"{spied.experiment_id}.baseline")
     assert run.state is RunState.FAILED
     printed = run.output_file.read_text()
     assert "HF_TOKEN=[masked]" in printed and "https://[masked]@example.org" in printed
@@ -82,14 +125,47 @@ def test_no_file_has_a_secret_that_hostile_code_saw_or_looked_for(
     assert events["environment"]["variables"]["HF_TOKEN"] == "[masked]"
     assert {"CLOUD_SECRET_KEY", "MY_DATA_ROOT"} <= {*events["environment"]["withheld_variables"]}
     assert "the token is [masked]" in events["error"]["message"]
-    monkeypatch.setenv("HF_TOKEN", PASSED)
-    write_bundle(data_dir, [], data_dir.path / "bundle.zip")
-    with Store.open(data_dir) as store:
-        store.ingest_all()
-    logged = (data_dir.logs / "supervisor.jsonl").read_text()
+    logged = (spied.data_dir.logs / "supervisor.jsonl").read_text()
     assert f"{run.run_id}: failed" in logged
     # The spy itself has the names of variables only.
+    assert not files_with(spied.folder, PASSED, WITHHELD)
+
+
+def test_nothing_that_leaves_the_machine_has_a_secret(
+    spied: Spied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", PASSED)
+    monkeypatch.setenv("CLOUD_SECRET_KEY", WITHHELD)
+    out, asked = tmp_path / "out", [spied.experiment_id]
+    out.mkdir()
+    write_bundle(spied.data_dir, [], out / "bundle.zip")
+    made = back_up(spied.data_dir, tmp_path / "backups")
+    with Store.open(spied.data_dir) as store:
+        store.ingest_all()
+        (out / "report.html").write_bytes(report_file(store, asked, ".html"))
+        told = content(store, spied.experiment_id)
+        (out / "all.zip").write_bytes(everything(store, told, pictures=()))
+        for name, table in (("runs", queries.list_runs(store, spied.experiment_id)),
+                            ("experiments", queries.list_experiments(store))):  # fmt: skip
+            for kind in TABLE_FORMATS.values():
+                (out / f"{name}.{kind.suffix}").write_bytes(kind.to_bytes(table))
+    folders = [run.path for run in spied.data_dir.run_dirs()]
+    (out / "runs.zip").write_bytes(pack(folders))
+    # What was looked through is what hostile code said.
+    for file in (out / "report.html", out / "runs.zip", out / "bundle.zip"):
+        assert any(b"the token is [masked]" in layer for layer in layers(file.read_bytes())), file
+    assert files_with(made.snapshot.path, "the token is [masked]")
+    if find_browser() and shutil.which("pdftotext"):
+        print_and_read(spied, out)
     assert not files_with(tmp_path, PASSED, WITHHELD)
+
+
+def print_and_read(spied: Spied, out: Path) -> None:
+    """The report on paper; the letters of a PDF are numbers of shapes, so another program reads."""
+    with Store.open(spied.data_dir) as store:
+        (out / "report.pdf").write_bytes(report_file(store, [spied.experiment_id], ".pdf"))
+    subprocess.run(["pdftotext", out / "report.pdf", out / "report.txt"], check=True)
+    assert "spied" in (out / "report.txt").read_text()
 
 
 def test_a_specification_with_a_secret_is_refused_and_the_refusal_does_not_tell_it(
