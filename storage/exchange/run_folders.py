@@ -22,7 +22,7 @@ from runner.folders.run_dir import DataDir, RunDir, run_dirs
 from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import ImportUnusable, NotExportable
-from storage.exchange.archives import USUAL, Limits, unpack
+from storage.exchange.archives import USUAL, Limits, plain_parts, unpack
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that the same runs give the same archive."""
@@ -126,7 +126,19 @@ def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
             most = path.stat().st_size if max_artifact_bytes is None else max_artifact_bytes
             if is_artifact and path.stat().st_size > most:
                 continue
-            yield path.relative_to(run.path).as_posix()
+            inner = path.relative_to(run.path).as_posix()
+            if _may_be_taken_back(f"{run.path.name}/{inner}"):
+                yield inner
+
+
+def _may_be_taken_back(name: str) -> bool:
+    """Whether an archive may hold a file of that name, which whoever made a folder chose: not one
+    with bytes that are no text, a line end, or a drive of Windows in it."""
+    try:
+        plain_parts(name)
+    except ImportUnusable:
+        return False
+    return True
 
 
 def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:

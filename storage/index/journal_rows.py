@@ -69,6 +69,9 @@ MAX_COUNT = 2**53
 """Largest whole number that is believed: sums and differences of such stay within 64 bits."""
 MAX_CHARACTERS = 100_000
 """Of a text, such as a traceback: pages show it whole."""
+MAX_JSON_CHARACTERS = 500_000
+"""Of a field that is kept as JSON: a hundred times what the variables of a real environment take.
+Each entry of a longer one, of 100,000 variables, would be compared with those of all other runs."""
 
 Cursor = duckdb.DuckDBPyConnection
 Owner = tuple[int, str]
@@ -122,7 +125,10 @@ def _believed(name: str, kind: str) -> str:
     if kind == "VARCHAR":
         return f"left({name}, {MAX_CHARACTERS})"
     if kind == "JSON":
-        return f"CASE WHEN json_type({name}) = '{JSON_SHAPES[name]}' THEN {name} END"
+        return (
+            f"CASE WHEN length({name}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
+            f"AND json_type({name}) = '{JSON_SHAPES[name]}' THEN {name} END"
+        )
     return name
 
 

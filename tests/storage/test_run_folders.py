@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -89,6 +90,24 @@ def test_what_could_not_be_taken_back_is_not_packed(recorded: DataDir) -> None:
         log.truncate(2**40)
     with pytest.raises(NotExportable, match="unpacked, these runs take more than 2,048 MiB"):
         pack([folder])
+
+
+def test_files_whose_names_no_archive_may_hold_are_left_behind(
+    recorded: DataDir, data_dir: DataDir, tmp_path: Path
+) -> None:
+    """A folder that somebody made may have any; all that is worth something goes all the same."""
+    wanted = pack(sorted(recorded.runs.iterdir()))
+    artifacts = next(recorded.runs.iterdir()) / "artifacts"
+    artifacts.mkdir(exist_ok=True)
+    for odd in (b"\xff\xfe.txt", b"a\nb", b"\x1b[2J", b"C:x", "\u202egnp.exe".encode(), b"a\\b"):
+        (artifacts / os.fsdecode(odd)).write_text("x")
+    deep = artifacts.joinpath(*["d"] * 20)
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("x")
+    assert pack(sorted(recorded.runs.iterdir())) == wanted
+    archive = tmp_path / "odd.zip"
+    archive.write_bytes(wanted)
+    assert sorted(take_in(data_dir, archive).new_runs) == RUNS
 
 
 def test_taking_in_the_same_again_changes_nothing(

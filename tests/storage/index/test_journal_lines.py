@@ -8,6 +8,7 @@ import pytest
 
 from runner.folders.run_dir import DataDir
 from runner.worker.event_log import EventLog
+from storage import queries
 from storage.index import batches, ingest
 from storage.index.journal_lines import FREQUENT, split_by_kind, whole_lines, with_owner
 from storage.index.store import Store
@@ -121,3 +122,19 @@ def test_only_lines_that_end_like_objects_are_kept() -> None:
     for torn in (b'{"a":\n', b"\n", b"17\n"):
         assert whole_lines(torn + good) == good
         assert whole_lines(good + torn) == good
+
+
+def test_an_object_that_is_larger_than_any_real_one_is_passed_over_and_its_line_is_not(
+    tmp_path: Path,
+) -> None:
+    """100,000 variables of one run kept all that is computed of its experiment busy for minutes."""
+    folder = DataDir(tmp_path)
+    many = {f"VARIABLE_{number}": "x" * 20 for number in range(20_000)}
+    for label, variables in (("baseline", {"A": "b"}), ("control", many)):
+        Recording(folder.runs, label).claim().start(environment={"variables": variables}).end()
+    with Store.open(folder) as store:
+        store.ingest_all()
+        found = queries.environments(store, EXPERIMENT_ID).set_index("label")
+    assert found["variables"]["baseline"] == {"A": "b"}
+    assert not found["variables"]["control"]
+    assert found["host"]["control"] == "box"
