@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from runner.backup.snapshots import CHUNK, Entry, Manifest, Snapshot, digest
 from runner.folders.run_dir import UNFINISHED, DataDir, RunDir, run_names
+from runner.folders.tree import MAX_DEPTH, levels_below, walk
 from runner.texts import printable
 
 MOST_ATTEMPTS = 8
@@ -97,13 +98,15 @@ class Copy:
             if os.path.lexists(top):
                 yield place
             return
-        for parent, folders, files in os.walk(top):
+        for parent, folders, files in walk(top):
             here = Path(parent)
             below = here.relative_to(self._root).as_posix()
             kept = [name for name in folders if not _is_passing(f"{below}/{name}")]
             folders[:] = [name for name in kept if not (here / name).is_symlink()]
             for name in sorted(set(kept) - set(folders)):
                 self._leave_out(f"{below}/{name}", "a link")
+            for name in folders if levels_below(top, parent) >= MAX_DEPTH else ():
+                self._leave_out(f"{below}/{name}", f"in more than {MAX_DEPTH} folders")
             yield from (f"{below}/{name}" for name in files if not _is_passing(f"{below}/{name}"))
 
     def _drop(self, place: str, names: set[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from runner.errors import InvalidRunFolder
+from runner.folders.tree import MAX_DEPTH, levels_below, walk
 from runner.texts import printable
 
 MAX_DOCUMENT_BYTES = 4_000_000
@@ -73,10 +74,14 @@ def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
     """Raises `InvalidRunFolder` if the folder holds anything but plain files and folders, so that
     whoever writes there writes nowhere else. What is below the folders `ignore` is not looked at.
     """
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in walk(folder):
         if Path(parent) == folder:
             files += [name for name in folders if name in ignore]
             folders[:] = [name for name in folders if name not in ignore]
+        if folders and levels_below(folder, parent) >= MAX_DEPTH:
+            raise InvalidRunFolder(
+                f"{printable(folder)} has more than {MAX_DEPTH} folders in another"
+            )
         for name in (*folders, *files):
             path = Path(parent, name)
             mode = os.lstat(path).st_mode

@@ -5,7 +5,6 @@ anything. What is deleted goes to the trash of the data folder first.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RunnerError, UnknownExperiment
-from runner.folders import audit
+from runner.folders import audit, tree
 from runner.folders.labels import Change, Labels
 from runner.folders.queue import PROJECT_ROOT, find_experiment, folders_of, writing
 from runner.folders.run_dir import DataDir, RunDir, run_dirs
@@ -96,7 +95,7 @@ def restore(data_dir: DataDir, experiment_id: str) -> None:
                 if os.path.lexists(target):
                     raise RunnerError(f"{target} is there already; nothing is written over it")
                 os.rename(run.path, target)
-            shutil.rmtree(folder)
+            tree.remove(folder)
         audit.record(data_dir, "restore", experiment_id)
 
 
@@ -136,7 +135,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
                 if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
                     freed += size_of(folder)
                     with writing(run.path):
-                        shutil.rmtree(folder)
+                        tree.remove(folder)
         with writing(data_dir.path):
             os.utime(data_dir.runs)
         what = "artifacts" if artifacts else "checkpoints"
@@ -147,7 +146,7 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
 def size_of(folder: Path) -> int:
     """Bytes of all plain files below a folder; links are not followed."""
     total = 0
-    for parent, _folders, files in os.walk(folder):
+    for parent, _folders, files in tree.walk(folder):
         for name in files:
             with suppress(OSError):
                 total += os.lstat(Path(parent, name)).st_size
@@ -201,7 +200,7 @@ def _remove_old(data_dir: DataDir, days: float = TRASH_DAYS) -> int:
     limit = time.time() - days * DAY_SECONDS
     old = [one for one in trash(data_dir) if one.deleted <= limit]
     for one in old:
-        shutil.rmtree(one.folder)
+        tree.remove(one.folder)
     return len(old)
 
 

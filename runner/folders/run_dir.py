@@ -44,6 +44,7 @@ from runner.folders.labels import Labels
 from runner.folders.packed import held, pack, unpack
 from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
+from runner.folders.tree import walk
 from runner.masking import mask
 from runner.specs.experiment import RunSpec
 from runner.specs.validation import UNKNOWN_FIELD
@@ -203,7 +204,7 @@ class RunDir:
         folders that it did not get to write to their end."""
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         if not self.artifacts.is_symlink():
-            for parent, folders, files in os.walk(self.artifacts):
+            for parent, folders, files in walk(self.artifacts):
                 for name in folders:
                     if name.endswith(UNFINISHED):
                         shutil.rmtree(Path(parent, name), ignore_errors=True)

@@ -19,6 +19,7 @@ from runner.errors import RunnerError
 from runner.folders.events import stat_journal
 from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import DataDir, RunDir, run_dirs
+from runner.folders.tree import walk
 from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import ImportUnusable, NotExportable
@@ -110,7 +111,7 @@ def take_in(
 
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
     """Paths of the files of a run that travel, relative to it."""
-    for parent, folders, files in os.walk(run.path):
+    for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(one for one in folders if here / one not in
                             (run.checkpoints, run.compile_cache, run.workplace))  # fmt: skip

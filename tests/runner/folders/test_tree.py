@@ -1,0 +1,59 @@
+"""Folders that somebody nested a thousand times end nobody who looks at them or removes them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.backup.making import back_up
+from runner.errors import InvalidRunFolder
+from runner.folders import library
+from runner.folders.inside import require_plain_tree
+from runner.folders.run_dir import DataDir
+from runner.folders.tree import MAX_DEPTH, remove, walk
+from storage.exchange.run_folders import pack
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+
+DEPTH = 1_100
+"""More than Python's own walk and removal come through by recursion, before 3.12 and 3.13."""
+
+
+@pytest.fixture
+def nested(data_dir: DataDir) -> Iterator[Path]:
+    """An experiment with a run whose artifacts are so."""
+    record_experiment(data_dir.runs)
+    artifacts = data_dir.run_dir(f"{EXPERIMENT_ID}.baseline").artifacts
+    artifacts.mkdir(exist_ok=True)
+    (artifacts / "near.txt").write_bytes(bytes(1000))
+    here = os.open(artifacts, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    yield artifacts
+    if artifacts.exists():
+        remove(artifacts)
+
+
+def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir) -> None:
+    assert len([*walk(nested)]) == MAX_DEPTH + 1
+    assert library.size_of(nested) == 1000
+    run = data_dir.run_dir(f"{EXPERIMENT_ID}.baseline")
+    run.drop_leftovers()
+    assert pack([run.path])
+    with pytest.raises(InvalidRunFolder, match=f"more than {MAX_DEPTH} folders"):
+        require_plain_tree(run.path, ignore=())
+
+
+def test_a_backup_names_what_lies_deeper(nested: Path, data_dir: DataDir, tmp_path: Path) -> None:
+    made = back_up(data_dir, tmp_path / "backups")
+    left_out = [name for name in made.manifest.left_out if "/d/d/" in str(name)]
+    assert len(left_out) == 1
+
+
+def test_the_whole_of_it_can_be_removed(nested: Path, data_dir: DataDir) -> None:
+    library.free(data_dir, EXPERIMENT_ID, artifacts=True)
+    assert not nested.exists()
