@@ -1,4 +1,4 @@
-"""Thirty readers, ten of them on Live, and one in Chromium, of a thousand runs; six are training."""
+"""Thirty readers, ten of them on Live, one in Chromium, of a thousand runs; six are training."""
 
 import asyncio
 import random
