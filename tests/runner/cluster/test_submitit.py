@@ -21,6 +21,7 @@ from runner.folders.states import RunState
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.test_ray import check_whole
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+from tests.runner.supervision.witness import Witness
 
 pytestmark = [pytest.mark.cluster, pytest.mark.heavy]
 DRIVE = """
@@ -33,6 +34,8 @@ engine = SubmititEngine(home, cluster=sys.argv[3], worker=("-m", "tests.helpers.
                         patience_seconds=float(sys.argv[2]))
 drive(home, engine, linger=3.0)
 """
+MOST_SECONDS_TOLD_ALIVE = 90.0
+"""After a job is killed: it counts as lost when it has shown no sign of life for a minute."""
 CLUSTER = os.environ.get("BREAKEVEN_TEST_CLUSTER", "local")
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -69,7 +72,9 @@ def jobs_of(data_dir: DataDir) -> list[int]:
 
 def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: Start) -> None:
     keys = [submit(data_dir, experiment("slow", steps=80)) for _ in range(3)]
+    witness = Witness(data_dir, dict.fromkeys(keys, 80))
     driver = start()
+    witness.start()
     runs = run_dirs(data_dir, keys[0])
     wait_until(lambda: bool(events(runs["slow"], "block")))
     job = (data_dir.path / "cluster" / f"{keys[0]}.1" / "job").read_text()
@@ -80,7 +85,16 @@ def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: S
     assert doomed
     for pid in doomed:
         os.kill(pid, signal.SIGKILL)
-    driver.wait(timeout=120)
+    killed = time.monotonic()
+    driver.wait(timeout=240)
+    witness.stop()
+    alive = witness.seconds_told_alive(keys[0], killed)
+    sys.stdout.write(
+        f"{witness.num_looks} looks; {time.monotonic() - killed:.0f} s from the kill to the end; "
+        f"the runs of the lost job were told to be running for {alive:.1f} s longer\n"
+    )
+    assert witness.wrong == [] and witness.num_looks > 20
+    assert alive < MOST_SECONDS_TOLD_ALIVE
     for key in keys:
         check_whole(data_dir, key, 80)
     attempts = {key: run_dirs(data_dir, key)["slow"].attempt for key in keys}
