@@ -20,7 +20,7 @@ from runner.specs import rules
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.bounds import Bounds
 from runner.specs.cache import CacheSpec
-from runner.specs.parallel import check_parallel
+from runner.specs.parallel import check_ddp_modes, check_parallel
 from runner.specs.place import PlaceSpec
 from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
 from runner.specs.script import ScriptSpec
@@ -132,6 +132,7 @@ class ExperimentSpec(PlaceSpec):
         if self.is_script:
             rules.check_script(self.kind, self.backends, compiled)
         rules.check_batches(self.training, self.data, compiled)
+        check_ddp_modes(self, compiled)
         if len(self.devices) > 1 or self.nodes > 1:
             check_parallel(self, compiled)
         if self.kind.cycles_batches:

@@ -56,6 +56,16 @@ def check_devices(devices: Sequence[str], parallel: Parallel) -> None:
     require(fits, "parallel", parallel, rule)
 
 
+def check_ddp_modes(asked: Asked, compiled: Sequence[Variant]) -> None:
+    """How DDP is compiled can be asked of runs that have it."""
+    has_ddp = asked.parallel == "ddp" and len(asked.devices) * asked.nodes > 1
+    for text, variant in zip(asked.backends, compiled, strict=True):
+        rule = (
+            "says what Dynamo does with DistributedDataParallel: name several devices, with 'ddp'"
+        )
+        require(has_ddp or variant.optimize_ddp is None, "backends", text, rule)
+
+
 def check_parallel(asked: Asked, compiled: Sequence[Variant]) -> None:
     """What cannot be asked of several devices."""
     _check_nodes(asked)
@@ -113,8 +123,10 @@ def _check_torch(asked: Asked, compiled: Sequence[Variant]) -> None:
     require(asked.parallel != "dp" or not compiled, "backends", asked.backends, rule)
     for text, variant in zip(asked.backends, compiled, strict=True):
         rule = "cannot be one graph: Dynamo cannot trace what gathers weights and averages "
-        rule += "gradients; choose scope=blocks, whose graphs lie between"
-        in_one = variant.fullgraph and variant.scope != "blocks"
+        rule += "gradients; choose scope=blocks, whose graphs lie between, or for 'ddp' "
+        rule += "optimize_ddp=python_reducer, which traces it"
+        traces = variant.scope == "blocks" or variant.optimize_ddp == "python_reducer"
+        in_one = variant.fullgraph and not traces
         require(not in_one, "backends", text, rule)
     precision = asked.training.precision
     rule = "was never tried with 'fsdp', where each device sees its own gradients alone overflow; "

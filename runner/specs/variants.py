@@ -27,6 +27,9 @@ Settings = Literal["plain", "harness"]
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
 """Backends that capture graphs and generate no code: seconds, where others take a minute."""
+DdpMode = Literal["ddp_optimizer", "python_reducer", "no_optimization"]
+NO_DDP_MODE = "python_reducer_without_compiled_forward"
+"""Dynamo takes it, too, but DistributedDataParallel asks for `python_reducer` alone."""
 CacheState = Literal["cold", "warm"]
 CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
@@ -34,7 +37,8 @@ RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
 """Fields that tell runs of the same settings apart."""
-VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention")
+VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention",
+                    "optimize_ddp")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,11 @@ class Variant(Spec):
     math_attention: MathAttention = "full"
     """How attention that no fused kernel computes adds up half-precision numbers: in float32, or as
     PyTorch's Dynamo harness allows it (`allow_fp16_bf16_reduction_math_sdp`), in half precision."""
+    optimize_ddp: DdpMode | None = None
+    """What Dynamo does with DistributedDataParallel. `ddp_optimizer`, as torch does by itself:
+    splits graphs where DDP's buckets end, so that gradients travel while others are computed.
+    `python_reducer`: compiles the reducing of gradients, too, with compiled autograd.
+    `no_optimization`: neither."""
     cache: CacheState = "cold"
     """Whether compile caches are empty at first, or those that the cold run of the same repeat
     left."""
@@ -182,6 +191,11 @@ def parse_backend(text: str) -> Variant:
     known: dict[str, Any] = {
         key: settings.pop(key) for key in list(settings) if key in VARIANT_SETTINGS
     }
+    rule = (
+        "names a mode that DistributedDataParallel does not know: it reduces gradients in Python "
+    )
+    rule += "under optimize_ddp=python_reducer alone"
+    require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
     try:
         return Variant(label=_label(name, {**known, **settings}), role="backend", backend=name,
                        options=settings, **known)  # fmt: skip
@@ -195,7 +209,7 @@ def _label(name: str, settings: dict[str, Any]) -> str:
     """`inductor-max-autotune-forward`: the values that speak for themselves, the others named."""
     words = [name.lstrip("_.-")]
     for key, value in settings.items():
-        speaks = value in get_args(Scope) + get_args(Mode)
+        speaks = value in get_args(Scope) + get_args(Mode) + get_args(DdpMode)
         words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
     label = "-".join(words)
     return f"backend-{label}" if RESERVED_LABELS.fullmatch(label) else label

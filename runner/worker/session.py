@@ -8,6 +8,7 @@ from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.scenarios import ScenarioName
 from runner.worker.accuracy.scenario import AccuracyCheck
+from runner.worker.compiler.compiling import set_ddp_mode
 from runner.worker.compiler.kept import keep_outputs
 from runner.worker.description import describe_workload
 from runner.worker.device.base import Device
@@ -44,6 +45,7 @@ def run_session(
     is_tf32 = experiment.training.precision == "tf32" or experiment.settings == "harness"
     device.allow_tf32(is_tf32)
     device.reduce_math_attention(spec.variant.math_attention == "reduced")
+    set_ddp_mode(spec.variant)
     environment = describe_environment(spec.experiment_id, device, experiment.cpu_threads)
     log.append("environment", **environment)
     if group.rank == 0:

@@ -145,7 +145,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "device": queries.device_samples(store, experiment_id),
         "scores": queries.evaluation_metrics(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
-        "graph_breaks": _of_training(queries.graph_breaks(store, experiment_id)),
+        "graph_breaks": _of_code(_of_training(queries.graph_breaks(store, experiment_id))),
     }
     series = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = _by_run(queries.resumptions(store, experiment_id))
@@ -224,6 +224,11 @@ def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
 def _of_training(frame: pd.DataFrame) -> pd.DataFrame:
     """What the compiler did in training, in the first process of each run."""
     return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
+
+
+def _of_code(breaks: pd.DataFrame) -> pd.DataFrame:
+    """Without those that torch makes where several devices share a run."""
+    return breaks[breaks["cause"] == "code"]
 
 
 def _stop(stops: pd.DataFrame) -> Stop | None:

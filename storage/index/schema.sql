@@ -371,8 +371,14 @@ SELECT f.* REPLACE (coalesce(f.phase, 'training') AS phase), coalesce(a.attempt,
 FROM (FROM compile_metrics WHERE experiment = mine) f
 ASOF LEFT JOIN attempts(mine) a ON a.run_id = f.run_id AND a.seq < f.seq;
 
+-- Where several devices share a run, torch itself makes breaks: Dynamo splits graphs where the buckets
+-- of DDP end, and does not trace the code that gathers weights and averages gradients.
 CREATE MACRO judged_graph_breaks(mine) AS TABLE
-SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt
+SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt,
+    CASE WHEN starts_with(reason, 'DDPOptimizer ') THEN 'buckets'
+        WHEN starts_with(stopped_at, 'torch/nn/parallel/')
+            OR starts_with(stopped_at, 'torch/distributed/') THEN 'ranks'
+        ELSE 'code' END AS cause
 FROM (FROM graph_breaks WHERE experiment = mine) g
 ASOF LEFT JOIN attempts(mine) a ON a.run_id = g.run_id AND a.seq < g.seq;
 

@@ -90,6 +90,7 @@ def _cases(
         _in_training(ask(store, experiment_id))
         for ask in (queries.graph_breaks, queries.compile_metrics)
     )
+    breaks = breaks[breaks["cause"] == "code"]
     breaks = breaks[~breaks["location"].fillna("").str.startswith(NOT_A_PERSONS)]
     workloads = queries.workloads(store, experiment_id).set_index("label")
     is_known = baseline is not None and baseline.is_known

@@ -49,9 +49,11 @@ def kept_files(store: Store, experiment_id: str) -> pd.DataFrame:
 def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     """Where and why Dynamo split the graph, and how often, in which phase and attempt.
 
-    location: the line of the person's own code; stopped_at: the innermost line, whoever wrote it.
+    location: the line of the person's own code; stopped_at: the innermost line, whoever wrote it;
+    cause: `code`, or of several devices `buckets` (a split where a bucket of DDP ends) or `ranks`
+    (torch's own code around the model).
     """
-    columns = "step, phase, attempt, reason, location, stopped_at, count"
+    columns = "step, phase, attempt, reason, location, stopped_at, count, cause"
     return rows(store, experiment_id, "judged_graph_breaks($1)", columns, "seq")
 
 

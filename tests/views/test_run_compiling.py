@@ -53,6 +53,20 @@ def test_the_tab_has_the_timeline_and_says_what_another_run_compiled_otherwise(f
     assert "What the compiler did otherwise" not in text(same)
 
 
+def test_breaks_that_several_devices_cause_stand_apart(folder: DataDir):
+    run = compiled(folder, "inductor", (12,))
+    run.log.append("graph_break", step=0, phase="training", count=5, location="net.py:3",
+                   reason="DDPOptimizer intentional graph-break",
+                   stopped_at="torch/_dynamo/backends/distributed.py:0")  # fmt: skip
+    run.end()
+    app = opened("run", run=INDUCTOR, tab="Compiling")
+    frames = [one.value.to_csv() for one in app.dataframe]
+    (of_ranks,) = [frame for frame in frames if "DDPOptimizer" in frame]
+    assert "Breaks that several devices cause" in "".join(cards(app))
+    assert "a bucket of DDP ends" in of_ranks and "net.py:12" not in of_ranks
+    assert "They count as none of your graph breaks." in text(app)
+
+
 def test_kept_code_is_shown_and_nothing_outside_the_run_folder(folder: DataDir):
     run = compiled(folder, "inductor", (), spans=False)
     run.run.path.joinpath("artifacts/code").mkdir(parents=True)

@@ -27,6 +27,12 @@ TIMELINE_HELP = (
     "and the training step that waited for it. From left to right is time; a colour is the stage "
     "that was at work. Thin bars below a row are threads that compile kernels at the same time."
 )
+CAUSES = {"buckets": "a bucket of DDP ends", "ranks": "torch's code around the model"}
+BREAKS_OF_RANKS = (
+    "They count as none of your graph breaks. Graphs are split where DDP's buckets end so that "
+    "gradients travel while others are computed; what Dynamo does with DDP is the backend's "
+    "setting `optimize_ddp` (`ddp_optimizer`, `python_reducer`, `no_optimization`)."
+)
 NO_OTHER = "no other run"
 KINDS: dict[Kind, str] = {
     "graph break": "Graph breaks", "recompilation": "Recompilations", "failure": "Failures",
@@ -44,8 +50,7 @@ def show_compiling(store: Store, run: pd.Series, record: RunRecord) -> None:
         return
     show_timeline(store, run, record)
     show_difference(store, run, record)
-    breaks = distinct(of_run(queries.graph_breaks(store, experiment_id), run))
-    show_table("Graph breaks", breaks, "graph-breaks", "None: Dynamo captured whole graphs.")
+    show_breaks(of_run(queries.graph_breaks(store, experiment_id), run))
     metrics = frames(of_run(queries.compile_metrics(store, experiment_id), run))
     again = metrics[metrics["recompile_reason"].notna()]
     again = again.rename(columns={"recompile_reason": "failed_guard"})
@@ -72,6 +77,19 @@ def show_timeline(store: Store, run: pd.Series, record: RunRecord) -> None:
     left_out = data["frame"].nunique() - len(timeline_charts.shown_frames(data))
     st.caption(TIMELINE_HELP + (f" {words.plural(left_out, 'shorter frame')} are not drawn."
                                 if left_out else ""))  # fmt: skip
+
+
+def show_breaks(breaks: pd.DataFrame) -> None:
+    """Those of the code that is trained, and apart from them those that several devices cause."""
+    by_ranks = breaks["cause"] != "code"
+    none = "None in your code." if by_ranks.any() else "None: Dynamo captured whole graphs."
+    show_table("Graph breaks", distinct(breaks[~by_ranks]), "graph-breaks", none)
+    if by_ranks.any():
+        found = distinct(breaks[by_ranks])
+        causes = breaks.drop_duplicates("reason").set_index("reason")["cause"]
+        found.insert(0, "cause", found["reason"].map(causes).map(CAUSES))
+        show_table("Breaks that several devices cause", found, "graph-breaks-of-ranks", "")
+        st.caption(BREAKS_OF_RANKS)
 
 
 def distinct(breaks: pd.DataFrame) -> pd.DataFrame:

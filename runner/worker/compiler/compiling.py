@@ -51,6 +51,13 @@ def make_compiler(variant: Variant) -> Compile:
     return cast(Compile, partial(torch.compile, **compile_arguments(variant)))
 
 
+def set_ddp_mode(variant: Variant) -> None:
+    """What Dynamo does with DistributedDataParallel, which asks for it when it is made."""
+    torch._dynamo.config.optimize_ddp = variant.optimize_ddp or True
+    # The reducer in Python is compiled as a part of the backward pass.
+    torch._dynamo.config.compiled_autograd = variant.optimize_ddp == "python_reducer"
+
+
 def leave_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     """Stands for a compiler where nothing is to be compiled."""
     return function

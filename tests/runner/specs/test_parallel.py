@@ -131,3 +131,28 @@ def test_devices_of_several_machines_count_together() -> None:
     ):
         with pytest.raises(InvalidSpec, match=words):
             ExperimentSpec(**{**changes, **refused})
+
+
+@pytest.mark.parametrize(
+    ("changes", "backend", "words"),
+    [
+        ({}, "inductor:optimize_ddp=python_reducer_without_compiled_forward",
+         "DistributedDataParallel does not know"),
+        ({}, "inductor:optimize_ddp=fast", "optimize_ddp"),
+        ({"parallel": "fsdp"}, "inductor:optimize_ddp=python_reducer", "with 'ddp'"),
+        ({"devices": ("cpu",)}, "inductor:optimize_ddp=no_optimization", "several devices"),
+        ({}, "inductor:optimize_ddp=no_optimization+scope=forward+fullgraph=true", "one graph"),
+    ],
+)  # fmt: skip
+def test_how_ddp_is_compiled_is_asked_of_runs_that_have_it(
+    changes: dict[str, Any], backend: str, words: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=words):
+        ExperimentSpec(**{**TWO, "backends": (backend,), **changes})
+
+
+def test_a_mode_of_ddp_is_part_of_the_backends_name() -> None:
+    text = "inductor:optimize_ddp=python_reducer+scope=forward+fullgraph=true"
+    *_, variant = ExperimentSpec(**TWO, backends=(text,)).variants
+    assert variant.optimize_ddp == "python_reducer"
+    assert variant.label == "inductor-python_reducer-forward-fullgraph_true"

@@ -153,6 +153,24 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
     assert (found.measured.distinct_graph_breaks, found.measured.guards) == (2, 12)
 
 
+def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDir) -> None:
+    """One of the code; five where buckets of DDP end, two in what wraps the model."""
+    recording = record(data_dir, "inductor")
+    recording.block([3.0], [1.0], compiled=[0])
+    for reason, stopped_at, count in (
+        ("print", "net.py:1", 1),
+        ("DDPOptimizer intentional graph-break (See Note [DDPOptimizer]).",
+         "torch/_dynamo/backends/distributed.py:0", 5),
+        ("Unsupported method call", "torch/nn/parallel/distributed.py:1500", 1),
+        ("skipped", "torch/distributed/fsdp/_fully_shard/_fsdp_state.py:60", 1),
+    ):  # fmt: skip
+        recording.log.append("graph_break", step=0, reason=reason, location="net.py:1",
+                             stopped_at=stopped_at, count=count)  # fmt: skip
+    recording.log.flush()
+    measured = result(compared(data_dir), "inductor").measured
+    assert (measured.graph_breaks, measured.distinct_graph_breaks) == (1, 1)
+
+
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
     # The control differs by 1e-5, so the band is 1e-4; it ends ten steps before the control does.
     record_experiment(data_dir.runs, SPEC, backend_offset=2e-4)

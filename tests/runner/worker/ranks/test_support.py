@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+
+from runner.specs.variants import NO_DDP_MODE, DdpMode
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 
@@ -42,3 +45,30 @@ def test_a_forward_of_several_ranks_compiles_with_breaks(parallel: str) -> None:
     model = wrapped(parallel)
     compiled = torch.compile(model, backend="aot_eager")
     torch.testing.assert_close(compiled(torch.ones(2, 4)), model(torch.ones(2, 4)))
+
+
+@pytest.fixture
+def ddp_mode() -> Iterator[None]:
+    with torch._dynamo.config.patch(optimize_ddp=True, compiled_autograd=False):
+        yield
+
+
+def test_the_modes_of_ddp_are_those_that_torch_knows() -> None:
+    assert {*get_args(DdpMode), NO_DDP_MODE} == set(torch._dynamo.utils._ddp_optimization_mode)
+
+
+@pytest.mark.usefixtures("ddp_mode")
+def test_ddp_does_not_know_the_mode_that_is_refused() -> None:
+    """Should this fail, torch has learned it, and `runner/specs/variants.py` may allow it."""
+    reduces = {}
+    for mode in (*get_args(DdpMode), NO_DDP_MODE):
+        torch._dynamo.config.optimize_ddp = mode
+        reduces[mode] = DistributedDataParallel(nn.Linear(4, 4))._use_python_reducer
+    assert [mode for mode, in_python in reduces.items() if in_python] == ["python_reducer"]
+
+
+@pytest.mark.usefixtures("ddp_mode")
+def test_with_the_reducer_in_python_a_forward_is_one_graph() -> None:
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    compiled = torch.compile(wrapped("ddp"), backend="eager", fullgraph=True)
+    compiled(torch.ones(2, 4)).sum().backward()
