@@ -8,9 +8,10 @@ dropout lets everything through (`rehearsal`); and whether each dropout drops as
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from runner.specs.experiment import RunSpec
 from runner.worker.callbacks import Hooks, TrainingState
@@ -22,6 +23,7 @@ from runner.worker.model.losses import Objective, logits_of
 from runner.worker.randomness.dropout_probes import DropoutProbes
 from runner.worker.randomness.redraws import NUM_DRAWS, NUM_FIRST, Redraws, State, redraw
 from runner.worker.randomness.rehearsal import Rehearsal
+from runner.worker.ranks.together import Together
 from runner.worker.step.inference import Inference
 from runner.worker.step.stepping import MixedPrecision, Step, StepMaker
 
@@ -37,15 +39,17 @@ class RandomNumbersCheck:
     def __init__(
         self,
         spec: RunSpec,
-        model: nn.Module,
+        together: Together,
         objective: Objective,
         inference: Inference,
         device: Device,
         log: EventLog,
     ) -> None:
+        """Ranks that have all weights each are asked together; each draws numbers of its own."""
         self._spec = spec
         self._inference = inference
-        self._model = model
+        self._together = together
+        self._model = model = together.model
         self._objective = objective
         self._device = device
         self._log = log
@@ -53,7 +57,7 @@ class RandomNumbersCheck:
         self._rehearsal: Rehearsal | None = None
         if spec.experiment.has_dropout:
             initial = {n: tensor.to("cpu", copy=True) for n, tensor in model.state_dict().items()}
-            self._rehearsal = Rehearsal(spec, model, initial, objective, device, log)
+            self._rehearsal = Rehearsal(spec, together, initial, objective, device, log)
 
     def run(
         self,
@@ -84,7 +88,11 @@ class RandomNumbersCheck:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"), self._precision.autocast():
             self._model(**batches[0].inputs)
         after = self._random_state()
-        return any(not torch.equal(before[name], after[name]) for name in before)
+        return self._any(any(not torch.equal(before[name], after[name]) for name in before))
+
+    def _any(self, answer: bool) -> bool:
+        """Whether it is so on any rank."""
+        return any(self._together.group.gather(answer))
 
     def _inference_draws(self, batch: MicroBatch) -> bool | None:
         """Whether the compiled model answers the same samples otherwise with another seed; None
@@ -101,7 +109,7 @@ class RandomNumbersCheck:
         self._model.train()
         first, same_seed, other_seed = answers
         by_chance = (first - same_seed).abs().max()
-        return bool((first - other_seed).abs().max() > UNLIKE * by_chance)
+        return self._any(bool((first - other_seed).abs().max() > UNLIKE * by_chance))
 
     def _random_state(self) -> dict[str, Tensor]:
         return {"cpu": torch.get_rng_state(), **self._device.random_state()}
@@ -118,7 +126,13 @@ class RandomNumbersCheck:
         state = State(self._model, optimizers)
         hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
         maker = StepMaker(
-            self._model, self._objective, optimizers, self._precision, training, hooks
+            self._model,
+            self._objective,
+            optimizers,
+            self._precision,
+            training,
+            hooks,
+            self._together,
         )
         eager = maker.make("forward", leave_alone)
 
@@ -130,14 +144,17 @@ class RandomNumbersCheck:
             return step(batches).loss
 
         def drawn(num_draws: int) -> Redraws:
-            return redraw(
+            found = redraw(
                 self._model,
                 state,
                 without_compiler,
                 compiled,
-                seed=training.seed,
+                seed=self._together.seed,
                 num_draws=num_draws,
             )
+            losses = self._together.averaged(found.losses)
+            # All ranks have the same weights; what follows must be the same to the last bit.
+            return self._together.group.share(replace(found, losses=losses))
 
         found = drawn(NUM_FIRST)
         if not found.draws_the_same:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from runner.specs.experiment import RunSpec
 from runner.specs.variants import CONTROL_PERTURBATION
@@ -21,6 +21,7 @@ from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
 from runner.worker.model.models import perturb
 from runner.worker.randomness.dropout_probes import DropoutProbes
+from runner.worker.ranks.together import Together
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
 from runner.worker.step.stepping import MixedPrecision, Step, StepMaker
@@ -36,7 +37,7 @@ class Rehearsal:
     def __init__(
         self,
         spec: RunSpec,
-        model: nn.Module,
+        together: Together,
         initial: dict[str, Tensor],
         objective: Objective,
         device: Device,
@@ -44,7 +45,8 @@ class Rehearsal:
     ) -> None:
         """`initial` are the weights to begin with; dropout is silenced by who calls this."""
         self._spec = spec
-        self._model = model
+        self._together = together
+        self._model = together.model
         self._initial = initial
         self._objective = objective
         self._device = device
@@ -72,7 +74,7 @@ class Rehearsal:
         step, rate = self._prepare(form, probes, precision)
         losses: list[Tensor] = []
         drawn = torch.zeros(len(probes.places), 5, dtype=torch.float64)
-        torch.manual_seed(experiment.training.seed)
+        torch.manual_seed(self._together.seed)
         with torch.compiler.set_stance("default" if form == "compiled" else "force_eager"):
             for index in range(min(NUM_STEPS, experiment.num_steps)):
                 if self._spec.variant.captures_cuda_graphs:
@@ -80,7 +82,9 @@ class Rehearsal:
                 losses.append(step(samples(index)).loss.clone())
                 drawn += probes.take(precision.scaler.get_scale())
                 rate.step_done()
-        return torch.stack(losses).float().tolist(), drawn
+        together = self._together
+        of_all = torch.stack(together.group.gather(drawn)).sum(0)
+        return together.averaged(torch.stack(losses).float().tolist()), of_all
 
     def _prepare(
         self, form: Form, probes: DropoutProbes, precision: MixedPrecision
@@ -99,7 +103,9 @@ class Rehearsal:
         )
         rate = LearningRate(training, self._spec.experiment.num_steps, optimizers)
         hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
-        maker = StepMaker(self._model, objective, optimizers, precision, training, hooks)
+        maker = StepMaker(
+            self._model, objective, optimizers, precision, training, hooks, self._together
+        )
         if form != "compiled":
             return maker.make("forward", leave_alone), rate
         torch._dynamo.reset()

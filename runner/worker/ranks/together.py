@@ -1,7 +1,7 @@
 """How the ranks of a run share one training: the model that is stepped, whose gradients are those
 of the whole batch, and what becomes of a batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,11 @@ class Together:
             sharded.set_requires_gradient_sync(is_last)
             sharded.set_is_last_backward(is_last)
         yield
+
+    def averaged(self, losses: Sequence[float]) -> list[float]:
+        """Of the whole batch, from those that each rank has of its part. All ranks call it."""
+        return [sum(parts) / self.group.size
+                for parts in zip(*self.group.gather(list(losses)), strict=True)]  # fmt: skip
 
     @property
     def seed(self) -> int:

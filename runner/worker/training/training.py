@@ -111,12 +111,13 @@ class Trainer:
             self._windows = FixedBatches(self._splits["train"], experiment, together.part)
         self._check: RandomNumbersCheck | None = None
         compares = spec.variant.role == "backend" and experiment.kind.compares_runs
-        if compares and group.size == 1:
+        if compares and not together.is_sharded:
             self._check = RandomNumbersCheck(
-                spec, model, self._objective, self._inference, device, log
+                spec, together, self._objective, self._inference, device, log
             )
         elif compares and experiment.has_dropout:
-            log.append("random_numbers", error="It is not asked of a run on several devices.")
+            why = "It is not asked of devices that keep a part of all weights each (fsdp)."
+            log.append("random_numbers", error=why)
         maker = StepMaker(
             model, self._objective, optimizers, precision, training, self._hooks, together
         )

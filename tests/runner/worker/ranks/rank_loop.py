@@ -14,6 +14,8 @@ from runner.specs.experiment import ExperimentSpec
 
 ROOT = Path(__file__).parents[4]
 ASKED = "asked.json"
+DRAWING = ("own_numbers", "dropout_wrong_rate")
+"""Backends that draw numbers of their own, which each rank knows."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def train_together(folder: Path, trainings: list[Asked], num_ranks: int = 2) -> 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
                "localhost", "--nproc-per-node", str(num_ranks), "-m", __name__,
                str(folder)]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300,
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600,
                           check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
 
@@ -47,13 +49,18 @@ def journal_of(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    from torch._dynamo.backends.registry import register_backend
+
     from runner.specs.experiment import RunSpec
     from runner.worker.device.finding import open_device
     from runner.worker.event_log import EventLog, SilentLog
     from runner.worker.ranks.group import RankGroup
     from runner.worker.session import run_session
+    from tests.faults.dropout_faults import OWN_NUMBERS
     from tests.helpers.loop import TurnsOnPaper, folder_of, torch_afresh
 
+    for name in DRAWING:
+        register_backend(OWN_NUMBERS[name], name=name)
     folder = Path(sys.argv[1])
     device = open_device("cpu")
     group = RankGroup(device)

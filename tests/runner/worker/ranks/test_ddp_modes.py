@@ -11,7 +11,7 @@ from tests.helpers.loop import experiment, of_kind
 from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 WAYS = {
     "split": "aot_eager:optimize_ddp=ddp_optimizer",
     "whole": "aot_eager:optimize_ddp=no_optimization",

@@ -1,0 +1,67 @@
+"""Two ranks are asked together whether a backend draws the random numbers that eager draws."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.specs.experiment import ExperimentSpec, ModelSpec
+from storage.statistics.dropouts import find_dropout_faults
+from tests.helpers.loop import experiment, of_kind
+from tests.runner.worker.ranks.rank_loop import DRAWING, Asked, journal_of, train_together
+
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
+
+def with_dropout(parallel: str) -> ExperimentSpec:
+    spec = experiment(model=ModelSpec(dropout="keep"), backends=("eager", *DRAWING))
+    return replace(spec, devices=("cpu", "cpu"), parallel=parallel)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("numbers")
+    spec = with_dropout("ddp")
+    labels = {one.backend: one.label for one in spec.variants if one.backend}
+    asked = [Asked(name, spec, label) for name, label in labels.items()]
+    train_together(folder, [*asked, Asked("parts", with_dropout("fsdp"), "eager")])
+    return folder
+
+
+def faults(events: list[dict[str, Any]]) -> list[Any]:
+    rows = of_kind(events, "dropout")
+    eager, compiled = ([row for row in rows if row["compiled"] is flag] for flag in (False, True))
+    assert len(eager) == len(compiled) > 0
+    return find_dropout_faults(eager, compiled)
+
+
+def test_what_draws_as_eager_does_is_asked_no_more(folder: Path) -> None:
+    events = journal_of(folder, "eager")
+    (asked,) = of_kind(events, "random_numbers")
+    assert asked.get("error") is None and asked["same"] and asked["num_draws"] == 2
+    assert asked["same_seed"] < 1e-6 * asked["other_seeds"]
+    assert len(asked["loss_by_draw"]) == 4 and not of_kind(events, "rehearsal")
+
+
+def test_what_draws_its_own_computes_the_same_without_dropout_and_drops_as_many(
+    folder: Path,
+) -> None:
+    """The probes of both ranks are counted together: each has half of every batch."""
+    events = journal_of(folder, "own_numbers")
+    (asked,) = of_kind(events, "random_numbers")
+    assert asked.get("error") is None and not asked["same"]
+    forms = {one["form"]: one["loss_by_step"] for one in of_kind(events, "rehearsal")}
+    assert set(forms) == {"eager", "perturbed", "compiled"}
+    assert forms["compiled"] == pytest.approx(forms["eager"], rel=1e-4)
+    assert forms["perturbed"] != forms["eager"] and len(forms["eager"]) == 12
+    assert faults(events) == []
+
+
+def test_a_dropout_that_drops_too_much_is_found(folder: Path) -> None:
+    assert {one.what for one in faults(journal_of(folder, "dropout_wrong_rate"))} == {"share"}
+
+
+def test_of_weights_in_parts_it_is_said_that_nobody_is_asked(folder: Path) -> None:
+    (asked,) = of_kind(journal_of(folder, "parts"), "random_numbers")
+    assert "keep a part of all weights each" in asked["error"]
