@@ -377,7 +377,8 @@ CREATE MACRO judged_graph_breaks(mine) AS TABLE
 SELECT g.* REPLACE (coalesce(g.phase, 'training') AS phase), coalesce(a.attempt, 1) AS attempt,
     CASE WHEN starts_with(reason, 'DDPOptimizer ') THEN 'buckets'
         WHEN starts_with(stopped_at, 'torch/nn/parallel/')
-            OR starts_with(stopped_at, 'torch/distributed/') THEN 'ranks'
+            OR starts_with(stopped_at, 'torch/distributed/')
+            OR contains(reason, '`DistributedDataParallel.') THEN 'ranks'
         ELSE 'code' END AS cause
 FROM (FROM graph_breaks WHERE experiment = mine) g
 ASOF LEFT JOIN attempts(mine) a ON a.run_id = g.run_id AND a.seq < g.seq;

@@ -154,7 +154,7 @@ def test_graph_breaks_and_recompiles_are_counted(data_dir: DataDir) -> None:
 
 
 def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDir) -> None:
-    """One of the code; five where buckets of DDP end, two in what wraps the model."""
+    """One of the code; five where buckets of DDP end, four in what wraps the model."""
     recording = record(data_dir, "inductor")
     recording.block([3.0], [1.0], compiled=[0])
     for reason, stopped_at, count in (
@@ -162,6 +162,8 @@ def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDi
         ("DDPOptimizer intentional graph-break (See Note [DDPOptimizer]).",
          "torch/_dynamo/backends/distributed.py:0", 5),
         ("Unsupported method call", "torch/nn/parallel/distributed.py:1500", 1),
+        ("skipped: the function `DistributedDataParallel._inside_ddp_forward`",
+         "/usr/lib/python3.12/contextlib.py:105", 2),
         ("skipped", "torch/distributed/fsdp/_fully_shard/_fsdp_state.py:60", 1),
     ):  # fmt: skip
         recording.log.append("graph_break", step=0, reason=reason, location="net.py:1",
