@@ -55,13 +55,13 @@ class Level:
     def expects(self, value: float) -> bool:
         """Whether a further value of this level may be this one: within the prediction interval of
         Student's t, and unknown, so true, of fewer than three values."""
+        from scipy.special import stdtrit  # here, because it takes time that no list of runs needs
+
         n = len(self.logs)
         if n < 3:
             return True
-        from scipy import stats  # here, because it takes time that no comparison needs
-
         spread = float(np.std(self.logs, ddof=1)) * math.sqrt(1 + 1 / n)
-        half = float(stats.t.ppf((1 + PREDICTION) / 2, n - 1)) * spread
+        half = float(stdtrit(n - 1, (1 + PREDICTION) / 2)) * spread
         return abs(math.log(value) - math.log(self.value)) <= half + 1e-12
 
 
@@ -87,10 +87,21 @@ class Step:
         one, other = np.array(self.after.logs), np.array(self.before.logs)
         if max(np.ptp(one), np.ptp(other)) < EQUAL:
             return self.ratio, self.ratio
-        from scipy import stats  # here for the same reason
+        low, high = _welch_interval(one, other)
+        return math.exp(low), math.exp(high)
 
-        found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
-        return math.exp(found.low), math.exp(found.high)
+
+def _welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
+    """Of the difference of two means whose variances differ (Welch 1947)."""
+    from scipy.special import stdtrit  # All of `scipy.stats` takes 60 MB of a server's memory.
+
+    n, m = len(one), len(other)
+    square, other_square = one.var() * (n / (n - 1)) / n, other.var() * (m / (m - 1)) / m
+    freedom = (square + other_square) ** 2 / (square**2 / (n - 1) + other_square**2 / (m - 1))
+    tail = (1 - CONFIDENCE) / 2
+    error, difference = math.sqrt(square + other_square), one.mean() - other.mean()
+    low, high = (float(stdtrit(freedom, p)) * error + difference for p in (tail, 1 - tail))
+    return low, high
 
 
 def divide(values: Sequence[float]) -> tuple[list[Level], list[Step]]:
@@ -200,13 +211,18 @@ def _correlation_by_differences(logs: Floats) -> float:
     """Differences of neighbours have the correlation (r - 1) / 2 where the values themselves have
     r, slide or not; by ranks, for which a few steps are nothing (r = 2 sin(pi r_s / 6) of normal
     values: Pearson 1907)."""
-    from scipy import stats  # here for the same reason
-
-    ranks = stats.rankdata(np.diff(logs))
+    ranks = _ranks(np.diff(logs))
     if len(ranks) < MIN_DIFFERENCES or np.ptp(ranks[1:]) == 0 or np.ptp(ranks[:-1]) == 0:
         return 0.0
     by_rank = float(np.corrcoef(ranks[1:], ranks[:-1])[0, 1])
     return 1 + 4 * math.sin(math.pi * by_rank / 6)
+
+
+def _ranks(values: Floats) -> Floats:
+    """From 1 on; equal values share the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return ranks
 
 
 def _orders(count: int, length: int) -> NDArray[np.int64]:
