@@ -36,9 +36,14 @@ CONFIG: dict[str, Any] = {
     # The machine's other cores belong to the training that is measured; and of an experiment there
     # are so few rows that a second thread takes more time than it saves.
     "threads": 1,
-    "memory_limit": "200MB",  # so does its memory; what is used most stays in it
+    "memory_limit": "200MB",  # so does its memory; with less, much at once goes over the disk
+    # Of each column of each table that grows a block is held in memory: a quarter of DuckDB's own.
+    "default_block_size": 65_536,
     "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
 }
+SETTLED_MEMORY = "100MB"
+"""Once all is taken in: what is used most stays in it, and the rest is in the system's memory of
+files anyway."""
 
 
 class Store:
@@ -108,13 +113,19 @@ class Store:
     def ingest_all(self) -> int:
         """Ingests until nothing is left; returns the number of new event rows."""
         num_rows, is_full = self._tick(BULK_TICKS)
+        if is_bulk := is_full:
+            self._allow(CONFIG["memory_limit"])
         while is_full:
             new_rows, is_full = self._tick(BULK_TICKS)
             num_rows += new_rows
-        if num_rows >= MANY_ROWS and self._lock is not None:
+        if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
                 settle(cursor)
         return num_rows
+
+    def _allow(self, memory: str) -> None:
+        with self._connection.cursor() as cursor, suppress(duckdb.Error):
+            cursor.execute(f"SET memory_limit = '{memory}'")
 
     @property
     def is_own_file(self) -> bool:
@@ -239,6 +250,7 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
             part.unlink(missing_ok=True)
         connection = duckdb.connect(str(file), config=CONFIG)
         _create_schema(connection)
+        settle(connection)
     except (OSError, duckdb.Error) as error:
         raise StoreUnusable(f"{file} cannot be created: {error}") from None
     return connection
@@ -267,11 +279,11 @@ def _connect_if_usable(file: Path) -> duckdb.DuckDBPyConnection | None:
 
 def settle(connection: duckdb.DuckDBPyConnection) -> None:
     """Writes what lies in the log and in memory into the file. Of each column of each table the
-    database holds a part of 256 kB in memory until then, 100 MB in all; a process that was killed
-    leaves a log, which is read into memory again. What is free then, the database gives back to the
-    system when it is told how much it may have, be it as much as before."""
+    database holds a block in memory until then; a process that was killed leaves a log,
+    which is read into memory again. What is free then, the database gives back to the system when
+    it is told how much it may have."""
     connection.execute("CHECKPOINT")
-    connection.execute(f"SET memory_limit = '{CONFIG['memory_limit']}'")
+    connection.execute(f"SET memory_limit = '{SETTLED_MEMORY}'")
 
 
 def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:

@@ -89,6 +89,30 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
         assert store.rows(held)[0][0] == 0
 
 
+def test_only_what_comes_in_bulk_may_take_twice_the_memory(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here in two looks; all that is in memory later are blocks of the file, a quarter as large as
+    DuckDB's own."""
+    limits, tick = [], Store._tick
+
+    def limit(store: Store) -> str:
+        return str(store.rows("SELECT current_setting('memory_limit')")[0][0])
+
+    def noted(store: Store, ticks: int = 1) -> tuple[int, bool]:
+        limits.append(limit(store))
+        return tick(store, ticks)
+
+    monkeypatch.setattr(Store, "_tick", noted)
+    monkeypatch.setattr("storage.index.folders.MAX_TICK_BYTES", 10_000)
+    monkeypatch.setattr("storage.index.store.BULK_TICKS", 1)
+    with Store.open(data_dir) as store:
+        assert store.ingest_all() == 153
+        assert (limits[0], set(limits[1:])) == ("95.3 MiB", {"190.7 MiB"})
+        assert limit(store) == "95.3 MiB"
+        assert store.rows("SELECT block_size FROM pragma_database_size()") == [(65_536,)]
+
+
 def test_the_log_of_a_process_that_was_killed_is_not_held_in_memory(
     data_dir: DataDir, tmp_path: Path
 ) -> None:
