@@ -3,11 +3,10 @@
 On this machine alone, unless `BREAKEVEN_HOST` names another address to listen on: README, Safety.
 """
 
-import ctypes
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -31,6 +30,7 @@ from views.comparison.ahead import Imported, prepare_all
 from views.report.serving import Reports
 from views.upkeep.alerting import watch_over
 from views.upkeep.failing import show_failure
+from views.upkeep.memory import keep_giving_back, share_arenas
 from views.upkeep.serving import ROUTES
 
 
@@ -51,22 +51,12 @@ layers = [
     Middleware(Bundle),
     Middleware(Imported),
 ]
-M_ARENA_MAX = -8
-"""Of `mallopt`, in glibc's malloc.h."""
-
 SWITCH_SECONDS = 0.0005
 """For which a thread that computes keeps others from their turn. Who serves a page's files needs
 dozens of turns, and Python's own 5 ms for each would make them a second."""
 LEFT_SECONDS = 30
 """That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
 back later, after a nap of the network, gets it from the address and the fields of the page."""
-
-
-def share_arenas() -> None:
-    """Each run of a page is a thread of its own, and glibc would give up to eight threads per core
-    a part of memory each, none of which the others use once it is free."""
-    with suppress(OSError, AttributeError):  # Other libraries have none.
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
 def the_team() -> Team | None:
@@ -92,6 +82,7 @@ def main() -> None:
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=watch_over, name="alerts", daemon=True).start()
+    keep_giving_back()
     app = App(
         "dashboard.py",
         lifespan=preparing,

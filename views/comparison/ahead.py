@@ -13,6 +13,7 @@ from typing import Any
 from runner.errors import RunnerError
 from runner.folders.states import ACTIVE_EXPERIMENTS
 from storage.errors import StoreError
+from views.upkeep.memory import share_with_arrow
 
 IMPORTED = (
     "storage.team.opening",
@@ -53,6 +54,7 @@ def import_all() -> None:
     with _importing:
         for name in IMPORTED:
             import_module(name)
+    share_with_arrow()
     gc.freeze()
 
 

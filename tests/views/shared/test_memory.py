@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PARTS = """
 import ctypes, os, sys, threading
-import serve
+from views.upkeep.memory import share_arenas
 if "shared" in sys.argv:
-    serve.share_arenas()
+    share_arenas()
 meet = threading.Barrier(8)
 def work():
     meet.wait()
@@ -31,6 +31,38 @@ library.fflush(out)
 """
 
 
+FREED = """
+from pathlib import Path
+import os
+from views.upkeep.memory import give_back
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+held = [bytes(5000) for _ in range(20_000)]
+last = held.pop()  # what lies below it stays
+before = megabytes()
+held.clear()
+kept = before - megabytes()
+give_back()
+print(kept, before - megabytes())
+"""
+WITH_ARROW = """
+import pyarrow
+from views.comparison.ahead import import_all
+import_all()
+print(pyarrow.array(["a text"]).nbytes and pyarrow.default_memory_pool().backend_name)
+"""
+glibc_alone = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="another library divides otherwise"
+)
+
+
+def printed(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
 def num_parts(*arguments: str) -> int:
     """Into how many parts the memory of threads that work side by side is divided."""
     command = [sys.executable, "-c", PARTS, *arguments]
@@ -38,7 +70,20 @@ def num_parts(*arguments: str) -> int:
     return done.stdout.count("<heap nr=")
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another library divides otherwise")
+@glibc_alone
 @pytest.mark.heavy
 def test_runs_of_pages_share_the_memory_that_they_free() -> None:
     assert num_parts("shared") < num_parts()
+
+
+@glibc_alone
+@pytest.mark.heavy
+def test_what_lies_free_below_something_in_use_is_given_back() -> None:
+    """100 MB, of which the very last piece is in use."""
+    by_itself, when_told = map(float, printed(FREED).split())
+    assert by_itself < 10 and when_told > 90
+
+
+@pytest.mark.heavy
+def test_arrow_frees_memory_where_all_others_may_take_it() -> None:
+    assert printed(WITH_ARROW).split() == ["system"]

@@ -1,0 +1,50 @@
+"""What the server's memory is taken from, and how it gets back to the system.
+
+Pages come and go in threads, and each takes tens of MB for a moment. Freed, they stay with whoever
+divides memory up: glibc keeps whatever lies below something that is still in use, and the library
+of Arrow keeps its own, which nobody else can use. So Arrow takes its memory from glibc too, and
+glibc is told now and then to give back what is free. (Having it give back each large piece at once,
+`M_MMAP_THRESHOLD`, makes comparing take half as long again.)
+"""
+
+import ctypes
+import time
+from contextlib import suppress
+from threading import Thread
+
+M_ARENA_MAX = -8
+"""Of `mallopt`, in glibc's malloc.h."""
+NUM_ARENAS = 2
+REST_SECONDS = 10.0
+"""Between two times that free memory is given back, which takes some milliseconds."""
+
+
+def share_arenas() -> None:
+    """Each run of a page is a thread of its own, and glibc would give up to eight threads per core
+    a part of memory each, none of which the others use once it is free."""
+    with suppress(OSError, AttributeError):  # Other libraries have none.
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, NUM_ARENAS)
+
+
+def share_with_arrow() -> None:
+    """Columns of texts are Arrow's."""
+    import pyarrow  # Here: a server answers before it is there.
+
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+
+
+def give_back() -> None:
+    """To the system, what nobody uses."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_giving_back() -> None:
+    """Now and then, as long as this process lives."""
+    Thread(target=_go_on, name="memory", daemon=True).start()
+
+
+def _go_on() -> None:
+    while True:
+        time.sleep(REST_SECONDS)
+        give_back()
