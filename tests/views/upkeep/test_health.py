@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,17 +14,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, submit
-from runner.folders.queue_order import pause
+from runner.folders.queue_order import hold, pause
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from storage.index.store import Store
-from tests.helpers.journals import record_experiment
+from tests.helpers.journals import Recording, record_experiment
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
 from views.upkeep import state
-from views.upkeep.serving import OPEN_METRICS
+from views.upkeep.serving import OPEN_METRICS, open_metrics
 
 pytestmark = pytest.mark.heavy
 
@@ -119,6 +121,39 @@ def test_counts_follow_runs_that_come_end_and_go_and_leave_out_the_examples(
     with Store.open(folder, examples=examples) as again:  # as the database has it
         again.ingest()
         assert again.run_counts == {"finished": 3}
+
+
+def test_every_number_of_a_made_folder_is_what_counting_it_by_hand_gives(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "SOONEST_LOOK_SECONDS", 0.0)
+    record_experiment(folder.runs)  # three runs
+    mine = ProcessIdentity.of(os.getpid())
+    Recording(folder.runs, "baseline", experiment_id=SECOND).claim(mine).start()
+    gone = Recording(folder.runs, "control", experiment_id=SECOND).claim(mine).start()
+    gone.end(RunState.FAILED)
+    waiting = [submit(folder, ExperimentSpec(name=f"waits {number}", backends=(), controls=1))
+               for number in range(3)]  # fmt: skip
+    hold(folder, waiting[1])
+    pause(folder)
+    for name in ("20261121-093017-000000-cccc.baseline", "20261121-093017-000000-cccc.control"):
+        (folder.runs / name).mkdir()
+        (folder.runs / name / "spec.json").write_text("no JSON")
+    state.look()
+    found = numbers(open_metrics(state.look(), {"threads": 7.0}))
+    states = {name.partition("/")[2]: number for name, number in found.items()
+              if name.startswith("breakeven_runs/")}  # fmt: skip
+    # Two runs of each of three experiments wait; the second one is held, which is no waiting.
+    assert {name: number for name, number in states.items() if number} == {
+        "finished": 3, "running": 1, "failed": 1, "queued": 6,
+    }  # fmt: skip
+    assert found["breakeven_queue_experiments"] == 2 and found["breakeven_queue_paused"] == 1
+    assert 0 <= found["breakeven_queue_oldest_seconds"] < 300
+    assert found["breakeven_run_folders_unreadable"] == 2
+    assert found["breakeven_supervisor_alive"] == 0 and found["breakeven_process_threads"] == 7
+    assert not {"breakeven_supervisor_silence_seconds", "breakeven_process_open_fds"} & {*found}
+    disk = shutil.disk_usage(folder.path)
+    assert found["breakeven_disk_size_bytes"] == disk.total
 
 
 def test_what_waits_without_a_supervisor_is_told_once_one_should_be_there(
