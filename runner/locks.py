@@ -54,10 +54,17 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock right now."""
-    lock = FileLock(path)
-    if not path.exists():
+    """Whether somebody holds the lock right now; also told of a disk that nothing is written to."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
-    free = lock.try_acquire()
-    lock.release()
-    return not free
+    except OSError:  # Read-only. Where it is not, some network drives want it open for writing.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

@@ -1,5 +1,6 @@
 """A data folder that cannot be written, and run folders that may not be read."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from runner.doctor.findings import Health
+from runner.doctor.processes import check_dashboard, check_locks
 from runner.folders.queue import PROJECT_ROOT, submit
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
@@ -61,6 +64,18 @@ def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(disk
     assert listed.returncode == 0 and "waits" in listed.stdout
     compared = command("storage", "compare", EXPERIMENT_ID, *place)
     assert "inductor" in compared.stdout and not compared.stderr
+
+
+def test_the_doctor_tells_of_processes_on_a_disk_that_nothing_is_written_to(disk: DataDir) -> None:
+    """Its looks at locks took them, which needs a file that is open for writing."""
+    for lock in (disk.supervisor_lock, disk.database_lock, disk.library_lock):
+        lock.touch()
+    freeze(disk)
+    assert check_dashboard(disk).evidence == "none is open"
+    assert check_locks(disk).health is Health.OK
+    with disk.database_lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert check_dashboard(disk).evidence == "moves on"
 
 
 def test_pages_on_a_read_only_data_folder_say_so_and_no_button_ends_in_a_traceback(
