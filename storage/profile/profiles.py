@@ -11,6 +11,7 @@ from storage import queries
 from storage.comparison.results import Comparison, Result
 from storage.index.store import Store
 from storage.profile.classes import CLASSES, classify
+from storage.profile.collectives import kernels_without_waiting, turns_without_waiting
 
 IDLE = "idle"
 """Stands beside the classes for what a step took by the clock and no kernel did."""
@@ -77,14 +78,23 @@ class Profile:
 
 def load_profiles(store: Store, comparison: Comparison) -> list[Profile]:
     """One for each result, in their order; those of runs without a profile are not `is_known`."""
-    turns = queries.profiles(store, comparison.experiment_id)
     kernels = queries.profile_kernels(store, comparison.experiment_id)
+    ranks = queries.rank_profiles(store, comparison.experiment_id)
+    turns = queries.profiles(store, comparison.experiment_id)
+    if len(ranks):
+        turns = turns_without_waiting(turns, kernels, ranks)
     devices = queries.environments(store, comparison.experiment_id)
     on_cpu = set(devices.loc[devices["device_type"] == "cpu", "label"])
     nothing = classified(kernels.iloc[:0])
     return [
         _profile(
-            one, labels, turns, kernels, nothing, works_by_itself=not on_cpu.intersection(labels)
+            one,
+            labels,
+            turns,
+            kernels,
+            ranks,
+            nothing,
+            works_by_itself=not on_cpu.intersection(labels),
         )
         for one in comparison.results
         for labels in [comparison.spec.repeats_by_label[one.label]]
@@ -96,6 +106,7 @@ def _profile(
     labels: Sequence[str],
     turns: pd.DataFrame,
     kernels: pd.DataFrame,
+    ranks: pd.DataFrame,
     nothing: pd.DataFrame,
     *,
     works_by_itself: bool,
@@ -119,7 +130,8 @@ def _profile(
         return profile
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
-    return replace(profile, kernels=classified(kernels[chosen & _is_time(kernels["seconds"])]))
+    found = classified(kernels[chosen & _is_time(kernels["seconds"])])
+    return replace(profile, kernels=kernels_without_waiting(found, middle, ranks))
 
 
 def _is_time(seconds: pd.Series) -> pd.Series:
