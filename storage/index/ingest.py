@@ -86,6 +86,8 @@ def believing(cursor: Cursor, seen: Look, take_in: Callable[[], int]) -> int:
     seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
     try:
         return take_in()
+    except duckdb.OutOfMemoryException:
+        raise  # No line is to blame.
     except duckdb.Error:
         if not mend_slices(cursor, seen):
             raise

@@ -154,6 +154,7 @@ def mend_slices(cursor: Cursor, seen: Look) -> bool:
     """Takes lines out of what was seen that the database cannot read, even as rows of NULLs.
 
     DuckDB gives up on an object that is broken in two lines. Returns whether there were any.
+    Raises `duckdb.OutOfMemoryException`.
     """
     damaged = [run for run, lines in seen.slices.items() if not _is_read(cursor, run, lines)]
     for run_id in damaged:
@@ -171,6 +172,8 @@ def _is_read(cursor: Cursor, run_id: str, lines: bytes) -> bool:
     with journal_files({(0, run_id): lines}) as names:
         try:
             cursor.execute(f"SELECT count(COLUMNS(*)) FROM {reader(columns)}", [names]).fetchall()
+        except duckdb.OutOfMemoryException:
+            raise  # It may be read another time, with more.
         except duckdb.Error:
             return False
     return True

@@ -9,11 +9,11 @@ database in memory.
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import duckdb
 import pandas as pd
@@ -41,9 +41,10 @@ CONFIG: dict[str, Any] = {
     "default_block_size": 65_536,
     "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
 }
-SETTLED_MEMORY = "200MB"
-"""Once all is taken in. With 100 MB queries are as fast, but a look that finds 20,000 rows at once
-failed, so half is to be given only to a store that takes more again when it needs it."""
+LARGEST_MEMORY = "1GB"
+"""For what does not fit into less: a look that finds much at once, a question about very many."""
+
+T = TypeVar("T")
 
 
 class Store:
@@ -112,20 +113,14 @@ class Store:
 
     def ingest_all(self) -> int:
         """Ingests until nothing is left; returns the number of new event rows."""
-        is_first = self._caught_up is None  # How much there is, nobody knows yet.
-        if is_first:
-            self._allow(CONFIG["memory_limit"])
         num_rows, is_full = self._tick(BULK_TICKS)
-        if is_bulk := is_full:
-            self._allow(CONFIG["memory_limit"])
+        is_bulk = is_full
         while is_full:
             new_rows, is_full = self._tick(BULK_TICKS)
             num_rows += new_rows
         if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
                 settle(cursor)
-        elif is_first:
-            self._allow(SETTLED_MEMORY)
         return num_rows
 
     def _allow(self, memory: str) -> None:
@@ -176,13 +171,21 @@ class Store:
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[tuple[Any, ...]]:
         """Like `query`, for a few rows: a data frame takes longer than they do."""
-        with self._connection.cursor() as cursor:
-            return cursor.execute(sql, parameters).fetchall()
+
+        def ask() -> list[tuple[Any, ...]]:
+            with self._connection.cursor() as cursor:
+                return cursor.execute(sql, parameters).fetchall()
+
+        return self._with_room(ask)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pd.DataFrame:
         """Runs one query, on a cursor of its own: a shared connection returns wrong rows."""
-        with self._connection.cursor() as cursor:
-            return cursor.execute(sql, parameters).df()
+
+        def ask() -> pd.DataFrame:
+            with self._connection.cursor() as cursor:
+                return cursor.execute(sql, parameters).df()
+
+        return self._with_room(ask)
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Keeps something that was computed from the rows; raises `StoreUnusable`."""
@@ -206,12 +209,9 @@ class Store:
         return nullcontext() if self._lock is None else busy(self._lock.path)
 
     def _tick(self, ticks: int = 1) -> tuple[int, bool]:
+        begun = time.monotonic()
         try:
-            with self._ingesting, self._busy(), self._connection.cursor() as cursor:
-                if self._watch is None:
-                    self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
-                begun = time.monotonic()
-                num_rows, is_full = run_tick(cursor, self._watch, ticks)
+            num_rows, is_full = self._with_room(lambda: self._look(ticks))
         except (OSError, duckdb.Error) as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot take in what the run folders gained, so "
@@ -221,6 +221,23 @@ class Store:
         if not is_full:
             self._caught_up = begun
         return num_rows, is_full
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """Does again, with more memory, what needed more than the database may hold: what does not
+        fit now never would."""
+        with suppress(duckdb.OutOfMemoryException):
+            return work()
+        self._allow(LARGEST_MEMORY)
+        try:
+            return work()
+        finally:
+            self._allow(CONFIG["memory_limit"])
+
+    def _look(self, ticks: int) -> tuple[int, bool]:
+        with self._ingesting, self._busy(), self._connection.cursor() as cursor:
+            if self._watch is None:
+                self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
+            return run_tick(cursor, self._watch, ticks)
 
     def __enter__(self) -> Self:
         return self
@@ -288,7 +305,7 @@ def settle(connection: duckdb.DuckDBPyConnection) -> None:
     which is read into memory again. What is free then, the database gives back to the system when
     it is told how much it may have."""
     connection.execute("CHECKPOINT")
-    connection.execute(f"SET memory_limit = '{SETTLED_MEMORY}'")
+    connection.execute(f"SET memory_limit = '{CONFIG['memory_limit']}'")
 
 
 def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:

@@ -15,7 +15,7 @@ from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.errors import NotInStore, StoreLocked, StoreUnusable
-from storage.index.store import Store
+from storage.index.store import CONFIG, Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 ROOT = Path(__file__).parents[3]
@@ -90,29 +90,13 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
         assert store.rows(held)[0][0] == 0
 
 
-def test_what_comes_in_bulk_may_take_all_of_the_memory(
+def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here in two looks; all that is in memory later are blocks of the file, a quarter as large as
-    DuckDB's own."""
-    limits, tick = [], Store._tick
-
-    def limit(store: Store) -> str:
-        return str(store.rows("SELECT current_setting('memory_limit')")[0][0])
-
-    def noted(store: Store, ticks: int = 1) -> tuple[int, bool]:
-        limits.append(limit(store))
-        return tick(store, ticks)
-
-    monkeypatch.setattr(Store, "_tick", noted)
-    monkeypatch.setattr("storage.index.folders.MAX_TICK_BYTES", 10_000)
-    monkeypatch.setattr("storage.index.store.BULK_TICKS", 1)
-    with Store.open(data_dir) as store:
-        assert store.ingest_all() == 153
-        assert (len(limits) > 1, set(limits)) == (True, {"190.7 MiB"})
-        assert limit(store) == "190.7 MiB"
-        store.ingest_all()
-        assert limits[-1] == "190.7 MiB"
+    monkeypatch.setitem(CONFIG, "memory_limit", "50MB")
+    with Store.open(data_dir, PROJECT_ROOT / "examples") as store:
+        assert store.ingest_all() > 10_000
+        assert store.rows("SELECT current_setting('memory_limit')") == [("47.6 MiB",)]
         assert store.rows("SELECT block_size FROM pragma_database_size()") == [(65_536,)]
 
 
