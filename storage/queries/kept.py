@@ -15,9 +15,9 @@ import pandas as pd
 
 from storage.index.store import Store
 
-MAX_BYTES = 64_000_000
-"""Of all that is kept of a store: the series of two or three experiments of six runs and 10,000
-steps."""
+MAX_BYTES = 40_000_000
+"""Of all that is kept of a store: the series of one or two experiments of six runs and 10,000
+steps, which take half as much again as is counted here."""
 MAX_REVISIONS = 100
 """Experiments of which it is kept how they stand."""
 

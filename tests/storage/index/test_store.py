@@ -15,7 +15,7 @@ from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.errors import NotInStore, StoreLocked, StoreUnusable
-from storage.index.store import CONFIG, Store
+from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +93,7 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
 def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CONFIG, "memory_limit", "50MB")
+    monkeypatch.setattr("storage.index.store.SETTLED_MEMORY", "50MB")
     with Store.open(data_dir, PROJECT_ROOT / "examples") as store:
         assert store.ingest_all() > 10_000
         assert store.rows("SELECT current_setting('memory_limit')") == [("47.6 MiB",)]
