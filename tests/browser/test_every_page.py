@@ -157,8 +157,17 @@ def test_no_text_of_a_stranger_acts_and_axe_finds_nothing_serious_in_either_them
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(300)
     assert background(page) < 50
-    told += serious(page, runOnly=["color-contrast"])
+    told += contrast_once_changed(page)
     assert not told, "\n".join(told)
+
+
+def contrast_once_changed(page: Page) -> list[str]:
+    """Colours that are hard to read, and stay so: on a busy machine they change by and by."""
+    for _ in range(5):
+        if not (told := serious(page, runOnly=["color-contrast"])):
+            break
+        page.wait_for_timeout(400)
+    return told
 
 
 def background(page: Page) -> int:

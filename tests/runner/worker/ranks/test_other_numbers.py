@@ -62,6 +62,7 @@ def test_two_ranks_go_on_from_what_one_device_saved(tmp_path: Path) -> None:
         assert mine == pytest.approx(other, rel=ROUNDING)
 
 
+@pytest.mark.slow
 def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
     data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

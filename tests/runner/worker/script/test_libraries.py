@@ -106,6 +106,7 @@ def expect_the_same_losses(trial: Trial, num_steps: int) -> None:
         assert trial.of(run, "workload")[-1]["samples_per_step"] == 16 * ACCUMULATED
 
 
+@pytest.mark.slow
 def test_transformers_trainer_ends_in_good_order_after_the_steps_asked_for(tmp_path: Path) -> None:
     ran = trial(tmp_path, "trainer.py", "--steps=12", given=("--steps=16",))
     expect_the_same_losses(ran, 12)
