@@ -115,6 +115,9 @@ class Store:
 
     def ingest_all(self) -> int:
         """Ingests until nothing is left; returns the number of new event rows."""
+        is_first = self._caught_up is None  # How much there is, nobody knows yet.
+        if is_first:
+            self._allow(CONFIG["memory_limit"])
         num_rows, is_full = self._tick(BULK_TICKS)
         if is_bulk := is_full:
             self._allow(CONFIG["memory_limit"])
@@ -124,6 +127,8 @@ class Store:
         if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
                 settle(cursor)
+        elif is_first:
+            self._allow(SETTLED_MEMORY)
         return num_rows
 
     def _allow(self, memory: str) -> None:

@@ -90,6 +90,30 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
         assert store.rows(held)[0][0] == 0
 
 
+def test_what_comes_in_bulk_may_take_twice_the_memory(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first look, of which nobody knows how much it finds, and while more waits."""
+    limits, tick = [], Store._tick
+
+    def limit(store: Store) -> str:
+        return str(store.rows("SELECT current_setting('memory_limit')")[0][0])
+
+    def noted(store: Store, ticks: int = 1) -> tuple[int, bool]:
+        limits.append(limit(store))
+        return tick(store, ticks)
+
+    monkeypatch.setattr(Store, "_tick", noted)
+    monkeypatch.setattr("storage.index.folders.MAX_TICK_BYTES", 10_000)
+    monkeypatch.setattr("storage.index.store.BULK_TICKS", 1)
+    with Store.open(data_dir) as store:
+        assert store.ingest_all() == 153
+        assert (len(limits) > 1, set(limits)) == (True, {"190.7 MiB"})
+        assert limit(store) == "95.3 MiB"
+        store.ingest_all()
+        assert limits[-1] == "95.3 MiB"
+
+
 def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
