@@ -39,7 +39,7 @@ SIZES = ((12, 10_000), (102, 10_000), (1002, 10_000), (9996, 100))
 """Runs, and steps of each."""
 PAGES = ("compare", "run", "live", "experiments", "launch", "suites", "definitions")
 OF_EXPERIMENT = ("compare", "run", "live")
-NUM_VISITS = 10
+NUM_VISITS = 60
 NUM_LEAST = 5
 VISITED = 6
 """Experiments that a page is opened for, the first one before anything is timed."""
