@@ -29,7 +29,7 @@ PATIENCE = 60_000
 OVER = "[data-testid=stApp][data-test-script-state=notRunning]"
 PAGES = (
     "?experiment={one}", "run?experiment={one}", "live?experiment={live}", "experiments", "launch",
-    "difference?experiments={one}&experiments={other}", "?experiment={live}", "suites", "matrix",
+    "difference?side={one}&side={other}", "?experiment={live}", "suites", "matrix",
     "trends", "definitions",
 )  # fmt: skip
 
