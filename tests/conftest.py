@@ -42,10 +42,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from storage.index import store
-
-    # Small queries take less in one thread, and the other core has the other tests.
-    store.CONFIG["threads"] = 1
     # Files, and what they import, stay: until all are there, looking through them is for nothing.
     gc.disable()
 
