@@ -59,6 +59,7 @@ def test_what_cannot_be_read_is_no_meeting(data_dir: DataDir) -> None:
         assert list(meetings.all()) == [MEETING]
 
 
+@pytest.mark.heavy
 def test_whoever_waits_for_others_waits_no_longer_than_asked(data_dir: DataDir) -> None:
     meetings = Meetings(data_dir)
     meetings.call(MEETING)

@@ -92,6 +92,7 @@ def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir
         ahead.prepare()
 
 
+@pytest.mark.heavy
 def test_what_the_first_page_needs_not_is_not_imported_before_it() -> None:
     """Each takes as long as a tenth of all that a reader waits for."""
     code = "import sys; from views.comparison.ahead import import_all; import_all()"
