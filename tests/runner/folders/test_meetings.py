@@ -4,6 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from runner.folders.meetings import KEPT_SECONDS, Meeting, Meetings, wait_for_others
 from runner.folders.run_dir import DataDir
 
