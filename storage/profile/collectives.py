@@ -19,7 +19,8 @@ def turns_without_waiting(
     sends = kernels["name"].str.contains(SENDS, case=False, na=False)
     if not sends.any():
         return turns
-    computing = ranks[ranks["rank"] == 0].set_index(["label", "round"])["compute_seconds"]
+    # The last word of a turn: a journal may say it twice.
+    computing = ranks[ranks["rank"] == 0].groupby(["label", "round"])["compute_seconds"].last()
     busy = computing + sending_seconds(ranks)
     few_blocks = kernels[sends].groupby(["label", "round"])["seconds"].sum()
     whose = pd.MultiIndex.from_frame(turns[["label", "round"]])

@@ -13,7 +13,7 @@ from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, fa
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
-def recorded(data_dir: DataDir, *exposed: float | None) -> Profile:
+def recorded(data_dir: DataDir, *exposed: float | None, twice: bool = False) -> Profile:
     """A step takes 60 ms by the clock. Under the profiler rank 0 computes for 40 ms; its collective
     runs for 30 ms, of which computing hides 20, and each of the two has half of these. It was 10 ms
     of computing's kernels that had few blocks. `exposed`: by rank, in seconds."""
@@ -25,7 +25,7 @@ def recorded(data_dir: DataDir, *exposed: float | None) -> Profile:
     told = [{"rank": rank, "compute_seconds": 0.04, "communication_seconds": 0.03,
              "exposed_seconds": seconds} for rank, seconds in enumerate(exposed)]  # fmt: skip
     if exposed:
-        run.log.extend("rank_profile", told, round=8)
+        run.log.extend("rank_profile", told * (2 if twice else 1), round=8)
     kernels = [{"name": "vectorized_elementwise_kernel", "seconds": 0.03},
                {"name": NCCL, "seconds": 0.02}]  # fmt: skip
     run.profile(kernels, underfilled_seconds=0.03, seconds=0.08).end()
@@ -57,3 +57,9 @@ def test_where_a_rank_is_silent_its_time_is_left_as_it_was_recorded(
     found = recorded(data_dir, *exposed)
     assert found.by_class["communication"] == pytest.approx(0.020)
     assert found.busy_seconds == pytest.approx(0.050)
+
+
+def test_a_journal_that_says_a_turn_twice_is_explained_all_the_same(data_dir: DataDir) -> None:
+    found = recorded(data_dir, 0.010, 0.004, twice=True)
+    assert found.by_class["communication"] == pytest.approx(0.004)
+    assert found.busy_seconds == pytest.approx(0.044)
