@@ -8,6 +8,7 @@ would run: the one pickle of torch's format may name nothing but its own few cla
 import io
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -33,14 +35,22 @@ from runner.folders.run_dir import UNFINISHED
 from runner.worker.ranks.group import Group, on_rank_0
 
 REST = "rest.pt"
+PART = re.compile(r"[\w.-]+\.distcp")
+"""The name of a file with tensors, beside the index."""
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
-KNOWN_MODULES = ("torch.distributed.checkpoint.", "torch.distributed.tensor.")
+METADATA = "torch.distributed.checkpoint.metadata"
 KNOWN_NAMES = {
+    *((METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta",
+        "TensorStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
+        "_MEM_FORMAT_ENCODING")),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch", "Size"), ("torch", "device"), ("torch.serialization", "_get_layout"),
     ("collections", "OrderedDict"), ("pathlib", "PosixPath"), ("pathlib", "Path"),
     ("pathlib._local", "PosixPath"),
 }  # fmt: skip
-"""What torch's index of a checkpoint is made of, beside element types."""
+"""What torch's index of a checkpoint is made of, beside element types: each by its whole name, as a
+module of torch's leads to most others (`torch.ctypes.util.subprocess.Popen`), and some of its
+classes start processes."""
 
 
 def save_sharded(
@@ -85,6 +95,9 @@ def load_sharded(
         rest: dict[str, Any] = torch.load(folder / REST, map_location="cpu", weights_only=True)
         tensors, _ = _taken_apart(model, optimizers)
         load(tensors, storage_reader=_SafeReader(folder))
+    except CheckpointException as error:  # which is no `Exception`
+        causes = "; ".join(str(cause) for cause, _ in error.failures.values())
+        raise WorkloadError(f"{folder} cannot be read as a checkpoint: {causes}") from error
     except (OSError, pickle.UnpicklingError, RuntimeError) as error:
         raise WorkloadError(f"{folder} cannot be read as a checkpoint: {error}") from error
     set_model_state_dict(model, _under(tensors, "model."))
@@ -140,19 +153,26 @@ class _SafeReader(FileSystemReader):
         metadata = _SafeUnpickler(io.BytesIO(index)).load()
         if not isinstance(metadata, Metadata):
             raise pickle.UnpicklingError(f"its index is {type(metadata).__name__}")
+        _require_tensors(metadata)
         told = metadata.storage_meta or StorageMeta()
         told.load_id, metadata.storage_meta = self.load_id, told
         return metadata
 
 
+def _require_tensors(metadata: Metadata) -> None:
+    """Raises `UnpicklingError` for what is none: torch unpickles it, and runs what that says. Also
+    for a tensor that lies elsewhere than in a file of the checkpoint."""
+    for name, told in metadata.state_dict_metadata.items():
+        if not isinstance(told, TensorStorageMetadata):
+            raise pickle.UnpicklingError(f"{name!r} in its index is no tensor")
+    for place in (metadata.storage_data or {}).values():
+        if not isinstance(place, _StorageInfo) or not PART.fullmatch(str(place.relative_path)):
+            raise pickle.UnpicklingError("its index names a file that is no part of it")
+
+
 class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        known = module.startswith(KNOWN_MODULES) and isinstance(_found(self, module, name), type)
         is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if known or is_type or (module, name) in KNOWN_NAMES:
-            return _found(self, module, name)
+        if is_type or (module, name) in KNOWN_NAMES:
+            return super().find_class(module, name)
         raise pickle.UnpicklingError(f"its index names {module}.{name}")
-
-
-def _found(unpickler: pickle.Unpickler, module: str, name: str) -> Any:
-    return pickle.Unpickler.find_class(unpickler, module, name)
