@@ -7,8 +7,11 @@ infinity, yet a diverged loss must survive: a number field may hold the text "Na
 "-Infinity", which `float()` reads back.
 """
 
+import errno
 import json
+import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,9 @@ from runner.texts import printable
 
 FORMAT_VERSION = 1
 """Of the lines that this version writes, and the newest that it reads."""
+MAX_LINE_BYTES = 16_000_000
+"""As the index takes them."""
+PIECE_BYTES = 2**20
 BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
 
 
@@ -42,15 +48,67 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
     Raises `InvalidRunFolder` if the journal is no plain file.
     """
     data, end = read_complete_lines(path, offset)
-    events = []
-    for line in data.splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("kind"), str):
-            events.append(event)
-    return events, end
+    found = map(_event, data.splitlines())
+    return [event for event in found if event is not None], end
+
+
+def each_event(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a journal one after the other, however long it is, in little memory.
+
+    Of holes, which may be terabytes that nobody wrote, nothing is read, and lines of more than
+    `MAX_LINE_BYTES` are passed over. Raises `InvalidRunFolder` if the journal is no plain file.
+    """
+    try:
+        journal = open_journal(path)
+    except FileNotFoundError:
+        return
+    with journal:
+        for line in _lines(journal):
+            event = _event(line)
+            if event is not None:
+                yield event
+
+
+def _lines(journal: BinaryIO) -> Iterator[bytes]:
+    torn, is_too_long = b"", False
+    for piece in _pieces(journal):
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            if not is_too_long:
+                yield torn + line
+            torn, is_too_long = b"", False
+        torn += rest
+        if len(torn) > MAX_LINE_BYTES:
+            torn, is_too_long = b"", True
+
+
+def _pieces(journal: BinaryIO) -> Iterator[bytes]:
+    """What of it is on the disk."""
+    at, end = 0, -1
+    while True:
+        # A packed journal has no holes, and some file systems do not tell of theirs.
+        with suppress(OSError, ValueError):
+            try:
+                at = os.lseek(journal.fileno(), at, os.SEEK_DATA)
+                end = os.lseek(journal.fileno(), at, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+        journal.seek(at)
+        piece = journal.read(PIECE_BYTES if end < 0 else min(PIECE_BYTES, end - at))
+        if not piece:
+            return
+        at += len(piece)
+        yield piece
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
 
 
 def open_journal(path: Path) -> BinaryIO:

@@ -5,6 +5,7 @@ anything. What is deleted goes to the trash of the data folder first.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30
 """After so many days what was deleted is removed for good, when the next one is deleted."""
 DAY_SECONDS = 86_400.0
+BLOCK_BYTES = 512
+"""What the system counts a file's room in."""
 EXAMPLES = PROJECT_ROOT / "examples"
 
 
@@ -131,6 +134,8 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
         runs = _ended_folders(data_dir, experiment_id)
         freed = 0
         for run in runs:
+            if run.is_link:  # What is there is another's.
+                continue
             for folder in (run.artifacts, run.workplace) if artifacts else (run.checkpoints,):
                 if folder.is_dir() and not run.artifacts.is_symlink() and not folder.is_symlink():
                     freed += size_of(folder)
@@ -144,13 +149,25 @@ def free(data_dir: DataDir, experiment_id: str, *, artifacts: bool = False) -> i
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all plain files below a folder; links are not followed."""
-    total = 0
-    for parent, _folders, files in tree.walk(folder):
+    """Bytes that all plain files below a folder take; links are not followed. Holes, which a file
+    may have terabytes of, take none, and a file of two names is there once."""
+    total, seen = 0, set()
+    for parent, _folders, files in () if folder.is_symlink() else tree.walk(folder):
         for name in files:
             with suppress(OSError):
-                total += os.lstat(Path(parent, name)).st_size
+                found = os.lstat(Path(parent, name))
+                key = (found.st_dev, found.st_ino)
+                total += 0 if key in seen else room_of(found)
+                if found.st_nlink > 1:
+                    seen.add(key)
     return total
+
+
+def room_of(file: os.stat_result) -> int:
+    """Bytes that a file takes on the disk."""
+    if not stat.S_ISREG(file.st_mode):
+        return file.st_size
+    return min(file.st_size, file.st_blocks * BLOCK_BYTES)
 
 
 def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:

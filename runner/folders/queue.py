@@ -215,7 +215,7 @@ def cancel(experiment: Experiment) -> None:
     begin anew.
     """
     for run in experiment.runs:
-        if not run.is_recorded:
+        if not run.is_recorded and not run.is_link:
             with writing(run.path):
                 run.request_cancel()
     audit.record(_data_dir_of(experiment), "stop", experiment.experiment_id)
@@ -273,7 +273,7 @@ def _why_none_can_resume(experiment: Experiment) -> str:
 
 def can_resume(run: RunDir) -> bool:
     """Whether the run ended before its last step and left a checkpoint."""
-    return run.state.ended_early and run.has_checkpoint
+    return run.state.ended_early and run.has_checkpoint and not run.is_link
 
 
 def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:

@@ -92,7 +92,7 @@ def pack(runs: Iterable[RunDir]) -> int:
 
 def _plain_bytes(run: RunDir) -> int:
     try:
-        return run.events_file.lstat().st_size
+        return library.room_of(run.events_file.lstat())
     except OSError:
         return 0
 
@@ -101,7 +101,9 @@ def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:
     """Experiments that are over and from which nothing could go on, the oldest first."""
     groups: dict[str, list[RunDir]] = {}
     for name in run_names(data_dir.runs):
-        groups.setdefault(name.partition(".")[0], []).append(data_dir.run_dir(name))
+        run = data_dir.run_dir(name)
+        if not run.is_link:
+            groups.setdefault(name.partition(".")[0], []).append(run)
     for experiment_id, runs in groups.items():
         try:
             is_over = all(run.state.is_final for run in runs)

@@ -26,6 +26,7 @@
 stored beside them.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -44,7 +45,7 @@ from runner.folders.labels import Labels
 from runner.folders.packed import held, pack, unpack
 from runner.folders.records import Claim, Exit, Standing
 from runner.folders.states import RunState
-from runner.folders.tree import walk
+from runner.folders.tree import remove, walk
 from runner.masking import mask
 from runner.specs.experiment import RunSpec
 from runner.specs.validation import UNKNOWN_FIELD
@@ -56,6 +57,7 @@ UNFINISHED = ".tmp"
 """How the name of a file ends that is renamed once it is whole."""
 
 
+LINKED = "its folder is a link to one elsewhere: it is read, and not run here"
 NEWER = ". If a newer version of Breakeven wrote the folder, update this one to use it"
 
 
@@ -102,6 +104,19 @@ class RunDir:
     @property
     def run_id(self) -> str:
         return self.path.name
+
+    @property
+    def is_link(self) -> bool:
+        """Whether the folder is a link to one elsewhere, perhaps another run's or none of ours: it
+        is read, and nothing is run, written or removed there."""
+        return self.path.is_symlink()
+
+    def _require_own(self) -> None:
+        """Raises `OSError` before something would be written through a link."""
+        if self.is_link:
+            raise OSError(
+                errno.EROFS, "the run folder is a link, and nothing is written through it"
+            )
 
     def read_spec(self) -> RunSpec:
         """The run's specification; raises `InvalidSpec` or `InvalidRunFolder`, naming the file."""
@@ -166,6 +181,10 @@ class RunDir:
     def check_plain(self) -> None:
         """Raises `InvalidRunFolder` if writing into the folder could change, or wait for, anything
         outside it."""
+        if self.is_link:
+            raise InvalidRunFolder(
+                f"{printable(self.path)} is a link; a run has a folder of its own"
+            )
         require_plain_tree(self.path, ignore=(self.compile_cache.name, self.workplace.name))
 
     def write_spec(self, spec: RunSpec) -> None:
@@ -183,13 +202,16 @@ class RunDir:
             raise
 
     def write_claim(self, claim: Claim) -> None:
+        self._require_own()
         write_atomically(self.claim_file, json.dumps(asdict(claim), indent=2) + "\n")
 
     def write_exit(self, ended: Exit) -> None:
+        self._require_own()
         write_atomically(self.exit_file, json.dumps(asdict(ended), indent=2) + "\n")
 
     def write_labels(self, labels: Labels) -> None:
         """The caller holds the library lock."""
+        self._require_own()
         write_atomically(self.labels_file, labels.to_json())
         self._tell_watchers()
 
@@ -202,6 +224,8 @@ class RunDir:
     def drop_leftovers(self) -> None:
         """Removes what nobody needs once the process has ended: its compile caches, and files and
         folders that it did not get to write to their end."""
+        if self.is_link:
+            return
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         if not self.artifacts.is_symlink():
             for parent, folders, files in walk(self.artifacts):
@@ -213,10 +237,17 @@ class RunDir:
                         with suppress(OSError):
                             os.unlink(Path(parent, name))
 
+    def drop_cache(self) -> None:
+        """Removes the compile caches, which are code: only what was compiled since is believed.
+        Raises `OSError`."""
+        self._require_own()
+        if os.path.lexists(self.compile_cache):
+            remove(self.compile_cache)
+
     def take_cache(self, other: "RunDir") -> None:
         """Takes over the compile caches that another run left, if it left any."""
+        self.drop_cache()
         if other.compile_cache.exists():
-            shutil.rmtree(self.compile_cache, ignore_errors=True)
             os.rename(other.compile_cache, self.compile_cache)
 
     @property
@@ -268,6 +299,7 @@ class RunDir:
     def pack_journal(self) -> int:
         """Packs the journal of a run that is over; returns the bytes that this freed. Raises
         `InvalidRunFolder` for a run that is not over, and `OSError`."""
+        self._require_own()
         if not self.is_recorded:
             raise InvalidRunFolder(f"{printable(self.path)} is not over, so it is not packed")
         freed = pack(self.events_file, self.exit_file)
@@ -287,6 +319,7 @@ class RunDir:
         return os.path.lexists(self.exit_file)
 
     def request_cancel(self) -> None:
+        self._require_own()
         with suppress(FileExistsError):
             self.cancel_file.touch(exist_ok=False)
 
@@ -314,6 +347,8 @@ class RunDir:
         if ended is not None:
             return self._after(ended)
         claim = self.read_claim()
+        if claim is None and self.is_link:
+            return Standing(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
             return Standing(state=state)

@@ -8,7 +8,7 @@ leaves no comparison without a baseline. All others are recorded as lost.
 from collections.abc import Sequence
 
 from runner.errors import RunnerError
-from runner.folders.events import read_events
+from runner.folders.events import each_event
 from runner.folders.process import kill_abandoned
 from runner.folders.process_table import kill_members, members
 from runner.folders.run_dir import DataDir, RunDir
@@ -37,7 +37,7 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
     for run in data_dir.run_dirs():
         # Whatever one folder holds, the others are looked after.
         try:
-            if not run.spec_file.exists() or run.read_exit() is not None:
+            if run.is_link or not run.spec_file.exists() or run.read_exit() is not None:
                 continue
             claim = run.read_claim()
             if claim is not None and not claim.is_from_this_host:
@@ -86,7 +86,7 @@ def _close_orphan(run: RunDir, exits: ExitRecords, nothing_counts: bool) -> None
 
 
 def _has_measured(run: RunDir) -> bool:
-    return any(event["kind"] in MEASURED for event in read_events(run.events_file)[0])
+    return any(event["kind"] in MEASURED for event in each_event(run.events_file))
 
 
 def _record_failed(run: RunDir, error: Exception, exits: ExitRecords) -> None:

@@ -36,6 +36,7 @@ def mask_output(file: Path) -> None:
     with suppress(OSError):
         if file.is_symlink() or not file.is_file():
             return
+        cut_output(file)  # A folder from elsewhere may have come with a terabyte of nothing.
         text = file.read_text(errors="surrogateescape")
         masked = mask(text)
         if masked != text:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runner.errors import RunnerError
-from runner.folders.events import read_events
+from runner.folders.events import each_event
 from runner.folders.queue import Experiment, check_membership, submit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
@@ -98,6 +98,7 @@ class Scheduler:
     def run(self) -> None:
         """Blocks until every run of the experiment has ended."""
         try:
+            self._drop_caches()
             for runs in self._groups():
                 if self._fallback.experiment_id is None:
                     self._run_group(runs)
@@ -110,6 +111,17 @@ class Scheduler:
             traceback.print_exc()
             log.exception("the supervisor gave an experiment up")
         self._selector.close()
+
+    def _drop_caches(self) -> None:
+        """Compile caches are code, and a folder may have come from anywhere: what is there before
+        anything of this experiment ran is believed by nobody."""
+        for run in self._variants:
+            if not run.state.is_final:
+                try:
+                    run.drop_cache()
+                except OSError as error:
+                    why = f"it cannot be started: its compile cache cannot be removed: {error}"
+                    self._exits.write(run, RunState.FAILED, why, None)
 
     def give_up(self, reason: str) -> None:
         """Ends all that lives, and records for every run that has not ended that it failed."""
@@ -263,7 +275,7 @@ def _first_round(runs: Iterable[RunDir]) -> int:
 
 def _rounds(run: RunDir) -> Iterator[int]:
     with suppress(RunnerError):
-        for event in read_events(run.events_file)[0]:
+        for event in each_event(run.events_file):
             number = event.get("round")
             if event["kind"] == "block" and type(number) is int and 0 <= number < MAX_ROUND:
                 yield number

@@ -38,6 +38,7 @@ def main() -> int:
             f"{run.path} was run already; `python -m runner resume` goes on from a checkpoint\n"
         )
         return 2
+    run.drop_cache()
     run.write_claim(Claim.by(ProcessIdentity.of(os.getpid())))
     status = _work(run)
     try:

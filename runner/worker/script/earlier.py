@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.folders.events import read_events
+from runner.folders.events import each_event
 from runner.folders.run_dir import RunDir
 
 
@@ -29,7 +29,7 @@ def read_earlier(run: RunDir) -> Earlier | None:
     workload: Mapping[str, Any] | None = None
     evaluations: list[tuple[str, int]] = []
     is_profiled = False
-    for event in read_events(run.events_file)[0]:
+    for event in each_event(run.events_file):
         match event["kind"]:
             case "workload":
                 workload = event

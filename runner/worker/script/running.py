@@ -20,6 +20,7 @@ from runner.worker.device.finding import open_device
 from runner.worker.device.visible import name_of_visible
 from runner.worker.environment import describe_environment
 from runner.worker.event_log import EventLog
+from runner.worker.script.checkpoints import ScriptCheckpoints
 from runner.worker.script.earlier import read_earlier
 from runner.worker.script.importing import after_import
 from runner.worker.script.session import EndOfScript, ScriptSession
@@ -53,8 +54,10 @@ def run_script(run: RunDir, spec: RunSpec, log: EventLog, turns: TurnSource) -> 
     keep_outputs(experiment, run, log)
     session = ScriptSession(spec, run, device, log, AnnouncedTurns(turns, log), earlier)
     script, folder = _places(experiment)
-    if not run.has_checkpoint:
-        shutil.rmtree(run.workplace, ignore_errors=True)  # of an attempt that was cut short
+    if ScriptCheckpoints(run, log).latest() is None:
+        # Of an attempt that was cut short, or of a folder from elsewhere: its modules would be
+        # imported in place of anybody's.
+        shutil.rmtree(run.workplace, ignore_errors=True)
     linked = make_workplace(folder, run.workplace)
     if linked:
         session.workload.notes.append(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.events import read_events
+from runner.folders.events import MAX_LINE_BYTES, each_event, read_events
 from runner.folders.queue import PROJECT_ROOT
 from runner.worker.event_log import EventLog
 
@@ -172,3 +172,17 @@ def test_a_full_disk_loses_nothing_and_writes_nothing_twice(journal: Path) -> No
     subprocess.run([sys.executable, "-c", FILL_DISK, str(journal)], check=True, cwd=PROJECT_ROOT)
     events, _ = read_events(journal)
     assert [event["step"] for event in events] == list(range(41))
+
+
+def test_a_journal_of_any_length_is_gone_through_without_its_holes(journal: Path) -> None:
+    first, last = (json.dumps({"v": 1, "kind": kind}).encode() for kind in ("phase", "step"))
+    with journal.open("wb") as written:
+        written.write(first + b"\n")
+        written.write(b"x" * (MAX_LINE_BYTES + 2**21) + b"\n" + first + b"\nno event\n")
+        written.seek(2**40)
+        written.write(b"\n" + last + b"\n" + first)
+        written.truncate(2**42)
+    kinds = [event["kind"] for event in each_event(journal)]
+    # The last line was never ended, and a hole reads as zeros.
+    assert kinds == ["phase", "phase", "step"]
+    assert list(each_event(journal.with_name("none.jsonl"))) == []

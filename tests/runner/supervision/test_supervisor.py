@@ -21,7 +21,7 @@ from runner.folders import queue_order
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
-from runner.folders.records import Claim
+from runner.folders.records import Claim, Exit
 from runner.folders.run_dir import DataDir, RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import CpuAllowance
@@ -433,11 +433,16 @@ def test_a_run_claimed_on_another_machine_is_left_alone(data_dir: DataDir) -> No
     assert not Path(run.exit_file).exists()
 
 
+@pytest.mark.parametrize("is_seeded", [False, True])
 def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
-    data_dir: DataDir,
+    data_dir: DataDir, is_seeded: bool
 ) -> None:
+    """Also where the folders came with compile caches, which are code of a stranger."""
     spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=2, steps=2))
     experiment_id = submit(data_dir, spec)
+    for run in run_dirs(data_dir, experiment_id).values() if is_seeded else ():
+        run.compile_cache.mkdir()
+        (run.compile_cache / "stranger").touch()
     supervise(data_dir, FAKE_WORKER)
     runs = run_dirs(data_dir, experiment_id)
     found = {
@@ -454,6 +459,21 @@ def test_a_warm_run_begins_with_the_caches_of_the_cold_one_and_nobody_else_does(
         "eager-warm-2": ["eager-cold-2"],
     }
     assert not any(run.compile_cache.exists() for run in runs.values())
+
+
+def test_a_warm_run_whose_cold_one_ended_elsewhere_believes_no_cache_that_came_with_it(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=1, steps=2))
+    runs = run_dirs(data_dir, submit(data_dir, spec))
+    runs["eager-cold-1"].write_exit(Exit.now(RunState.FINISHED, "all steps done", 0))
+    warm = runs["eager-warm-1"]
+    warm.compile_cache.mkdir()
+    (warm.compile_cache / "stranger").touch()
+    supervise(data_dir, FAKE_WORKER)
+    found = [event["found_in_cache"] for event in read_events(warm.events_file)[0]
+             if event.get("phase") == "waiting"]  # fmt: skip
+    assert found == [[]]
 
 
 def test_the_queue_is_worked_off_in_its_order_without_what_is_held_until_it_is_let_go(

@@ -7,6 +7,7 @@ import torch
 
 from runner.errors import CodeNotAllowed, WorkloadError
 from runner.folders.events import read_events
+from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ScriptSpec
 from tests.helpers.loop import TurnsOnPaper, of_kind
 from tests.runner.worker.script.scripts import NET, Ran, run
@@ -306,3 +307,20 @@ def test_a_folder_that_nobody_allowed_is_not_copied(tmp_path: Path) -> None:
     secrets.mkdir()
     with pytest.raises(CodeNotAllowed):
         run(tmp_path, TEN_STEPS, script=ScriptSpec(folder=str(secrets)))
+
+
+def test_a_folder_that_came_with_modules_and_a_note_of_a_checkpoint_brings_no_code(
+    tmp_path: Path,
+) -> None:
+    """The note is of another file system: nothing here was ever saved by it."""
+    come = RunDir(tmp_path / "x.baseline")
+    come.workplace.mkdir(parents=True)
+    (come.workplace / "tabnanny.py").write_text("raise SystemError('code of a stranger')\n")
+    (come.workplace / "last.pt").write_bytes(b"x")
+    come.checkpoints.mkdir(parents=True)
+    note = {"format": 1, "step": 4, "by": "breakeven.save", "path": "work/last.pt",
+            "identity": [1, 1, 1], "random": {}}  # fmt: skip
+    torch.save(note, come.checkpoints / "step-00000004-12345678.pt")
+    # A module that nobody has imported yet: `sys.modules` would hide the other.
+    ran = run(tmp_path, "import tabnanny\n" + TEN_STEPS, again=True)
+    assert len(ran.losses) == 10

@@ -1,0 +1,111 @@
+"""A run folder that is a link leads to another's: it is read, and nothing is done there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import runner.supervision.supervisor
+from runner.errors import RunnerError
+from runner.folders import library
+from runner.folders.process import ProcessIdentity
+from runner.folders.queue import cancel, find_experiment, resume, submit
+from runner.folders.records import Claim
+from runner.folders.retention import plan
+from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.states import RunState
+from runner.supervision.exit_records import ExitRecords
+from runner.supervision.orphans import close_orphans
+from runner.supervision.supervisor import supervise
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.journals import experiment_spec
+
+SPEC = experiment_spec(num_steps=10, controls=1)
+
+
+@pytest.fixture
+def good(data_dir: DataDir) -> RunDir:
+    """The baseline of an experiment that waits, and has something to lose."""
+    run = data_dir.run_dir(f"{submit(data_dir, SPEC)}.baseline")
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "step-00000010.pt").write_bytes(b"x" * 1000)
+    (run.artifacts / "mine.tmp").write_text("being written")
+    run.compile_cache.mkdir()
+    return run
+
+
+@pytest.fixture
+def bad(data_dir: DataDir, good: RunDir) -> str:
+    """An experiment whose baseline is a link to the other's."""
+    experiment_id = submit(data_dir, SPEC)
+    link = data_dir.run_dir(f"{experiment_id}.baseline")
+    library.tree.remove(link.path)
+    link.path.symlink_to(good.path)
+    return experiment_id
+
+
+def inventory(run: RunDir) -> set[str]:
+    return {str(path.relative_to(run.path)) for path in run.path.rglob("*")}
+
+
+def test_stopping_labelling_and_freeing_reach_no_neighbour(
+    data_dir: DataDir, good: RunDir, bad: str
+) -> None:
+    before = inventory(good)
+    experiment = find_experiment(data_dir, bad)
+    assert experiment.runs[0].state is RunState.LOST
+    cancel(experiment)
+    assert [run.cancel_requested for run in experiment.runs] == [False, True, True]
+    with pytest.raises(RunnerError, match="nothing is written through it"):
+        library.change_labels(data_dir, bad, lambda labels: labels.tagged(["bad"]))
+    assert library.free(data_dir, bad, artifacts=True) == 0
+    with pytest.raises(RunnerError, match="no run of experiment"):
+        resume(experiment)
+    assert all(bad not in removal.what for removal in plan(data_dir, 0).removals)
+    library.delete(data_dir, bad)
+    assert library.empty_trash(data_dir) == 1
+    assert inventory(good) == before and good.state is RunState.QUEUED
+
+
+def test_an_orphan_behind_a_link_is_the_neighbours_to_close(
+    data_dir: DataDir, good: RunDir, bad: str
+) -> None:
+    gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
+    good.write_claim(Claim(host="another", process=gone, supervisor=gone, time=1.0))
+    before = inventory(good)
+    close_orphans(data_dir, ExitRecords())
+    ExitRecords().write(data_dir.run_dir(f"{bad}.baseline"), RunState.FAILED, "it is bad", None)
+    assert inventory(good) == before
+
+
+@pytest.mark.heavy
+def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    outside = RunDir(tmp_path / "project")
+    outside.artifacts.mkdir(parents=True)
+    (outside.artifacts / "thesis.tmp").write_text("years of work")
+    outside.compile_cache.mkdir()
+    before = inventory(outside)
+    experiment_id = submit(data_dir, SPEC)
+    link = data_dir.run_dir(f"{experiment_id}.baseline").path
+    library.tree.remove(link)
+    link.symlink_to(outside.path)
+    waiting = submit(data_dir, experiment_spec(num_steps=10, backends=(), controls=0))
+    assert supervise(data_dir, FAKE_WORKER)
+    assert inventory(outside) == before
+    states = [run.state for run in find_experiment(data_dir, experiment_id).runs]
+    assert states == [RunState.LOST, RunState.FINISHED, RunState.FINISHED]
+    assert [run.state for run in find_experiment(data_dir, waiting).runs] == [RunState.FINISHED]
+
+
+def test_holes_and_second_names_take_no_room(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"x" * 5000)
+    os.link(tmp_path / "mine", tmp_path / "again")
+    with (tmp_path / "hole").open("wb") as hole:
+        hole.truncate(2**40)
+    (tmp_path / "elsewhere").mkdir()
+    assert library.size_of(tmp_path) == 5000
+    (tmp_path / "elsewhere" / "way").symlink_to(tmp_path)
+    assert library.size_of(tmp_path / "elsewhere" / "way") == 0
