@@ -91,9 +91,10 @@ def images(rows: Any, column: str, where: str) -> Sequence[Any]:
     """Every row's image in colours; the column holds images, encoded images or paths of files."""
     import datasets
 
+    from runner.worker.data.pictures import Pictures
+
     try:
-        decoded = rows.cast_column(column, datasets.Image())[column]
-        return [image.convert("RGB") for image in decoded]
+        return Pictures(rows.cast_column(column, datasets.Image(decode=False)), column, where)
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         raise WorkloadError(f"{where}: column {column!r} does not hold images ({cause})") from error

@@ -19,7 +19,7 @@ def make_tokenizer(model: ModelSpec, texts: Sequence[str]) -> Any:
     if model.is_builtin:
         return _train_tokenizer(texts)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model.source)
+        tokenizer = AutoTokenizer.from_pretrained(model.source, trust_remote_code=False)
     except Exception as error:
         raise WorkloadError(
             f"model.source = {model.source!r}: no tokenizer; {hub_advice(model.source, error)}"

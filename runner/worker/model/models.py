@@ -68,12 +68,15 @@ def make_model(
         model: nn.Module = architecture.from_config(config)
         return model
     try:
-        config = transformers.AutoConfig.from_pretrained(source, **settings)
+        config = transformers.AutoConfig.from_pretrained(
+            source, trust_remote_code=False, **settings
+        )
         model = architecture.from_pretrained(
             source,
             config=without_dropout(config, experiment),
             dtype=torch.float32,
             ignore_mismatched_sizes=True,
+            trust_remote_code=False,
         )
         return model
     except Exception as error:

@@ -64,13 +64,14 @@ def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
     if source == VIT:
         return torch.as_tensor
     try:
-        processor = AutoImageProcessor.from_pretrained(source)
+        processor = AutoImageProcessor.from_pretrained(source, trust_remote_code=False)
     except Exception as error:
         advice = hub_advice(source, error)
         raise WorkloadError(f"model.source = {source!r}: no image processor; {advice}") from error
 
     def encode(images: Any) -> Tensor:
-        pixels: Tensor = processor(images, return_tensors="pt")["pixel_values"]
-        return pixels
+        # One after the other: unpacked, all of them may take more memory than there is.
+        encoded = [processor(image, return_tensors="pt")["pixel_values"] for image in images]
+        return torch.cat(encoded)
 
     return encode

@@ -1,0 +1,92 @@
+"""Pictures of a table: unpacked one by one, whatever they unpack to and wherever they lead."""
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+import transformers
+
+from runner.errors import WorkloadError
+from runner.worker.data.pictures import MAX_PIXELS, Pictures
+from runner.worker.data.tables import images
+
+pytestmark = pytest.mark.heavy
+
+
+def packed(width: int, height: int, colour: object = "red", kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (width, height), colour).save(stream, kind)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def table(*cells: Mapping[str, Any]) -> Any:
+    rows = datasets.Dataset.from_dict({"image": list(cells)},
+        features=datasets.Features({"image": datasets.Image(decode=False)}))  # fmt: skip
+    return images(rows, "image", "a table")
+
+
+def test_pictures_are_those_that_were_packed_in_their_order_whole_and_in_parts(
+    tmp_path: Path,
+) -> None:
+    colours = ["red", "blue", "green"]
+    (tmp_path / "blue.jpg").write_bytes(packed(4, 4, "blue", "JPEG"))
+    found = table({"bytes": packed(4, 4, "red"), "path": None},
+                  {"bytes": None, "path": str(tmp_path / "blue.jpg")},
+                  {"bytes": packed(4, 4, "green"), "path": None})  # fmt: skip
+    assert len(found) == 3 and len(found[1:]) == 2
+    for image, colour in zip(found[0:3], colours, strict=True):
+        expected = np.array(PIL.Image.new("RGB", (1, 1), colour)).reshape(3)
+        assert np.abs(np.array(image).astype(int) - expected).max() <= 2  # JPEG rounds
+
+
+def test_a_picture_is_unpacked_when_its_turn_comes_and_none_of_a_hundred_megapixels(
+    tmp_path: Path,
+) -> None:
+    side = int(MAX_PIXELS**0.5) + 1
+    stream = io.BytesIO()
+    PIL.Image.new("1", (side, side)).save(stream, "PNG")
+    assert len(stream.getvalue()) < 50_000
+    found = table({"bytes": packed(2, 2), "path": None},
+                  {"bytes": stream.getvalue(), "path": None})  # fmt: skip
+    assert isinstance(found, Pictures) and found[0].size == (2, 2)
+    with pytest.raises(WorkloadError, match="10,001 x 10,001 pixels are more than 100,000,000"):
+        list(found)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{} loop\n%%EOF\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ({"bytes": EPS, "path": None}, "cannot identify"),
+        ({"bytes": None, "path": "http://127.0.0.1:9/a.png"}, "No such file"),
+        ({"bytes": None, "path": "zip://a.png::http://127.0.0.1:9/a.zip"}, "No such file"),
+        ({"bytes": None, "path": "/dev/zero"}, "no plain file"),
+    ],
+)
+def test_neither_programs_nor_the_network_nor_devices_are_pictures(
+    cell: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        table(cell)[0]
+
+
+def test_a_pipe_in_place_of_a_picture_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(WorkloadError, match="no plain file"):
+        table({"bytes": None, "path": str(tmp_path / "pipe.png")})[0]
+
+
+def test_pictures_encoded_one_by_one_are_what_they_are_together() -> None:
+    processor = transformers.ViTImageProcessor(size={"height": 8, "width": 8})
+    several = [PIL.Image.new("RGB", (n, n + 1), (n, 2 * n, 3 * n)) for n in (5, 9, 16)]
+    alone = torch.cat([processor(one, return_tensors="pt")["pixel_values"] for one in several])
+    assert torch.equal(alone, processor(several, return_tensors="pt")["pixel_values"])
