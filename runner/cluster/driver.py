@@ -16,7 +16,7 @@ from typing import Protocol
 
 from runner.cluster.host import Delivery, NodeFacts, facts, files_of
 from runner.cluster.parts import There, at_home, store
-from runner.errors import RunnerError
+from runner.errors import InvalidRunFolder, RunnerError
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import Experiment, experiments
 from runner.folders.queue_order import startable
@@ -30,6 +30,7 @@ from runner.specs.experiment import RunSpec
 from runner.supervision.exit_records import ExitRecords, say
 from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import MAX_ATTEMPTS
+from runner.texts import printable
 
 POLL_SECONDS = 0.3
 QUEUE_SECONDS = 2.0
@@ -229,14 +230,30 @@ class _Driver:
         if delivery is None:
             return
         with suppress(OSError):  # A full disk: what was not taken in is asked for again.
-            self._take_in(placed, delivery)
+            try:
+                self._take_in(placed, delivery)
+            except RunnerError as error:
+                self._refuse(placed, error)
+                return
             if delivery.is_over:
                 placed.job.end()
                 del self._placed[key]
                 self._close(experiment)
 
+    def _refuse(self, placed: _Placed, error: RunnerError) -> None:
+        """What a machine sends that no run writes ends its experiment, and no other."""
+        placed.job.end()
+        del self._placed[placed.experiment.experiment_id]
+        for run in placed.experiment.runs:
+            if not run.is_recorded:
+                why = f"what came from machine {placed.host} was refused: {error}"
+                self._exits.write(run, RunState.FAILED, why, None)
+
     def _take_in(self, placed: _Placed, delivery: Delivery) -> None:
         runs = {run.run_id: run for run in placed.experiment.runs}
+        for run_id in {*delivery.claims, *(part.run_id for part in delivery.parts)} - runs.keys():
+            raise InvalidRunFolder(f"{printable(run_id)} is no run of it")
+        key = placed.experiment.experiment_id
         if placed.host is None:
             placed.host = delivery.host
             node = placed.job.node or placed.spot.node
@@ -246,9 +263,12 @@ class _Driver:
         for part in delivery.parts:
             store(runs[part.run_id], part, placed.known[part.run_id])
         for run_id, text in delivery.specs.items():
+            spec = RunSpec.from_json(text)
+            if spec.run_id != run_id or spec.experiment.fallback_of != key:
+                raise InvalidRunFolder(f"{printable(run_id)} is no run that goes on for it")
             run = self._data_dir.run_dir(run_id)
             if not run.path.exists():
-                run.write_spec(RunSpec.from_json(text))
+                run.write_spec(spec)
 
     def _claim(self, run: RunDir, there: Claim, host: str) -> None:
         """Written once: with the machine and when it began there, and who answers for it here."""

@@ -135,7 +135,7 @@ class Host:
             if left > 0:
                 parts += missing(run, known.get(run.run_id, {}), left)
                 left = PART_BYTES - sum(len(part.data) for part in parts)
-        specs = {run.run_id: run.spec_file.read_text() for one in further for run in one.runs}
+        specs = {run.run_id: run.read_spec().to_json() for one in further for run in one.runs}
         return Delivery(parts=parts, claims=claims, specs=specs, host=socket.gethostname(),
                         place=self.place, is_over=is_over and not parts)  # fmt: skip
 

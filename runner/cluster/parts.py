@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import InvalidRunFolder
+from runner.folders.inside import open_inside
 from runner.folders.run_dir import UNFINISHED, RunDir
+from runner.folders.tree import walk
 
 GROWING = ("events.jsonl", "output.log")
 KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",
                 "attempts")  # fmt: skip
 """Whose writer is at home."""
+NOT_SENT = (*KEPT_AT_HOME, "compile-cache", "work")
+"""By which no path begins that comes home: what home writes, and code."""
 LAST = "exit.json"
 """Goes home when all else is there: who reads it takes the rest for complete."""
 PART_BYTES = 4_000_000
@@ -70,7 +74,7 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
         if left <= 0:
             return
         offset = there.size if there.version == version else 0
-        data = _read(run.path / path, offset, left)
+        data = _read(run, path, offset, left)
         if size and not data:  # a checkpoint that is no longer among the latest
             continue
         left -= len(data)
@@ -80,27 +84,29 @@ def missing(run: RunDir, known: Known, most_bytes: int = PART_BYTES) -> Iterator
 
 def _grown(run: RunDir, name: str, there: There, most_bytes: int) -> Iterator[Part]:
     try:
-        size = os.path.getsize(run.path / name)
-    except OSError:
+        with open_inside(run.path, name) as opened:
+            size = os.fstat(opened.fileno()).st_size
+    except (OSError, InvalidRunFolder):
         return
     offset = there.size if size >= there.size else 0  # output.log is cut where it grows too long
     if size != there.size:
-        data = _read(run.path / name, offset, most_bytes)
+        data = _read(run, name, offset, most_bytes)
         yield Part(run_id=run.run_id, path=name, offset=offset, data=data)
 
 
-def _read(file: Path, offset: int, most_bytes: int) -> bytes:
+def _read(run: RunDir, name: str, offset: int, most_bytes: int) -> bytes:
+    """Nothing of what is no plain file of the folder, such as a link out of it or a pipe."""
     try:
-        with file.open("rb") as opened:
+        with open_inside(run.path, name) as opened:
             opened.seek(offset)
             return opened.read(max(0, most_bytes))
-    except OSError:
+    except (OSError, InvalidRunFolder):
         return b""
 
 
 def _version(file: Path) -> tuple[int, int]:
     try:
-        found = file.stat()
+        found = file.lstat()
     except OSError:
         return 0, 0
     return found.st_mtime_ns, found.st_size
@@ -109,7 +115,7 @@ def _version(file: Path) -> tuple[int, int]:
 def _whole(run: RunDir) -> Iterator[str]:
     """Paths of plain files but for those that grow, those of home, and what is being written."""
     own = (run.compile_cache, run.workplace)
-    for parent, folders, files in os.walk(run.path):
+    for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(name for name in folders if here / name not in (*own, run.attempts))
         for name in sorted(files):
@@ -137,7 +143,8 @@ def store(run: RunDir, part: Part, known: dict[str, There]) -> None:
     """
     target = run.path / part.path
     inside = target.resolve().is_relative_to(run.path.resolve())
-    if not inside or part.path in KEPT_AT_HOME or ".." in Path(part.path).parts:
+    names = Path(part.path).parts
+    if not inside or not names or ".." in names or names[0] in NOT_SENT:
         raise InvalidRunFolder(f"{part.path!r} is no file that a run writes")
     target.parent.mkdir(parents=True, exist_ok=True)
     grows = part.path in GROWING

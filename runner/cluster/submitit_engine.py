@@ -121,7 +121,7 @@ class SubmititJob:
         for experiment in experiments(self._job.data_dir):
             for run in experiment.runs:
                 if run.run_id not in known:
-                    specs[run.run_id] = run.spec_file.read_text()
+                    specs[run.run_id] = run.read_spec().to_json()
                     continue
                 claim = run.read_claim()
                 if claim is not None:

@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 import runner.supervision.run_process
 from runner.cluster.driver import JobLost, Node, drive
 from runner.cluster.host import Delivery, Host, facts
-from runner.cluster.parts import There
+from runner.cluster.parts import Part, There
+from runner.folders import queue_order
 from runner.folders.queue import cancel, experiments, find_experiment, submit
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
@@ -212,3 +214,39 @@ def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None
     first, repeat = experiments(data_dir)
     assert repeat.spec.fallback_of == first.experiment_id
     assert {run.state for run in repeat.runs} == {RunState.FINISHED}
+
+
+@pytest.mark.parametrize("sends", ["a way out", "another's run", "a part of another's"])
+def test_a_machine_that_sends_what_no_run_writes_ends_its_experiment_and_no_other(
+    data_dir: DataDir, tmp_path: Path, sends: str
+) -> None:
+    good, bad = (submit(data_dir, experiment(controls=0)) for _ in range(2))
+    others = submit(data_dir, experiment(controls=0))
+    queue_order.hold(data_dir, others)
+    stranger = data_dir.run_dir(f"{others}.baseline")
+    spec = replace(stranger.read_spec(), experiment_id="20990101-000000-000000-ffff")
+    name = "../../evil.baseline" if sends == "a way out" else spec.run_id
+    part = Part(run_id=stranger.run_id, path="exit.json", offset=0, data=b"{}", is_end=True)
+
+    class Lying(LocalJob):
+        def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
+            found = super().delivery(known)
+            if found is None or self.host.experiment_id != bad:
+                return found
+            if sends == "a part of another's":
+                return replace(found, parts=[part])
+            return replace(found, specs={name: spec.to_json()})
+
+    class Engine(LocalEngine):
+        def start(
+            self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]
+        ) -> LocalJob:
+            made = super().start(key, node, place, files)
+            self.jobs[key] = Lying(made.host, node)
+            return self.jobs[key]
+
+    assert drive(data_dir, Engine("one", "two"), linger=0.3)
+    assert set(states(data_dir, good).values()) == {RunState.FINISHED}
+    assert set(states(data_dir, bad).values()) == {RunState.FAILED}
+    assert stranger.state is RunState.QUEUED and not data_dir.run_dir(spec.run_id).path.exists()
+    assert not [path for path in tmp_path.rglob("*evil*")]

@@ -107,7 +107,13 @@ def test_no_checkpoint_comes_before_the_steps_that_led_to_it(tmp_path: Path) -> 
         assert len(list(home.artifacts.rglob("*.pt"))) <= told
 
 
-@pytest.mark.parametrize("path", ["../other/exit.json", "spec.json", "a/../../x", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../other/exit.json", "spec.json", "a/../../x", "/etc/passwd", "./spec.json", "", ".",
+        "attempts/1/claim.json", "compile-cache/inductor/a.py", "work/train.py",
+    ],
+)  # fmt: skip
 def test_a_part_that_leads_out_of_the_folder_or_belongs_to_home_is_refused(
     tmp_path: Path, path: str
 ) -> None:
@@ -116,6 +122,17 @@ def test_a_part_that_leads_out_of_the_folder_or_belongs_to_home_is_refused(
     with pytest.raises(InvalidRunFolder):
         store(home, part, {})
     assert not list(home.path.iterdir())
+
+
+def test_links_pipes_and_what_lies_behind_them_stay_there(tmp_path: Path) -> None:
+    there, home = folders(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("what lies outside")
+    there.output_file.symlink_to(secret)
+    os.mkfifo(there.events_file)
+    (there.path / "exit.json").symlink_to(secret)
+    there.artifacts.symlink_to(tmp_path)
+    assert bring(there, home, {}, 1000) == [] and not list(home.path.iterdir())
 
 
 def test_output_that_was_cut_there_is_cut_here(tmp_path: Path) -> None:
