@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from runner.errors import RunnerError
+from runner.errors import ProbeFailed, RunnerError
 from runner.folders.moved import devices_in_use
 from runner.folders.queue import Experiment
 from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
-from runner.machine.capabilities import known_devices
+from runner.machine.capabilities import known_devices, probe
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
 from runner.machine.topology import cores, numa_nodes, shares
@@ -20,6 +20,15 @@ def this_machine(data_dir: DataDir) -> Machine:
     cpus = cpu_allowance().cpus
     nodes = {one.id: one.numa_node for one in known_devices(data_dir) if one.id != CPU}
     return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
+
+
+def learn_devices(data_dir: DataDir, wishes: Iterable[Wish]) -> None:
+    """Asks torch (seconds) which devices this machine has, if nobody has and one is wished for: of
+    devices that nobody knows each has all CPUs to itself, so that they work one after the other."""
+    wanted = any(name != CPU for wish in wishes for name in wish.devices)
+    if wanted and not known_devices(data_dir):
+        with suppress(ProbeFailed):  # What runs then tells the reason.
+            probe(data_dir)
 
 
 def wish_of(experiment: Experiment) -> Wish:

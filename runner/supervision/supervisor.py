@@ -20,7 +20,7 @@ from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.logs import log, open_log
-from runner.machine.occupancy import this_machine, wish_of
+from runner.machine.occupancy import learn_devices, this_machine, wish_of
 from runner.machine.placement import Machine, Place, is_full, plan
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.heartbeat import Heartbeat
@@ -136,8 +136,11 @@ class _Work:
         found = {one.experiment_id: one for one in self.waiting()}
         if not found:
             return
+        wishes = [wish_of(one) for one in found.values()]
+        if not held:  # Beside somebody's measurement torch is not loaded.
+            learn_devices(self._data_dir, wishes)
         self._machine = this_machine(self._data_dir)
-        begins = plan([wish_of(one) for one in found.values()], held, self._machine).begins
+        begins = plan(wishes, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:
             self._begin(found[key], begins[key])
 

@@ -1,8 +1,9 @@
 """Several experiments at once, with real processes that speak the protocol without torch."""
 
 import os
+import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import pytest
@@ -91,6 +92,27 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
         assert all(ended <= began for (_, ended), (began, _) in pairwise(sorted(spans)))
     (one, *_), (other, *_) = places.values()
     assert one[0] < other[1] and other[0] < one[1]
+
+
+def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was queued without page or command line, such as by a script of one's own."""
+    gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
+    found = asdict(replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
+    answer = f"import json; print(json.dumps({found!r}))"
+    monkeypatch.setattr("runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer))
+    monkeypatch.setattr(runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None)
+    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
+    monkeypatch.setattr("runner.machine.occupancy.cpu_allowance", lambda: four)
+    first, second = (
+        submit(data_dir, experiment("slow", steps=10, devices=(gpu.id,))) for gpu in gpus
+    )
+    supervise(data_dir, FAKE_WORKER)
+    (began, ended), (other_began, other_ended) = span(data_dir, first), span(data_dir, second)
+    assert began < other_ended and other_began < ended
+    claims = [next(iter(run_dirs(data_dir, key).values())).read_claim() for key in (first, second)]
+    assert [claim.cpus for claim in claims if claim] == ["0-1", "2-3"]
 
 
 @two_cpus
