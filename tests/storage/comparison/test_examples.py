@@ -16,8 +16,8 @@ from storage.terminal.parity_words import parity_words
 from tests.helpers.told import notes_of, warnings_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-REVIEWS = "20261121-062117-185294-2aca"
-"""BERT-base on reviews, an H200."""
+REVIEWS = "20261123-060240-248837-bb0e"
+"""BERT-base on reviews, on an H100 of a restless host, with profiles."""
 MASKED_LM = "20261122-143524-361651-0eb6"
 """BertForMaskedLM on an H100, with profiles."""
 ONE, TWO = "20261123-024245-610163-7424", "20261123-024448-939088-2663"
@@ -47,7 +47,7 @@ def test_correct_backends_hold_parity_by_a_wide_margin(store: Store) -> None:
     for parity in verdicts:
         assert parity.verdict == "holds", str(parity_words(parity))
         assert parity.max_ratio_to_band is not None
-        assert parity.max_ratio_to_band < 0.5
+        assert parity.max_ratio_to_band < 0.6
 
 
 def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> None:
@@ -61,15 +61,34 @@ def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> N
 
 def test_what_all_runs_share_is_a_note_and_only_what_casts_doubt_a_warning(store: Store) -> None:
     comparison = compare(store, REVIEWS)
-    assert [warning.partition(":")[0] for warning in warnings_of(comparison)] == ["cudagraphs"]
+    noise, memory = warnings_of(comparison)
+    assert noise.startswith("This machine is noisy") and memory.startswith("cudagraphs: ")
     assert notes_of(comparison)[0] == "The reviews are written by a generator, not by people."
     assert len(notes_of(comparison)) == 2
 
 
-def test_the_control_is_as_fast_as_the_baseline(store: Store) -> None:
+def test_the_control_is_as_fast_as_the_baseline_within_the_noise_that_is_told(
+    store: Store,
+) -> None:
     comparison = compare(store, REVIEWS)
+    (control,) = [one.speedup for one in comparison.results if one.label == "control"]
+    assert control is not None and control.low < 1.0 < control.high
     assert comparison.noise_floor is not None
-    assert comparison.noise_floor < 0.05
+    assert comparison.noise_floor < 0.1
+
+
+def test_the_page_of_reviews_says_by_itself_that_captured_graphs_save_waiting_for_the_host(
+    store: Store,
+) -> None:
+    """Its kernels take longer than the baseline's, which the host cannot feed fast enough: of
+    44.2 ms a step the device is idle for 30.4, and for 3.5 where graphs are replayed."""
+    found = explain(store, REVIEWS)
+    assert found.profile_of("baseline").idle_seconds == pytest.approx(0.0304, abs=0.0005)
+    assert found.profile_of("cudagraphs").idle_seconds == pytest.approx(0.0035, abs=0.0005)
+    own = found.own_speedups["cudagraphs"]
+    assert own.high is not None and own.high < 1.0
+    saved = found.bridges["cudagraphs"].parts.set_index("work_class")["difference"]
+    assert saved.idxmin() == "idle"
 
 
 def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(store: Store) -> None:
@@ -96,7 +115,8 @@ def test_where_graphs_are_replayed_the_kernels_alone_fill_the_clocks_step(store:
 
 
 def test_less_than_three_percent_of_the_recorded_kernels_are_unknown(store: Store) -> None:
-    profiles = explain(store, MASKED_LM).profiles
+    profiles = [*explain(store, MASKED_LM).profiles, *explain(store, REVIEWS).profiles]
+    assert len(profiles) == 11
     assert all(one.is_known and one.unknown_share < 0.03 for one in profiles)
 
 
