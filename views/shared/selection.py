@@ -48,10 +48,10 @@ def choose_experiment(
 
 
 def to_begin_with(ended: pd.DataFrame) -> list[str]:
-    """What Compare shows of its own accord: the latest experiment of this machine that is over;
-    without any the example that was recorded first, which is a training as most people's."""
+    """What Compare shows of its own accord: the latest experiment that is over, of this machine
+    if there is one, else of the examples."""
     mine = ended[ended["origin"] == "local"]
-    first = mine[:1] if len(mine) else ended[-1:]
+    first = (mine if len(mine) else ended)[:1]
     return [str(one) for one in first["experiment_id"]]
 
 

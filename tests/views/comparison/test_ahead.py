@@ -38,15 +38,14 @@ def test_the_newest_comparison_and_its_charts_are_kept_for_the_first_reader(
 def test_without_an_experiment_of_ones_own_the_example_that_compare_shows_is_prepared(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that was recorded first."""
-    first = "20240101-000000-000000-0000"
-    record_experiment(resources.EXAMPLES / "one", experiment_id=first)
+    """The one that was recorded last."""
+    record_experiment(resources.EXAMPLES / "one", experiment_id="20240101-000000-000000-0000")
     record_experiment(resources.EXAMPLES / "other")
     made = []
     monkeypatch.setattr(comparison, "compare", lambda _, one: made.append(one))
     monkeypatch.setattr(charts, "draw", lambda *_: None)
     ahead.prepare()
-    assert made == [first]
+    assert made == [EXPERIMENT_ID]
 
 
 def test_pages_wait_until_all_is_imported() -> None:
