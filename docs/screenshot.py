@@ -21,7 +21,8 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).parent
-EXAMPLE = next((HERE.parent / "examples").glob("bert-base-reviews-*/*.baseline")).name.partition(".")[0]
+REVIEWS = next((HERE.parent / "examples").glob("bert-base-reviews-*/*.baseline"))
+EXAMPLE = REVIEWS.name.partition(".")[0]
 ANSWER = 3
 """Number of the screen of a presentation that has the answer."""
 PATIENCE_SECONDS = 60
