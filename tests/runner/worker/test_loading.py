@@ -1,9 +1,12 @@
 """While a worker loads torch, the garbage collector does not look through what stays."""
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
+from runner.folders.queue import PROJECT_ROOT
 from runner.worker.process import loading
 
 
@@ -14,3 +17,16 @@ def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_co
     with pytest.raises(ImportError), loading():
         raise ImportError("no torch")
     assert gc.isenabled()
+
+
+LOADED = """
+import runner.worker.session, sys
+assert "torchmetrics" in sys.modules and "scipy.signal" not in sys.modules
+import scipy.signal
+assert len(scipy.signal.hilbert([1.0, 2.0])) == 2
+"""
+
+
+@pytest.mark.heavy
+def test_a_worker_loads_no_filters_of_sound_and_who_asks_for_them_gets_them() -> None:
+    subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT_ROOT, check=True)
