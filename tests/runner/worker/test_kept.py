@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runner.checks.user_code import CODE_VARIABLE
 from runner.folders.events import read_events
 from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import DataDir
@@ -17,6 +18,7 @@ from runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
 from storage import queries
 from storage.compiling.kept import code_difference, kept_of
 from storage.index.store import Store
+from tests.faults.trial import FOLDER, WORKLOADS
 from tests.helpers.loop import experiment, of_kind
 
 pytestmark = pytest.mark.heavy
@@ -27,8 +29,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> DataDir:
     """One run in a process of its own, whose environment torch reads when it is imported."""
     data_dir = DataDir(tmp_path_factory.mktemp("kept") / "data")
     # `aot_eager` has all graphs; generated code would take a compiler of C++ half a minute.
-    spec = replace(experiment(), backends=("aot_eager",), keep_code=True, keep_trace=True,
-                   evaluation=EvaluationSpec(when="never"))  # fmt: skip
+    net = WORKLOADS["relu net"]
+    spec = replace(
+        net, training=replace(net.training, max_steps=8), backends=("aot_eager",),
+        evaluation=EvaluationSpec(when="never"), keep_code=True, keep_trace=True,
+    )  # fmt: skip
     start(data_dir, spec, "aot_eager")
     return data_dir
 
@@ -40,7 +45,7 @@ def start(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     run.write_spec(run_spec)
     done = subprocess.run(
         [sys.executable, "-m", "runner.worker", str(run.path)], cwd=PROJECT_ROOT,
-        capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True, text=True, env={**os.environ, CODE_VARIABLE: str(FOLDER)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 

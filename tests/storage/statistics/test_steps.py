@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from storage.statistics.steps import MAX_VALUES, NUM_PERMUTATIONS, _ranks, divide
 
@@ -23,6 +22,8 @@ def test_a_series_that_comes_to_stay_a_tenth_lower_has_one_step_where_it_does() 
 
 def test_the_interval_of_a_step_is_that_of_welch_and_equal_values_share_their_rank() -> None:
     """As scipy has both, to the last digit; all of its statistics would take 60 MB of memory."""
+    from scipy import stats  # half a second, in whatever process collects this file
+
     _, (step,) = divide([*NOISE, *(0.9 * value for value in NOISE[:5])])
     logs = step.after.logs, step.before.logs
     known = stats.ttest_ind(*logs, equal_var=False).confidence_interval(0.95)

@@ -1,4 +1,5 @@
-"""A training goes on on another number of devices: the same samples, losses but for rounding."""
+"""The command has a training go on on another number of devices: the same samples, losses but for
+rounding. Without the command: `test_same_as_alone.py`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,11 @@ from runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from tests.helpers.loop import (
     SETTINGS,
     TINY_BERT,
-    TurnsOnPaper,
     experiment,
     of_kind,
     run,
 )
 from tests.helpers.waiting import wait_until
-from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -41,25 +40,6 @@ class Killer:
         if state.step == 8 and os.environ.get("RANK") == "1":
             os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def test_two_ranks_go_on_from_what_one_device_saved(tmp_path: Path) -> None:
-    """One device makes six of twelve steps, two ranks the others, over whole models and shards."""
-    whole = run(SAVED, tmp_path / "whole")
-    asked = []
-    for way in ("ddp", "fsdp"):
-        run(SAVED, tmp_path / way, turns=TurnsOnPaper(2))
-        asked.append(Asked(way, replace(SAVED, devices=("cpu", "cpu"), parallel=way)))  # type: ignore[arg-type]
-    train_together(tmp_path, asked)
-    for way in ("ddp", "fsdp"):
-        events = journal_of(tmp_path, way)
-        (resumed,) = of_kind(events, "resumed")
-        assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.pt")
-        assert (resumed["num_devices_before"], resumed["num_devices"]) == (1, 2)
-        assert list(losses(events)) == list(range(12))
-        assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
-        mine, other = (of_kind(one, "evaluation")[-1]["loss"] for one in (events, whole))
-        assert mine == pytest.approx(other, rel=ROUNDING)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from runner.specs.experiment import (
     ModelSpec,
     StoppingSpec,
 )
-from tests.helpers.loop import experiment, folder_of, of_kind, run
+from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run, torch_afresh
 from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -71,7 +71,8 @@ SPECS = {"plain": PLAIN, "clipped": CLIPPED, "uneven": UNEVEN, "padded": PADDED,
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything once alone is made where it is asked for; over two ranks here, in one go."""
+    """Everything once alone is made where it is asked for; over two ranks here, in one go, with
+    what goes on from six steps that one device made."""
     folder = tmp_path_factory.mktemp("ranks")
     asked = [
         Asked(f"{name}-{way}", together(spec, way))
@@ -81,7 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for way in ("ddp", "fsdp"):
         saving = together(SAVED, way)
         asked += [Asked(f"parts-{way}", saving, num_turns=2), Asked(f"parts-{way}", saving)]
-        asked += [Asked(f"moved-{way}", saving, num_turns=2)]
+        asked += [Asked(f"moved-{way}", saving, num_turns=2), Asked(f"begun-{way}", saving)]
+        with torch_afresh():
+            run(SAVED, folder / f"begun-{way}", turns=TurnsOnPaper(2))
     compiled = replace(PLAIN, backends=("aot_eager:scope=forward",), block_steps=6)
     asked += [Asked("compiled-fsdp", together(compiled, "fsdp"), compiled.variants[-1].label)]
     train_together(folder, asked)
@@ -171,6 +174,19 @@ def test_one_device_goes_on_from_what_two_ranks_saved(
     assert resumed["step"] == 6
     expected = losses(journal_of(folder, f"saved-{way}"))
     assert losses(events) == pytest.approx(expected, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_two_ranks_go_on_from_what_one_device_saved(folder: Path, way: str, tmp_path: Path) -> None:
+    """One device makes six of twelve steps, two ranks the others, over whole models and shards."""
+    whole, events = run(SAVED, tmp_path / "whole"), journal_of(folder, f"begun-{way}")
+    (resumed,) = of_kind(events, "resumed")
+    assert resumed["step"] == 6 and resumed["file"].endswith("step-00000006.pt")
+    assert (resumed["num_devices_before"], resumed["num_devices"]) == (1, 2)
+    assert list(losses(events)) == list(range(12))
+    assert losses(events) == pytest.approx(losses(whole), rel=ROUNDING)
+    mine, other = (of_kind(one, "evaluation")[-1]["loss"] for one in (events, whole))
+    assert mine == pytest.approx(other, rel=ROUNDING)
 
 
 def test_each_rank_tells_its_own_time_and_memory_of_every_block(folder: Path) -> None:
