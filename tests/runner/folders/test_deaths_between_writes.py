@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -29,6 +30,8 @@ from runner.supervision.orphans import close_orphans
 from storage.index.store import Store
 from tests.faults.mortal import Died, dying
 from tests.helpers.journals import GONE, experiment_spec
+
+pytestmark = pytest.mark.heavy
 
 SPEC = experiment_spec(backends=("eager",), controls=0)
 DEATHS = st.one_of(st.none(), st.integers(0, 12))

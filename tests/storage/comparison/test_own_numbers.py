@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import pytest
+
 from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from runner.worker.event_log import EventLog
@@ -13,6 +15,8 @@ from storage.index.store import Store
 from storage.statistics.parity import Parity
 from storage.terminal.parity_words import parity_text, parity_words
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+
+pytestmark = pytest.mark.heavy
 
 SPEC = experiment_spec(80, model=ModelSpec(dropout="keep"))
 EVEN = [-6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

@@ -15,6 +15,8 @@ from storage.terminal.report import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
 from tests.helpers.told import warnings_of
 
+pytestmark = pytest.mark.heavy
+
 SPEC = ExperimentSpec(
     name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
     data=DataSpec(source="script"), backends=("inductor",), block_steps=10,

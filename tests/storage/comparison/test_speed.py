@@ -30,6 +30,8 @@ from tests.helpers.speed_journals import (
 )
 from tests.helpers.told import notes_of, warnings_of
 
+pytestmark = pytest.mark.heavy
+
 
 def compared(data_dir: DataDir) -> Comparison:
     with Store.in_memory(data_dir) as store:

@@ -20,6 +20,8 @@ from storage.kept.texts import NotWritable, read, written
 from storage.library.catalog import catalog
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
+pytestmark = pytest.mark.heavy
+
 OTHER = "20261122-000000-000000-aaaa"
 
 

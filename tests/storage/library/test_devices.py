@@ -91,6 +91,7 @@ def record(data_dir: DataDir, day: int, seconds: float, host: str) -> None:
         run.evaluation(0.8).end()
 
 
+@pytest.mark.heavy
 def test_pace_is_that_of_the_same_work_on_the_same_device(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:

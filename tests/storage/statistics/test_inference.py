@@ -15,6 +15,8 @@ from storage.statistics.inference import judge_inference
 from storage.terminal.parity_words import parity_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
+pytestmark = pytest.mark.heavy
+
 SPEC = experiment_spec(num_steps=80)
 # The first training loss is 2: below 0.02 a loss counts as 0.02.
 LOSSES = falling_losses(80)
