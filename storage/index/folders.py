@@ -13,14 +13,14 @@ from runner.folders.queue import agreed_spec, check_membership
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
+from storage.index.line_views import Found
 from storage.index.listing import Listing
 
 MAX_TICK_BYTES = 16_000_000
 """Journal bytes after which a look stops reading; well under a second of work for the database.
 It is also the longest line that is read, and so stays below DuckDB's 16 MiB for one object."""
-BULK_TICKS = 4
-"""Ticks whose journal bytes are taken in together where all is to be read: as many rows as make the
-database write them once, compressed, and not first into its log."""
+BULK_TICKS = 2
+"""Ticks whose journal bytes a look takes where all is to be read."""
 
 MAX_MESSAGE = 1_000
 """Characters that are kept of what is wrong with a folder."""
@@ -63,6 +63,8 @@ class Look:
     """Runs that leave the index, or whose place another copy takes."""
     slices: dict[str, bytes] = field(default_factory=dict)
     """Run id to the whole lines that its journal gained."""
+    lines: Found | None = None
+    """Where these lines lie, once somebody looked."""
     restarted: list[str] = field(default_factory=list)
     """Runs whose journal is another one than was read, or got shorter, so all of it is read."""
     behind: list[str] = field(default_factory=list)
@@ -77,6 +79,10 @@ class Look:
     num_looked: int = 0
     num_damaged: int = 0
     """Folders tried again that could not be read before."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.num_bytes >= self.max_bytes
 
     def drop(self, names: Set[str]) -> None:
         """Forgets what was found of these runs."""
@@ -180,7 +186,7 @@ def read_journal(
         run = replace(run, journal_offset=0)
     if size == run.journal_offset:
         return run
-    if seen.num_bytes >= seen.max_bytes:
+    if seen.is_full:
         seen.behind.append(run.run_id)
         return run
     lines, end = read_complete_lines(run_dir.events_file, run.journal_offset, MAX_TICK_BYTES)

@@ -6,8 +6,8 @@ A tick that is killed leaves no trace; the next one reads the same bytes again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +15,118 @@ import duckdb
 import pandas as pd
 
 from storage.index import folders
-from storage.index.batches import Batch, batches, together
 from storage.index.folders import Look, Progress
-from storage.index.journal_lines import kinds_in, whole_lines
-from storage.index.journal_rows import (
-    EVENT_TABLES,
-    OF_FILE,
-    OF_LINE,
-    Columns,
-    Cursor,
-    Owner,
-    event_columns,
-    journal_files,
-    mend_slices,
-    reader,
-)
+from storage.index.journal_inserts import WIDE_BYTES, found_lines, insert_events, insert_frequent
+from storage.index.journal_lines import whole_lines
+from storage.index.journal_rows import EVENT_TABLES, Cursor, mend_slices
 from storage.index.labels import known_labels
-from storage.index.resumption import take_back
+from storage.index.line_views import Found
 from storage.index.watch import Watch
 
 REVISIONS = "revisions"
 """The sequence that numbers the writes of the embedded database."""
-SMALL_BYTES = 500_000
-"""Of new lines, up to which reading all of them at once takes less than a statement per kind."""
+MANY_LOOKS = 12
+"""That are taken in together while more waits: of some 400 MB of journals, within a few seconds."""
+
+
+class Doubtful(Exception):
+    """The database gave up on a line of one of many looks."""
 
 
 def run_tick(cursor: Cursor, watch: Watch, ticks: int = 1) -> tuple[int, bool]:
     """Runs one tick, or as much as several; returns the number of new event rows and whether more
-    bytes wait."""
-    seen = watch.look(ticks * folders.MAX_TICK_BYTES)
+    bytes wait.
+
+    If several fail, the watch is astray. Raises `Doubtful` if a line is to blame: a watch with
+    doubts, started anew, finds out which.
+    """
+    max_bytes = ticks * folders.MAX_TICK_BYTES
+    if ticks > 1 and not watch.has_doubts:
+        return _run_many(cursor, watch, max_bytes)
+    seen = watch.next_look(max_bytes)
     is_new = watch.is_news(seen)
     num_rows = _commit(cursor, seen, watch.changed(seen)) if is_new else 0
     watch.taken_in(seen, is_new=is_new)
+    watch.has_doubts &= bool(seen.behind)
     return num_rows, bool(seen.behind)
+
+
+def _run_many(cursor: Cursor, watch: Watch, max_bytes: int) -> tuple[int, bool]:
+    """Takes in some looks in one transaction: the next one is taken while the database reads, and
+    the fewer transactions there are, the more rows it writes once, compressed, and not first into
+    its log."""
+    is_new, is_full = False, True
+
+    def write() -> int:
+        nonlocal is_new, is_full
+        together = _Together(cursor, watch.unreadable)
+        for _ in range(MANY_LOOKS):
+            seen = watch.next_look(max_bytes)
+            changed, is_news = watch.changed(seen), watch.is_news(seen)
+            is_new, is_full = is_new or is_news, bool(seen.behind)
+            watch.taken_in(seen, is_new=False)
+            if is_full:
+                watch.look_ahead(max_bytes, found_lines)
+            if is_news:
+                together.add(seen, changed)
+            if not is_full:
+                break
+        together.finish()
+        return together.num_rows
+
+    try:
+        num_rows = whole(cursor, write)
+    except BaseException as error:
+        watch.is_astray = True
+        is_short = isinstance(error, duckdb.OutOfMemoryException)
+        if isinstance(error, duckdb.Error | UnicodeDecodeError) and not is_short:
+            raise Doubtful from error
+        raise
+    watch.generation += is_new
+    return num_rows, is_full
+
+
+class _Together:
+    """Writes what looks that follow each other found: steps and the like of each one, and all else,
+    for which statements take longer than rows, once."""
+
+    def __init__(self, cursor: Cursor, unreadable: Mapping[str, tuple[str, str]]) -> None:
+        self.num_rows = 0
+        self._cursor = cursor
+        self._unreadable = dict(unreadable)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seen = Look(unreadable=self._unreadable, lines=Found())
+        self._changed: dict[str, Progress] = {}
+        self._is_empty = True
+
+    def add(self, seen: Look, changed: list[Progress]) -> None:
+        self._unreadable = seen.unreadable
+        if seen.gone or seen.restarted:  # Rows go before others come.
+            self.finish()
+            self.num_rows += _write(self._cursor, seen, changed)
+            return self._begin()
+        self._is_empty = False
+        found, rest = seen.lines or found_lines(seen), self._seen
+        numbers = add_numbers(self._cursor, experiments_of(seen))
+        self.num_rows += insert_frequent(self._cursor, found, numbers)
+        assert rest.lines is not None
+        for run_id, lines in found.others.items():
+            rest.lines.others[run_id] = rest.lines.others.get(run_id, b"") + lines
+        rest.new_runs += seen.new_runs
+        rest.labels |= seen.labels
+        rest.unreadable = seen.unreadable
+        self._changed |= {row.run_id: row for row in changed}
+        if sum(map(len, rest.lines.others.values())) >= WIDE_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Writes what was put off."""
+        if self._is_empty:
+            return
+        self.num_rows += _write(self._cursor, self._seen, [*self._changed.values()])
+        self._begin()
 
 
 def start_watch(cursor: Cursor, runs: Path, examples: Path | None, data_folder: str = "") -> Watch:
@@ -70,28 +149,38 @@ def known_progress(cursor: Cursor, condition: str, *parameters: object) -> dict[
 
 
 def _commit(cursor: Cursor, seen: Look, changed: list[Progress]) -> int:
-    def write() -> int:
-        row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
-        assert row is not None
-        numbers = add_numbers(cursor, experiments_of(seen))
-        write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
-        return insert_events(cursor, owned(seen, numbers))
-
-    return believing(cursor, seen, lambda: whole(cursor, write))
+    return believing(cursor, seen, lambda with_care: whole(
+        cursor, lambda: _write(cursor, seen, changed, with_care=with_care)))  # fmt: skip
 
 
-def believing(cursor: Cursor, seen: Look, take_in: Callable[[], int]) -> int:
-    """Takes in the lines of a look, without those that the database gives up on: one of them must
-    not keep all other journals out."""
-    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
+def _write(cursor: Cursor, seen: Look, changed: list[Progress], *, with_care: bool = False) -> int:
+    row = cursor.execute(f"SELECT nextval('{REVISIONS}')").fetchone()
+    assert row is not None
+    numbers = add_numbers(cursor, experiments_of(seen))
+    write_runs(cursor, seen, changed, numbers, Written(int(row[0])))
+    return insert_events(cursor, seen, numbers, with_care=with_care)
+
+
+def believing(cursor: Cursor, seen: Look, take_in: Callable[[bool], int]) -> int:
+    """Takes in the lines of a look: as if all were events, which takes a third of the time, then
+    with care, then without those that the database gives up on: one of them must not keep all
+    other journals out."""
     try:
-        return take_in()
+        return take_in(False)
     except duckdb.OutOfMemoryException:
         raise  # No line is to blame.
+    # The second: what the database says of a line that is no text.
+    except (duckdb.Error, UnicodeDecodeError):
+        seen.lines = None
+    seen.slices = {run_id: whole_lines(lines) for run_id, lines in seen.slices.items()}
+    try:
+        return take_in(True)
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error:
         if not mend_slices(cursor, seen):
             raise
-        return take_in()
+        return take_in(True)
 
 
 def whole(cursor: Cursor, write: Callable[[], int]) -> int:
@@ -127,7 +216,7 @@ def write_runs(
     _insert(cursor, "runs", [{**row, "experiment": numbers[row["experiment_id"]]}
                              for row in seen.new_runs])  # fmt: skip
     _delete(cursor, "progress", [*seen.gone, *(row.run_id for row in changed)])
-    _insert(cursor, "progress", [{**asdict(row), **asdict(by)} for row in changed])
+    _insert(cursor, "progress", [{**vars(row), **vars(by)} for row in changed])
     cursor.execute("DELETE FROM unreadable WHERE data_folder = ?", [by.data_folder])
     rows = [{"folder": folder, "message": why, "data_folder": by.data_folder}
             for folder, why in seen.unreadable.values()]  # fmt: skip
@@ -142,13 +231,8 @@ def write_runs(
 def experiments_of(seen: Look) -> set[str]:
     """The ids of the experiments that a look found something of."""
     ids = {str(row["experiment_id"]) for row in seen.new_runs}
-    return ids | {run_id.partition(".")[0] for run_id in seen.slices}
-
-
-def owned(seen: Look, numbers: Mapping[str, int]) -> dict[Owner, bytes]:
-    """The new lines, by whose they are."""
-    return {(numbers[run_id.partition(".")[0]], run_id): lines
-            for run_id, lines in seen.slices.items()}  # fmt: skip
+    others = seen.lines.others if seen.lines else ()
+    return ids | {run_id.partition(".")[0] for run_id in (*seen.slices, *others)}
 
 
 def add_numbers(cursor: Cursor, ids: Collection[str]) -> dict[str, int]:
@@ -183,73 +267,3 @@ def _insert(cursor: Cursor, table: str, rows: Iterable[Mapping[str, Any]]) -> No
 def _storable(value: Any) -> Any:
     """DuckDB takes a text that is not Unicode for its own failure, and then answers nobody."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
-
-
-def insert_events(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
-    """Inserts journal lines of many runs.
-
-    The most frequent kinds go, each with its few columns, straight into their tables. All other
-    lines are read with all columns that any kind has, and then distributed.
-    """
-    if not slices:
-        return 0
-    tables = event_columns(cursor)
-    if sum(map(len, slices.values())) < SMALL_BYTES:
-        return _distribute(cursor, tables, slices)
-    num_rows = 0
-    others: dict[Owner, bytes] = {}
-    with closing(batches(slices)) as ready:
-        for batch in ready:
-            num_rows += _insert_batch(cursor, tables, batch)
-            others |= batch.others
-    return num_rows + _distribute(cursor, tables, others)
-
-
-def _insert_batch(cursor: Cursor, tables: Mapping[str, Columns], batch: Batch) -> int:
-    """Inserts the rows of the most frequent kinds."""
-    num_rows = 0
-    for files, owner in ((batch.own_files, OF_FILE), (batch.shared_files, OF_LINE)):
-        for kind, names in files.items():
-            columns = tables[EVENT_TABLES[kind]]
-            num_rows += _insert_kind(cursor, kind, columns, reader(columns, owner), names)
-    return num_rows
-
-
-def _distribute(
-    cursor: Cursor, tables: Mapping[str, Columns], slices: Mapping[Owner, bytes]
-) -> int:
-    """Inserts lines into the tables of their kinds."""
-    if not slices:
-        return 0
-    joined = together(slices)
-    kinds = kinds_in(b"".join(joined.values()), EVENT_TABLES)
-    if not kinds:
-        return 0
-    merged = {name: column for kind in kinds for name, column in tables[EVENT_TABLES[kind]].items()}
-    with journal_files(joined) as names:
-        staging = f"CREATE TEMP TABLE staged AS SELECT * FROM {reader(merged, OF_LINE)}"
-        cursor.execute(staging, [names])
-    found = {kind for (kind,) in cursor.execute("SELECT DISTINCT kind FROM staged").fetchall()}
-    num_rows = 0
-    for kind in EVENT_TABLES.keys() & found:
-        num_rows += _insert_kind(cursor, kind, tables[EVENT_TABLES[kind]], "staged")
-    resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
-    take_back(cursor, [run_id for (run_id,) in resumed])
-    cursor.execute("DROP TABLE staged")
-    return num_rows
-
-
-def _insert_kind(
-    cursor: Cursor, kind: str, columns: Columns, source: str, files: list[str] | None = None
-) -> int:
-    """Inserts the rows of one kind that have all required fields; returns their number."""
-    names = ", ".join(["experiment", "run_id", *columns])
-    required = "".join(
-        f" AND {name} IS NOT NULL" for name, (_, needed) in columns.items() if needed
-    )
-    query = (
-        f"INSERT INTO {EVENT_TABLES[kind]} BY NAME "
-        f"SELECT {names} FROM {source} WHERE kind = '{kind}'{required}"
-    )
-    row = cursor.execute(query, [] if files is None else [files]).fetchone()
-    return 0 if row is None else int(row[0])

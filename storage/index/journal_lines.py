@@ -6,7 +6,7 @@ for the fields of all other kinds only if it is told which they are.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -36,26 +36,8 @@ def objects(lines: bytes) -> bytes:
     return b"".join(row for row in lines.splitlines(keepends=True) if _is_object(row))
 
 
-def split_by_kind(lines: bytes, kinds: Sequence[str]) -> dict[str, bytes]:
-    """The lines that begin as the runner writes these kinds, by kind, and all others under ""."""
-    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == NEWLINE) + 1
-    if not len(ends):
-        return {"": lines} if lines else {}
-    starts = np.concatenate([[0], ends[:-1]])
-    found = np.zeros(len(starts), np.int8)
-    for number, kind in enumerate(kinds, start=1):
-        found[_begin_with(BEGIN % kind.encode(), lines, starts)] = number
-    # Where lines of another kind begin: those that go together are copied together.
-    first = np.flatnonzero(np.diff(found, prepend=-1))
-    bounds = [*starts[first].tolist(), len(lines)]
-    parts: dict[int, list[bytes]] = {}
-    for number, begin, end in zip(found[first].tolist(), bounds, bounds[1:], strict=False):
-        parts.setdefault(number, []).append(lines[begin:end])
-    return {("", *kinds)[number]: b"".join(part) for number, part in parts.items()}
-
-
-def _begin_with(text: bytes, lines: bytes, starts: Places) -> Places:
-    """Which lines begin so, of those that have at least as many bytes: eight at a time."""
+def begin_with(text: bytes, lines: bytes, starts: Places) -> Places:
+    """Which lines begin so, of those that begin at `starts`, in order: eight bytes at a time."""
     eights = np.ndarray((max(0, len(lines) - 7),), "<u8", lines, strides=(1,))
     at = np.flatnonzero(starts + len(text) <= len(lines))
     for offset in (*range(0, len(text) - 8, 8), len(text) - 8):

@@ -5,6 +5,7 @@ type than its column NULL, and so does a number that no run could have counted o
 calendar holds: further on, arithmetic on every row is safe.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from runner.folders.records import MAX_TIME
 from runner.texts import printable
 from storage.index.folders import Look
 from storage.index.journal_lines import objects
+from storage.index.line_views import Owner
 
 EVENT_TABLES = {
     "phase": "phases",
@@ -74,8 +76,6 @@ MAX_JSON_CHARACTERS = 500_000
 Each entry of a longer one, of 100,000 variables, would be compared with those of all other runs."""
 
 Cursor = duckdb.DuckDBPyConnection
-Owner = tuple[int, str]
-"""Whose a line is: number of the experiment, id of the run."""
 Columns = dict[str, tuple[str, bool]]
 """Name to type and whether a value is required."""
 
@@ -117,37 +117,47 @@ def reader(columns: Columns, owner: str = OF_FILE) -> str:
     )
 
 
-def _believed(name: str, kind: str) -> str:
+def line_reader(columns: Columns, table: str) -> str:
+    """SQL that reads the column `line` of a table, all of which must be JSON, as `reader` reads
+    files; beside it lie `experiment` and `run_id`."""
+    types = {name: kind for name, (kind, _) in columns.items()}
+    shape = json.dumps(types)
+    fields = ", ".join(
+        f"{_believed(name, kind, f'line.{name}')} AS {name}" for name, kind in types.items()
+    )
+    return (
+        f"(SELECT {fields}, {OF_LINE} FROM "
+        f"(SELECT json_transform(line, '{shape}') AS line, {OF_LINE} FROM {table}))"
+    )
+
+
+def _believed(name: str, kind: str, value: str = "") -> str:
+    value = value or name
     if name == "time":
-        return f"CASE WHEN {name} >= 0 AND {name} < {MAX_TIME} THEN {name} END"
+        return f"CASE WHEN {value} >= 0 AND {value} < {MAX_TIME} THEN {value} END"
     if kind == "BIGINT":
-        return f"CASE WHEN {name} BETWEEN {-MAX_COUNT} AND {MAX_COUNT} THEN {name} END"
+        return f"CASE WHEN {value} BETWEEN {-MAX_COUNT} AND {MAX_COUNT} THEN {value} END"
     if kind == "VARCHAR":
-        return f"left({name}, {MAX_CHARACTERS})"
+        return f"left({value}, {MAX_CHARACTERS})"
     if kind == "JSON":
         return (
-            f"CASE WHEN length({name}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
-            f"AND json_type({name}) = '{JSON_SHAPES[name]}' THEN {name} END"
+            f"CASE WHEN length({value}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
+            f"AND json_type({value}) = '{JSON_SHAPES[name]}' THEN {value} END"
         )
-    return name
+    return value
 
 
 @contextmanager
 def journal_files(slices: Mapping[Owner, bytes]) -> Iterator[list[str]]:
-    """Files that hold just these lines, as `write_files` names them."""
+    """Files that hold just these lines, each named after its experiment and run."""
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
-        yield write_files(Path(folder), slices)
-
-
-def write_files(folder: Path, slices: Mapping[Owner, bytes]) -> list[str]:
-    """Writes lines into files, each named after its experiment and run; returns their paths."""
-    names = []
-    for (number, run_id), lines in slices.items():
-        file = folder / str(number) / f"{run_id}.ndjson"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(lines)
-        names.append(str(file))
-    return names
+        names = []
+        for (number, run_id), lines in slices.items():
+            file = Path(folder, str(number), f"{run_id}.ndjson")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(lines)
+            names.append(str(file))
+        yield names
 
 
 def mend_slices(cursor: Cursor, seen: Look) -> bool:

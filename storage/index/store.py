@@ -24,7 +24,7 @@ from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
 from storage.index.folders import BULK_TICKS, Progress
-from storage.index.ingest import REVISIONS, run_tick, start_watch
+from storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
 from storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -208,6 +208,8 @@ class Store:
     def close(self) -> None:
         """Closes the database and then gives up its ownership."""
         with self._ingesting:
+            if self._watch is not None:
+                self._watch.stop()
             self._connection.close()
             if self._lock is not None:
                 self._lock.release()
@@ -243,9 +245,19 @@ class Store:
 
     def _look(self, ticks: int) -> tuple[int, bool]:
         with self._ingesting, self._busy(), self._connection.cursor() as cursor:
-            if self._watch is None:
-                self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
-            return run_tick(cursor, self._watch, ticks)
+            with suppress(Doubtful):
+                return run_tick(cursor, self._watch_at_hand(cursor), ticks)
+            watch = self._watch_at_hand(cursor)
+            watch.has_doubts = True
+            return run_tick(cursor, watch, ticks)
+
+    def _watch_at_hand(self, cursor: duckdb.DuckDBPyConnection) -> Watch:
+        before = self._watch
+        if before is None or before.is_astray:
+            self._watch = start_watch(cursor, self.data_dir.runs, self._examples)
+            self._watch.generation = 0 if before is None else before.generation
+            return self._watch
+        return before
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,8 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from heapq import nlargest
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from storage.index.folders import (
     standing,
 )
 from storage.index.labels import look_at_labels
+from storage.index.line_views import Found
 from storage.index.listing import GRANULARITY_NS, Listing
 
 ROUND_SECONDS = 30.0
@@ -69,6 +71,11 @@ class Watch:
         """Runs that another data folder answers for, so that their copies here are left alone."""
         self.generation = 0
         """How often something was taken in."""
+        self.is_astray = False
+        """Whether it believes to be taken in what is not, and must be started anew."""
+        self.has_doubts = False
+        """Whether a line is to be found that the database gives up on."""
+        self._coming: Future[Look] | None = None
         self._listing = Listing(runs, examples)
         self._own = f"{runs}/"
         self._counts = Counter(row.state for row in known.values() if self._is_own(row))
@@ -82,6 +89,30 @@ class Watch:
         self._place = 0
         self._last_look = -math.inf
 
+    def next_look(self, max_bytes: int) -> Look:
+        """The look that was taken ahead, or one that is taken now."""
+        if self._coming is None:
+            return self.look(max_bytes)
+        coming, self._coming = self._coming, None
+        return coming.result()
+
+    def look_ahead(self, max_bytes: int, find: Callable[[Look], Found]) -> None:
+        """Looks, in another thread, at what follows, while the database takes in what was seen."""
+
+        def look() -> Look:
+            seen = self.look(max_bytes)
+            seen.lines = find(seen)
+            return seen
+
+        beside = ThreadPoolExecutor(1, "look")
+        self._coming = beside.submit(look)
+        beside.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Waits until nothing is read any more."""
+        if self._coming is not None:
+            wait([self._coming])
+
     def look(self, max_bytes: int) -> Look:
         """Reads what is new since the last look that was taken in, about so many bytes at most."""
         if self._listing.update():
@@ -93,9 +124,16 @@ class Watch:
         for name in self._gone:
             seen.unreadable.pop(name, None)
         agreed = Agreed(self._listing)
+        experiment = ""
         for name in self._names_due():
-            if name in self._listing.folders and name not in self.elsewhere:
-                self._look_at(name, seen, agreed)
+            if name not in self._listing.folders or name in self.elsewhere:
+                continue
+            # What does not fit has its turn in the next look, an experiment with all its runs.
+            if seen.is_full and not name.startswith(experiment):
+                seen.behind.append(name)
+                continue
+            experiment = f"{name.partition('.')[0]}."
+            self._look_at(name, seen, agreed)
         return seen
 
     def changed(self, seen: Look) -> list[Progress]:
@@ -160,10 +198,11 @@ class Watch:
         self._order = list(folders)
 
     def _names_due(self) -> Iterable[str]:
-        """Names to look at, each once, those that go on first."""
+        """Names to look at, each once: those that go on first, then the newest."""
         running = [name for name in self._open if self.known[name].state == RunState.RUNNING]
         others = nlargest(MIN_SETTLED, self._open)  # Names begin with their time.
-        return dict.fromkeys([*running, *others, *sorted(self._due), *self._next_settled()])
+        due = sorted(self._due, reverse=True)
+        return dict.fromkeys([*running, *others, *due, *self._next_settled()])
 
     def _next_settled(self) -> list[str]:
         """Those whose turn it is: so many that all have had theirs within a round."""

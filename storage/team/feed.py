@@ -21,13 +21,12 @@ from storage.index.ingest import (
     add_numbers,
     believing,
     experiments_of,
-    insert_events,
     known_progress,
-    owned,
     start_watch,
     whole,
     write_runs,
 )
+from storage.index.journal_inserts import insert_events
 from storage.index.journal_rows import EVENT_TABLES, Cursor
 from storage.index.resumption import take_back
 from storage.index.store import SCHEMA
@@ -108,8 +107,8 @@ class Feed:
         with self._lake.telling(), self._lake.connection.cursor() as cursor:
             try:
                 _open_outbox(cursor)
-                num_rows = believing(cursor, seen, lambda: whole(
-                    cursor, lambda: insert_events(cursor, owned(seen, numbers))))  # fmt: skip
+                num_rows = believing(cursor, seen, lambda with_care: whole(cursor, lambda: (
+                    insert_events(cursor, seen, numbers, with_care=with_care))))  # fmt: skip
                 self._send(watch, seen, numbers, _filled(cursor))
             finally:
                 cursor.execute(f"USE {DESK}")

@@ -15,9 +15,10 @@ STATEMENT = re.compile(
     r"\b(SELECT|INSERT INTO|DELETE FROM|UPDATE|CREATE|FROM|WHERE|ATTACH|COPY|DROP|ORDER BY)\b"
 )
 REVIEWED = {
-    "index/ingest.py": {"', '.join(names)", "EVENT_TABLES[kind]", "condition", "kind", "names",
-                        "reader(merged, OF_LINE)", "required", "source", "table"},
-    "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)"},
+    "index/ingest.py": {"', '.join(names)", "condition", "table"},
+    "index/journal_inserts.py": {"EVENT_TABLES[kind]", "condition", "kind", "names", "required",
+                                 "source"},
+    "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)", "shape", "table"},
     "index/resumption.py": {"condition", "table"},
     "queries/device.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
     "queries/experiments.py": {"', '.join(FACTS.values())", "RunState.RUNNING"},

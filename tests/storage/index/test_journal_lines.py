@@ -1,7 +1,7 @@
 """Journal lines taken apart: nothing is lost between the parts, and none counts twice."""
 
 import json
-import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,10 +9,26 @@ import pytest
 from runner.folders.run_dir import DataDir
 from runner.worker.event_log import EventLog
 from storage import queries
-from storage.index import batches, ingest
-from storage.index.journal_lines import FREQUENT, split_by_kind, whole_lines, with_owner
+from storage.index import journal_inserts, line_views
+from storage.index.journal_lines import FREQUENT, whole_lines, with_owner
+from storage.index.line_views import every_line, find_lines
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
+
+
+def read(journals: Mapping[str, bytes], kinds: Sequence[str]) -> dict[str, list[tuple[str, bytes]]]:
+    """Runs and lines as the database sees them, by kind; all others under ""."""
+    found = find_lines(journals, kinds)
+    owners = [(number, run) for number, run in enumerate(found.runs)]
+    rows = {}
+    for kind, lines in found.frequent.items():
+        table = lines.reader(found.texts, owners).read_all().to_pydict()
+        assert table["experiment"] == [found.runs.index(run) for run in table["run_id"]]
+        rows[kind] = [(run, line.encode() + b"\n") for run, line in
+                      zip(table["run_id"], table["line"], strict=True)]  # fmt: skip
+    rows[""] = [(run, line) for run, lines in found.others.items()
+                for line in lines.splitlines(keepends=True)]  # fmt: skip
+    return rows
 
 
 def test_lines_of_frequent_kinds_are_known_as_the_runner_writes_them(tmp_path: Path) -> None:
@@ -20,12 +36,12 @@ def test_lines_of_frequent_kinds_are_known_as_the_runner_writes_them(tmp_path: P
     for kind in FREQUENT:
         log.append(kind, step=1)
     log.close()
-    written = (tmp_path / "events.jsonl").read_bytes()
-    assert written.count(b"\n") == 3
-    assert split_by_kind(written, FREQUENT) == {
-        kind: line for kind, line in zip(FREQUENT, written.splitlines(keepends=True), strict=True)
-    }
-    assert split_by_kind(b"", FREQUENT) == {}
+    written = (tmp_path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(written) == 3
+    assert read({"a": b"".join(written)}, FREQUENT) == {
+        "": [], **{kind: [("a", line)] for kind, line in zip(FREQUENT, written, strict=True)}
+    }  # fmt: skip
+    assert read({}, FREQUENT) == read({"a": b""}, FREQUENT) == {"": []}
 
 
 STEP = b'{"v":1,"kind":"step","step":1}\n'
@@ -33,24 +49,45 @@ BLOCK = b'{"v":1,"kind":"block","x":1}\n'
 OTHERS = (
     b'{"v":1,"seq":7,"kind":"step","step":1}\n',
     b'{"v": 1, "kind": "step"}\n',
-    b"\n",
     b'{"kind":"step"}\n',
     b'{"v":1,"kind":"stepped","x":1}\n',
     b'{"v":1,"kind":"error","m":"{\\"v\\":1,"}\n',
-    b'{"v":1,"kind":"step"\n',
-    b'{"v":1,"kind":"bl\n',
     b'{"v":1,"kind":"block"}\n',
 )
+TORN = (b"\n", b'{"v":1,"kind":"step"\n', b'{"v":1,"kind":"bl\n', b'{"v":1,"kind":"step",\n')
 
 
+@pytest.mark.parametrize("piece_bytes", [0, 10**9])
+@pytest.mark.parametrize("torn", [b"", *TORN])
 @pytest.mark.parametrize("first", [b"", STEP, OTHERS[0], OTHERS[-1]])
-def test_lines_of_other_kinds_are_found_wherever_they_stand(first: bytes) -> None:
-    lines = first + b"".join(row + STEP + row + row + BLOCK for row in OTHERS)
-    assert split_by_kind(lines, ("step", "block")) == {
-        "": (b"" if first == STEP else first) + b"".join(row * 3 for row in OTHERS),
-        "step": STEP * (len(OTHERS) + (first == STEP)),
-        "block": BLOCK * len(OTHERS),
-    }
+def test_lines_are_found_wherever_they_stand_and_torn_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, torn: bytes, piece_bytes: int
+) -> None:
+    monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+    one = first + torn + b"".join(row + STEP + row + torn + row + BLOCK for row in OTHERS)
+    journals = {"a": one, "empty": b"", "b": BLOCK + STEP + BLOCK, "c": torn, "d": OTHERS[1]}
+    count = len(OTHERS)
+    assert read(journals, ("step", "block")) == {
+        "step": [("a", STEP)] * (count + (first == STEP)) + [("b", STEP)],
+        "block": [("a", BLOCK)] * count + [("b", BLOCK)] * 2,
+        "": [*[("a", first)] * (first not in (b"", STEP)),
+             *(("a", row) for row in OTHERS for _ in range(3)), ("d", OTHERS[1])],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("piece_bytes", [0, 10**9])
+def test_lines_that_are_too_short_for_an_event_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    """Arrow holds texts of up to twelve bytes in another way."""
+    monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+    short, long = b'{"kind":"a"}\n', b'{"kind":"ab"}\n'
+    lines, texts = every_line({"a": short + long, "b": short, "c": long + long})
+    owners = [(1, "a"), (1, "b"), (2, "c")]
+    assert lines.reader(texts, owners).read_all().to_pylist() == [
+        {"line": long[:-1].decode(), "experiment": number, "run_id": run}
+        for number, run in ((1, "a"), (2, "c"), (2, "c"))
+    ]
 
 
 def test_a_line_counts_for_the_run_whose_journal_holds_it() -> None:
@@ -64,7 +101,7 @@ def test_a_line_counts_for_the_run_whose_journal_holds_it() -> None:
 def test_no_row_passes_for_another_runs(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
-    monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(journal_inserts, "SMALL_BYTES", small_bytes)
     Recording(data_dir.runs, "baseline").log.close()
     foreign = Recording(data_dir.runs, "control")
     claimed = {"experiment": 7, "run_id": f"{EXPERIMENT_ID}.baseline", "filename": "x"}
@@ -87,13 +124,14 @@ def test_lines_read_apart_and_together_come_to_the_same(
     for line in ('{"kind": "step", "seq": 90, "step": 90}', '{"kind": "block", "seq": 1}', "17"):
         run.run.events_file.open("a").write(line + "\n")
     found = []
-    # As they are read live; in bulk, all in one file, all in one batch, each journal in its own.
-    for small_bytes, own_file_bytes, batch_bytes in (
-        (10**9, 0, 0), (0, 10**9, 10**9), (0, 0, 10**9), (0, 0, 1)
+    # As they are read live; in bulk, together and each journal by itself; with care.
+    for small_bytes, piece_bytes, doubtful in (
+        (10**9, 0, False), (0, 10**9, False), (0, 0, False), (0, 0, True)
     ):  # fmt: skip
-        monkeypatch.setattr(ingest, "SMALL_BYTES", small_bytes)
-        monkeypatch.setattr(batches, "OWN_FILE_BYTES", own_file_bytes)
-        monkeypatch.setattr(batches, "BATCH_BYTES", batch_bytes)
+        monkeypatch.setattr(journal_inserts, "SMALL_BYTES", small_bytes)
+        monkeypatch.setattr(line_views, "PIECE_BYTES", piece_bytes)
+        if doubtful:
+            run.run.events_file.open("a").write('{"v":1,"kind":"step",oops}\n')
         with Store.in_memory(data_dir) as store:
             tables = [
                 t for t in store.query("SHOW TABLES")["name"] if t not in ("progress", "meta")
@@ -102,18 +140,6 @@ def test_lines_read_apart_and_together_come_to_the_same(
                           for t in tables})  # fmt: skip
     assert found[0] == found[1] == found[2] == found[3]
     assert len(found[0]["steps"]) == 120 + 5 + 1
-
-
-def test_files_of_batches_that_nobody_asks_for_any_more_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(batches, "BATCH_BYTES", 1)
-    ready = batches.batches({(1, f"a.{number}"): STEP for number in range(9)})
-    assert next(ready).shared_files["step"]
-    assert list(tmp_path.iterdir())
-    ready.close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_only_lines_that_end_like_objects_are_kept() -> None:

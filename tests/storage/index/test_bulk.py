@@ -1,0 +1,217 @@
+"""Much that is taken in at once: many looks a transaction, the next one while rows are written."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.errors import StoreUnusable
+from storage.index import folders, ingest, journal_inserts, line_views, watch
+from storage.index.journal_lines import FREQUENT
+from storage.index.journal_rows import EVENT_TABLES
+from storage.index.store import CONFIG, Store
+from tests.helpers.journals import Recording, experiment_spec, record_experiment
+from tests.helpers.serving import ROOT
+
+SPEC = experiment_spec(num_steps=20, controls=0)
+Rows = dict[str, list[str]]
+
+
+def ids(count: int) -> list[str]:
+    return [f"20261121-0930{number:02d}-123456-7f3a" for number in range(count)]
+
+
+@pytest.fixture
+def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks a transaction, each of one experiment or so."""
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", 3_000)
+    monkeypatch.setattr("storage.index.store.BULK_TICKS", 2)
+    monkeypatch.setattr(ingest, "MANY_LOOKS", 2)
+    monkeypatch.setattr(journal_inserts, "SMALL_BYTES", 0)
+
+
+def content(store: Store) -> Rows:
+    """All rows but for those that say when something was taken in, and in which order."""
+    found = {}
+    for (table,) in store.rows("SHOW TABLES"):
+        if table not in ("meta", "experiments"):
+            columns = "* EXCLUDE (revision)" if table in ("progress", "labels") else "*"
+            is_numbered = table in ("runs", *EVENT_TABLES.values())
+            columns = "* EXCLUDE (experiment)" if is_numbered else columns
+            found[table] = sorted(map(str, store.rows(f"SELECT {columns} FROM {table}")))
+    return found
+
+
+def at_once(data_dir: DataDir) -> Rows:
+    """What one small look finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders, "MAX_TICK_BYTES", 10**8)
+        patch.setattr(journal_inserts, "SMALL_BYTES", 10**9)
+        with Store.in_memory(data_dir) as store:
+            return content(store)
+
+
+def test_many_looks_come_to_the_same_as_one(data_dir: DataDir, small_looks: None) -> None:
+    for one in ids(7):
+        record_experiment(data_dir.runs, SPEC, one)
+    with Store.open(data_dir) as store:
+        assert store.ingest_all() > 7 * 2 * 22
+        assert store.generation > 2
+        assert content(store) == at_once(data_dir)
+        owners = "SELECT count(DISTINCT experiment) FROM runs JOIN steps USING (experiment, run_id)"
+        assert store.rows(owners) == [(7,)]
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_nothing_is_lost_or_doubled_where_a_transaction_fails_after_others_were_looked_at(
+    data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    for one in ids(9):
+        record_experiment(data_dir.runs, SPEC, one)
+    done, whole = [], ingest.whole
+
+    def failed(cursor: duckdb.DuckDBPyConnection, write: Callable[[], int]) -> int:
+        def written() -> int:
+            num_rows = write()
+            done.append(num_rows)
+            if len(done) == failing:
+                raise OSError(28, "No space left on device")
+            return num_rows
+
+        return whole(cursor, written)
+
+    monkeypatch.setattr(ingest, "whole", failed)
+    with Store.open(data_dir) as store:
+        with pytest.raises(StoreUnusable, match="No space left"):
+            store.ingest_all()
+        # Pages ask again for what they keep once this grows: not before there is more to see.
+        assert store.generation == failing - 1
+        assert store.rows("SELECT count(*) FROM steps")[0][0] < 9 * 2 * 20
+        store.ingest()
+        store.ingest_all()
+        assert store.generation > failing
+        assert content(store) == at_once(data_dir)
+
+
+NO_EVENTS = (
+    b'{"v":1,"kind":"step",oops}\n',
+    b'{"v":1,"kind":"step","seq":7,"step":3,"x":"\xff"}\n',
+    b'{"v":1,"kind":"block","seq":7}\n',
+    b'{"v":1,"kind":"phase","seq":7,"time":1,"phase":"x",oops}\n',
+)
+
+
+@pytest.mark.parametrize("line", NO_EVENTS)
+def test_a_line_that_is_no_event_keeps_no_other_out(
+    data_dir: DataDir, small_looks: None, line: bytes
+) -> None:
+    for one in ids(7):
+        record_experiment(data_dir.runs, SPEC, one)
+    expected = at_once(data_dir)
+    journal = data_dir.run_dir(f"{ids(7)[3]}.baseline").events_file
+    before = journal.read_bytes()
+    half = before.index(b"\n", len(before) // 2) + 1
+    journal.write_bytes(before[:half] + line + before[half:])
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        found = content(store)
+        assert store.ingest_all() == 0
+    del found["progress"], expected["progress"]
+    assert found == expected
+
+
+def test_of_a_run_that_begins_anew_between_two_looks_nothing_old_stays(
+    data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "MANY_LOOKS", 100)
+    record_experiment(data_dir.runs, experiment_spec(num_steps=200, controls=0), ids(1)[0])
+    journal = data_dir.run_dir(f"{ids(1)[0]}.baseline").events_file
+    lines = journal.read_bytes().splitlines(keepends=True)
+    look = watch.Watch.look
+    looks = []
+
+    def beginning_anew(self: watch.Watch, max_bytes: int) -> folders.Look:
+        looks.append(look(self, max_bytes))
+        if len(looks) == 2:
+            other = journal.with_name("other")
+            other.write_bytes(b"".join(lines[:8]) + lines[-1])
+            os.replace(other, journal)
+        return looks[-1]
+
+    monkeypatch.setattr(watch.Watch, "look", beginning_anew)
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        assert any(seen.restarted for seen in looks)
+        assert content(store) == at_once(data_dir)
+
+
+def test_the_newest_experiments_come_first_and_each_with_all_its_runs(
+    data_dir: DataDir, small_looks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in ids(6):
+        record_experiment(data_dir.runs, SPEC, one)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        found = store.rows("SELECT experiment_id, count(*) FROM runs GROUP BY ALL ORDER BY 1")
+        assert found == [(ids(6)[-1], 2)]
+        store.ingest_all()
+        assert store.rows("SELECT count(*) FROM runs") == [(12,)]
+
+
+def test_lines_that_were_read_are_let_go_before_the_transaction_ends(tmp_path: Path) -> None:
+    """The database holds what was registered until then: journals of a whole transaction."""
+    recording = Recording(tmp_path, "baseline")
+    recording.block([0.1] * 10, [1.0] * 10)
+    text = recording.run.events_file.read_bytes() + b""
+    held = sys.getrefcount(text)
+    connection = duckdb.connect(config=CONFIG)
+    connection.begin()
+    found = line_views.find_lines({"a.b": text}, FREQUENT)
+    with journal_inserts._lines_at_hand(
+        connection, found.frequent["step"].reader(found.texts, [(1, "a")])
+    ):
+        assert connection.execute("SELECT count(*) FROM new_lines").fetchall() == [(10,)]
+    del found
+    assert sys.getrefcount(text) == held
+    connection.commit()
+
+
+INGEST_ALL = """
+import sys
+from runner.folders.run_dir import DataDir
+from storage.index import folders, ingest, store
+folders.MAX_TICK_BYTES, ingest.MANY_LOOKS = 3_000, 2
+whole = ingest.whole
+def told(cursor, write):
+    num_rows = whole(cursor, write)
+    print("committed", flush=True)
+    return num_rows
+ingest.whole = told
+with store.Store.open(DataDir(sys.argv[1])) as opened:
+    opened.ingest_all()
+"""
+
+
+@pytest.mark.heavy
+def test_nothing_is_lost_or_doubled_when_taking_in_much_is_killed(data_dir: DataDir) -> None:
+    for one in ids(40):
+        record_experiment(data_dir.runs, SPEC, one)
+    for attempt in range(3):
+        killed = subprocess.Popen([sys.executable, "-c", INGEST_ALL, str(data_dir.path)],
+                                  cwd=ROOT, stdout=subprocess.PIPE)  # fmt: skip
+        assert killed.stdout is not None
+        for _ in range(1 + attempt):
+            assert killed.stdout.readline()
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        killed.stdout.close()
+    with Store.open(data_dir) as store:
+        assert 0 < store.rows("SELECT count(*) FROM steps")[0][0] < 40 * 2 * 20
+        store.ingest_all()
+        assert content(store) == at_once(data_dir)
