@@ -52,10 +52,13 @@ class Alerts:
             self._put("run", f"{run_id}: {state}, {reason}", run=run_id, state=str(state),
                       reason=reason)  # fmt: skip
 
-    def trend_broke(self, series: str, experiment_id: str, newest: str, said: str) -> None:
-        """Tells of numbers that came to a worse level with an experiment, unless it was told: of
-        what begins at one that was there, `newest`, when the series was last told of."""
-        if self.is_any and self._told.is_later(f"trend {series}", experiment_id, newest):
+    def trend_broke(
+        self, series: str, experiment_id: str, when: str, newest: str, said: str
+    ) -> None:
+        """Tells of numbers that came to a worse level with an experiment, submitted at `when`,
+        unless it was told: of what begins no later than `newest`, the latest that was there when
+        the series was last told of. Times are texts that sort."""
+        if self.is_any and self._told.is_later(f"trend {series}", when, newest):
             self._put("trend", said, experiment=experiment_id)
 
     def problem(self, kind: str, said: str | None, **facts: Any) -> None:

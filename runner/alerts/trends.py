@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from runner.alerts.events import Alerts
 from runner.folders.queue import PROJECT_ROOT
@@ -32,13 +33,19 @@ def tell_broken_trends(data_dir: DataDir, alerts: Alerts) -> int:
         found = [one for one in json.loads(said) if one["worse"] is not None]
         for one in found:
             series = " ".join((one["quantity"], one["workload"], one["device"], one["backend"]))
-            newest = one["points"][-1]["experiment_id"]
+            times = {point["experiment_id"]: _mark(point["submitted"]) for point in one["points"]}
+            since, newest = one["worse"]["experiment_id"], max(times.values())
             broke = f"a trend broke: {one['worse']['said']}"
-            alerts.trend_broke(series, one["worse"]["experiment_id"], newest, broke)
+            alerts.trend_broke(series, since, times[since], newest, broke)
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
         log.error("trends could not be asked for: %s", mask(printable(error, 500)))
         return 0
     return len(found)
+
+
+def _mark(submitted: str | None) -> str:
+    """By which experiments are in order of time; ids from elsewhere may begin with anything."""
+    return "" if submitted is None else f"{datetime.fromisoformat(submitted):%Y%m%d-%H%M%S-%f}"
 
 
 def _run(command: Sequence[str]) -> tuple[str, str, int]:

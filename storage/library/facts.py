@@ -15,10 +15,7 @@ from runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
 from runner.specs.workload import BUILTIN
 from storage.index.store import Store
 from storage.library.kept import Revision
-from storage.queries.rows import in_parts
-
-STAMP_CHARACTERS = 22
-"""How long the time is that experiment ids begin with."""
+from storage.queries.rows import in_parts, submitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +64,7 @@ def standings(store: Store) -> list[Standing]:
             any_value(content) FILTER (position = 0) AS labels
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
         GROUP BY experiment_id""")
-    # Ids begin with the time of submission; of one made by other means the first claim must do.
-    stamps = frame["experiment_id"].str.slice(0, STAMP_CHARACTERS)
-    submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    claimed = pd.to_datetime(frame["claimed"].astype(float), unit="s", utc=True)
-    frame["submitted"] = submitted.fillna(claimed)
+    frame["submitted"] = submitted(frame["experiment_id"], frame["claimed"])
     frame = frame.sort_values(["submitted", "experiment_id"], ascending=False)
     return [_standing(row) for row in frame.to_dict("records")]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from runner.folders.states import ExperimentState, RunState
 from storage.index.store import Store
 from storage.queries.kept import kept
-from storage.queries.rows import MINE, in_parts, timestamp
+from storage.queries.rows import MINE, in_parts, submitted, timestamp
 
 
 def list_experiments(store: Store) -> pd.DataFrame:
@@ -86,11 +86,7 @@ def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]])
     frame["archived"] = frame["archived"].astype(object).fillna(False).astype(bool)
     frame["num_ended"] = [sum(map(_is_final, group)) for group in frame["state"]]
     frame["state"] = [_summed_up(frozenset(group)) for group in frame["state"]]
-    # Ids begin with the time of submission; of one made by other means the first claim must do.
-    stamps = frame["experiment_id"].str.slice(0, 22)
-    submitted = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
-    claimed = timestamp(frame["submitted"]).astype(submitted.dtype)
-    frame["submitted"] = submitted.fillna(claimed)
+    frame["submitted"] = submitted(frame["experiment_id"], frame["submitted"])
     return frame.sort_values(["submitted", "experiment_id"], ascending=False, ignore_index=True)
 
 

@@ -11,6 +11,10 @@ from storage.queries.kept import kept
 
 AT_ONCE = 200
 """Experiments whose specifications are looked at together."""
+STAMP_CHARACTERS = 22
+MICROSECONDS = "datetime64[us, UTC]"
+CLOCKS_DIFFER = pd.Timedelta(days=1)
+"""By so much at most a time of another machine may lie ahead."""
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
 table of events, or else the database reads more than it must."""
@@ -85,6 +89,24 @@ def _parsed(text: str) -> dict[str, str] | list[str] | None:
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def submitted(ids: pd.Series, claimed: pd.Series) -> pd.Series:
+    """When experiments were submitted, UTC: their ids begin with it, and of one made by other means
+    the first claim, in seconds since the epoch, must do.
+
+    NaT for what both put into the future, or before there were such times: a folder from elsewhere
+    would be the newest for ever, of lists and of trends.
+    """
+    stamps = ids.str.slice(0, STAMP_CHARACTERS)
+    said = pd.to_datetime(stamps, format="%Y%m%d-%H%M%S-%f", errors="coerce", utc=True)
+    known = [_plausible(one.astype(MICROSECONDS)) for one in (said, timestamp(claimed))]
+    return known[0].fillna(known[1])
+
+
+def _plausible(times: pd.Series) -> pd.Series:
+    first = pd.Timestamp(0, tz="UTC")
+    return times.where((times >= first) & (times <= pd.Timestamp.now("UTC") + CLOCKS_DIFFER))
 
 
 def timestamp(seconds: pd.Series) -> pd.Series:

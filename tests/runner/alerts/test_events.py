@@ -135,11 +135,13 @@ def test_a_trend_is_told_of_once_for_each_time_that_it_breaks(
 ) -> None:
     data_dir.path.mkdir(parents=True)
     for event, newest in (("e05", "e07"), ("e05", "e08"), ("e06", "e09"), ("e12", "e14")):
-        Alerts(data_dir).trend_broke("speedup bert inductor", event, newest, f"worse since {event}")
+        Alerts(data_dir).trend_broke(
+            "speedup bert inductor", event, event, newest, f"since {event}"
+        )
         sent = Alerts(data_dir)
-        sent.trend_broke("speedup bert inductor", event, newest, f"worse since {event}")
+        sent.trend_broke("speedup bert inductor", event, event, newest, f"since {event}")
         sent.finish()
-    Alerts(data_dir).trend_broke("speedup gpt inductor", "e05", "e07", "another")
+    Alerts(data_dir).trend_broke("speedup gpt inductor", "e05", "e05", "e07", "another")
     wait_until(lambda: len(chat.told) == 3, 20)
     assert [one["experiment"] for one in chat.told] == ["e05", "e12", "e05"]
 

@@ -1,0 +1,58 @@
+"""Experiments whose folders say that they come from another time."""
+
+import time
+
+import pandas as pd
+import pytest
+
+from runner.alerts.trends import _mark
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.index.store import Store
+from storage.library.backend_rows import backend_rows
+from storage.library.catalog import catalog, compute
+from storage.library.trends import trends
+from tests.helpers.journals import record_experiment
+
+pytestmark = pytest.mark.heavy
+
+OLD, NEW = "20261120-093010-123456-7f3a", "20261121-093010-123456-7f3a"
+LATER = ("99991231-235959-999999-ffff", "21000101-000000-000000-ffff")
+BEFORE = ("00010101-000000-000000-ffff", "19691231-235959-000000-ffff")
+NO_TIME = "zzz"
+
+
+def test_neither_the_future_nor_antiquity_is_the_newest_of_lists_or_trends(
+    data_dir: DataDir,
+) -> None:
+    strange = (*LATER, *BEFORE)
+    for experiment_id in (OLD, NEW, *strange):
+        record_experiment(data_dir.runs, experiment_id=experiment_id)
+        for run in data_dir.run_dirs():
+            if run.run_id.startswith(strange):  # nor does the claim tell a time that was
+                run.claim_file.unlink(missing_ok=True)
+    record_experiment(data_dir.runs, experiment_id=NO_TIME)
+    with Store.in_memory(data_dir) as store:
+        listed = queries.list_experiments(store).set_index("experiment_id")
+        compute(store, 60)
+        known = catalog(store)
+        series = trends(backend_rows(store, known), "step_seconds")
+    # The one without a time in its name is known by when it was claimed, a moment ago.
+    assert list(listed.index[:3]) == [NO_TIME, NEW, OLD]
+    assert list(known["experiment_id"][:3]) == [NO_TIME, NEW, OLD]
+    assert listed.loc[NEW, "submitted"] == pd.Timestamp("2026-11-21 09:30:10.123456", tz="UTC")
+    assert listed.loc[[*strange], "submitted"].isna().all()
+    assert abs(listed.loc[NO_TIME, "submitted"].timestamp() - time.time()) < 600
+    assert series
+    for one in series:
+        assert [point.experiment_id for point in one.points][-3:] == [OLD, NEW, NO_TIME]
+
+
+def test_what_was_told_of_a_trend_is_in_order_of_time_whatever_ids_begin_with() -> None:
+    told = [
+        _mark(None),
+        _mark("2026-11-21T09:30:10.123456+00:00"),
+        _mark("2026-11-21T09:30:11+00:00"),
+    ]
+    assert told == ["", "20261121-093010-123456", "20261121-093011-000000"]
+    assert told[1] < NEW < told[2]
