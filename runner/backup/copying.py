@@ -15,15 +15,19 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from runner.backup.snapshots import CHUNK, Entry, Manifest, Snapshot, digest
+from runner.folders.inside import open_below
+from runner.folders.library import room_of
 from runner.folders.run_dir import UNFINISHED, DataDir, RunDir, run_names
 from runner.folders.tree import MAX_DEPTH, levels_below, walk
 from runner.texts import printable
 
+SMALL_BYTES, MAX_RATIO = 2**24, 100
+"""No file system packs better than that, so that a larger file with less room is a hole: a folder
+from elsewhere may have terabytes of it, which no disk for backups has."""
 MOST_ATTEMPTS = 8
 """At a folder that changes while it is copied."""
 COMPILE_CACHE, WORKPLACE = (getattr(RunDir(Path("run")), name).name
                             for name in ("compile_cache", "workplace"))  # fmt: skip
-READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Unsettled(Exception):
@@ -122,17 +126,22 @@ class Copy:
     def _copy_file(self, name: str) -> bool:
         """Whether the file is in the copy, or need not be; False if it is gone."""
         try:
-            descriptor = os.open(self._root / name, READ)
+            # What lies directly in the data folder is the operator's, and may be a link.
+            *first, last = PurePosixPath(name).parts
+            descriptor = open_below(self._root.joinpath(*first[:1]), (*first[1:], last))
         except FileNotFoundError:
             return False
         except OSError as error:
-            is_link = error.errno == errno.ELOOP
+            is_link = error.errno in (errno.ELOOP, errno.ENOTDIR)
             self._leave_out(name, "a link" if is_link else error.strerror or str(error))
             return True
         with os.fdopen(descriptor, "rb"):
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 self._leave_out(name, "no plain file")
+                return True
+            if found.st_size > SMALL_BYTES and found.st_size > MAX_RATIO * room_of(found):
+                self._leave_out(name, f"{found.st_size:,} bytes that nobody wrote")
                 return True
             entry = self.files.get(name)
             if entry is not None and _is_same(entry, found):
@@ -141,7 +150,7 @@ class Copy:
             target.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
                 os.unlink(target)
-            sha256, size = self._shared(name, found, target), found.st_size
+            sha256, size = self._shared(name, descriptor, target), found.st_size
             if sha256 is None:
                 sha256, size = self._copied(descriptor, target)
                 os.chmod(target, stat.S_IMODE(found.st_mode))
@@ -150,16 +159,19 @@ class Copy:
                                      sha256, stat.S_IMODE(found.st_mode))  # fmt: skip
             return True
 
-    def _shared(self, name: str, found: os.stat_result, target: Path) -> str | None:
+    def _shared(self, name: str, descriptor: int, target: Path) -> str | None:
         """Makes the file the earlier backup's if that has the same; its SHA-256."""
+        found = os.fstat(descriptor)
         known = None if self._known is None else self._known.files.get(name)
         if (known is None or self._earlier is None or known.mode != stat.S_IMODE(found.st_mode)
                 or (known.size, known.written) != (found.st_size, found.st_mtime_ns)):  # fmt: skip
             return None
         if not _is_same(known, found):  # as after the data folder has moved
-            with (self._root / name).open("rb") as file:
-                if digest(file) != known.sha256:
-                    return None
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                is_same = digest(file) == known.sha256
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            if not is_same:
+                return None
         try:
             with self._earlier.open(name) as there:
                 if os.fstat(there.fileno()).st_size != known.size:

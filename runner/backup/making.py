@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from runner.backup.copying import Copy
 from runner.backup.snapshots import (
@@ -93,6 +93,11 @@ def restore(snapshot: Snapshot, data_dir: DataDir) -> int:
     not whole or damaged and for a folder that holds something; then nothing is at its place.
     """
     manifest = snapshot.read()
+    for name in manifest.files:
+        # Pages believe their index, and a database can hold more than rows: none is brought along.
+        if PurePosixPath(name).parts[0].startswith(data_dir.database_file.name):
+            raise BackupUnusable(f"{printable(snapshot.path)} holds {printable(name)}, which no "
+                                 "backup does: somebody changed it")  # fmt: skip
     staging = data_dir.path / RESTORING
     if data_dir.path.is_dir() and set(os.listdir(data_dir.path)) == {RESTORING}:
         shutil.rmtree(staging)  # of a restoration that was cut off

@@ -90,19 +90,25 @@ def require_plain_tree(folder: Path, ignore: Collection[str]) -> None:
 
 
 def _walk(folder: Path, parts: tuple[str, ...], shown: str) -> BinaryIO:
+    file = open_below(folder, parts)
+    try:
+        _require_plain(os.fstat(file).st_mode, shown)
+    except InvalidRunFolder:
+        os.close(file)
+        raise
+    return os.fdopen(file, "rb")
+
+
+def open_below(folder: Path, parts: tuple[str, ...]) -> int:
+    """A descriptor of whatever lies there, by a way without links: also one that is swapped for a
+    link meanwhile leads nowhere else. Raises `OSError`."""
     with ExitStack() as opened:
         directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         opened.callback(os.close, directory)
         for part in parts[:-1]:
             directory = os.open(part, READ | os.O_DIRECTORY, dir_fd=directory)
             opened.callback(os.close, directory)
-        file = os.open(parts[-1], READ | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            _require_plain(os.fstat(file).st_mode, shown)
-        except InvalidRunFolder:
-            os.close(file)
-            raise
-        return os.fdopen(file, "rb")
+        return os.open(parts[-1], READ | os.O_NONBLOCK, dir_fd=directory)
 
 
 KINDS = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.backup import copying
+from runner.backup.copying import Copy
 from runner.backup.making import back_up, restore
 from runner.backup.snapshots import Snapshot, find, incomplete, snapshots, verify
 from runner.commands.cli import main
@@ -240,6 +241,10 @@ def test_a_backup_from_elsewhere_writes_nowhere_else(folder: Path, tmp_path: Pat
         (path / "backup.json").write_text(json.dumps({**whole, "files": {name: entry}}))
         with pytest.raises(BackupUnusable, match="lies outside"):
             restore(find(folder), DataDir(tmp_path / "again"))
+    for name in ("breakeven.duckdb", "./breakeven.duckdb.wal"):
+        (path / "backup.json").write_text(json.dumps({**whole, "files": {name: entry}}))
+        with pytest.raises(BackupUnusable, match="which no backup does"):
+            restore(find(folder), DataDir(tmp_path / "again"))
     (path / "data" / "link").symlink_to(tmp_path / "secret")
     (path / "backup.json").write_text(json.dumps({**whole, "files": {"link": entry}}))
     with pytest.raises(BackupUnusable, match="there is a link on the way"):
@@ -383,3 +388,43 @@ def test_a_place_that_cannot_be_written_is_told_in_a_sentence(
     assert "/proc/backups" in said and "Traceback" not in said
     assert main(["backup", "/nowhere", "--data-folder", "/nowhere/data"]) == 2
     assert "there is no data folder" in capsys.readouterr().err
+
+
+def test_terabytes_that_nobody_wrote_are_left_behind_and_all_else_is_copied(
+    filled: DataDir, folder: Path
+) -> None:
+    run = filled.run_dir(f"{EARLY}.baseline")
+    with run.output_file.open("wb") as hole:
+        hole.truncate(2**40)
+    (run.artifacts / "large.bin").write_bytes(bytes(2**24 + 1))
+    made = back_up(filled, folder)
+    left_out = made.manifest.left_out
+    assert left_out == {
+        f"runs/{run.run_id}/output.log": "1,099,511,627,776 bytes that nobody wrote"
+    }
+    assert f"runs/{run.run_id}/artifacts/large.bin" in made.manifest.files
+    assert f"runs/{run.run_id}/events.jsonl" in made.manifest.files
+
+
+def test_a_folder_that_is_swapped_for_a_link_between_the_look_and_the_copy_leads_nowhere(
+    filled: DataDir, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "mine.txt").write_text("what lies outside")
+    inner = filled.run_dir(f"{EARLY}.baseline").artifacts / "inner"
+    inner.mkdir()
+    (inner / "mine.txt").write_text("of the run")
+    listed = Copy._files_of
+
+    def then_swapped(self: Copy, place: str) -> list[str]:
+        names = list(listed(self, place))
+        if inner.parts[-3] in place and not inner.is_symlink():
+            inner.rename(tmp_path / "aside")
+            inner.symlink_to(tmp_path / "outside")
+        return names
+
+    monkeypatch.setattr(Copy, "_files_of", then_swapped)
+    made = back_up(filled, folder)
+    assert not [name for name in made.manifest.files if name.endswith("mine.txt")]
+    assert "a link" in made.manifest.left_out.values()
+    assert not [file for file in folder.rglob("mine.txt")]
