@@ -19,7 +19,7 @@ import pandas as pd
 from runner.folders.run_dir import DataDir
 from storage.errors import ImportUnusable
 from storage.exchange.archives import KNOWN
-from storage.exchange.import_json import IDENTITY, JUDGED, PASSED, read_records
+from storage.exchange.import_json import IDENTITY, JUDGED, LONGEST_COUNT, PASSED, read_records
 
 FOLDER = "imports"
 SUFFIXES = (".csv", ".json")
@@ -141,6 +141,8 @@ def _row(file: Path, line: int, cells: Mapping[str, str | None]) -> ImportedRow:
         has_failed = 0.0 in (numbers["speedup"], numbers["abs_latency"])
         outcome = "failed" if has_failed else "measured"
     batch_size = _number(file, line, "batch_size", cells["batch_size"])
+    if batch_size is not None and abs(batch_size) >= 10**LONGEST_COUNT:
+        raise ImportUnusable(f"{file}, line {line}: batch_size = {batch_size:g} is none")
     return ImportedRow(
         file=file.name,
         dev=cells["dev"] or "",

@@ -229,6 +229,7 @@ def test_an_import_does_not_replace_another_file_of_its_name(
         ("model,seconds\na,1\n", "it has the columns model, seconds; needed are dev, name"),
         ("", "it has the columns of an empty file"),
         ("dev,name,batch_size,speedup\ncpu,a,8,fast\n", "line 2: speedup = 'fast' is no number"),
+        ("dev,name,batch_size,speedup\ncpu,a,1e308,2\n", "line 2: batch_size = 1e+308 is none"),
     ],
 )
 def test_a_file_that_is_none_of_the_harness_is_refused(
