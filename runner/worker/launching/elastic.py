@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -24,12 +25,15 @@ from runner.supervision.exits import WorkerExit, explain
 from runner.supervision.turns import TURN_PIPES_VARIABLE
 from runner.worker.launching.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
 from runner.worker.process import prepare
+from runner.worker.ranks.group import MEETING_VARIABLE
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
 RANK_MODULE = "runner.worker.launching.rank"
+LOOPBACKS = ("lo", "lo0")
+"""What the device that leads nowhere else is called, on Linux and on macOS."""
 COMING_SECONDS = 600.0
 """How long the first machine of several waits for the others, and they for it."""
 TELLING_SECONDS = 3.0
@@ -109,6 +113,8 @@ def run_ranks(
     # What elastic has to say of a failure is said here, in the run's own words.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        if meeting is None:
+            _stay_on_this_machine(folder)
         started = elastic_launch(_config(spec, folder, meeting, number), sys.executable)
         try:
             started("-u", "-m", RANK_MODULE, str(run.path))
@@ -121,13 +127,27 @@ def run_ranks(
     return None
 
 
+def _stay_on_this_machine(folder: str) -> None:
+    """Has ranks meet in a file of a folder that is ours alone, and talk over the loopback device
+    where nobody named another one: in the network, nobody needs to be let in."""
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ[MEETING_VARIABLE] = f"{folder}/ranks"
+    for _, name in socket.if_nameindex():
+        if name in LOOPBACKS:
+            for library in ("GLOO", "NCCL"):
+                os.environ.setdefault(f"{library}_SOCKET_IFNAME", name)
+
+
 def _config(spec: RunSpec, folder: str, meeting: Meeting | None, number: int) -> "LaunchConfig":
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
     nodes = 1 if meeting is None else meeting.nodes
+    # On one machine, in a file: a store of torch's listens to the whole network, asks nobody who
+    # they are, and what somebody puts there the agent unpickles, which is to run it.
     where: dict[str, Any] = {
-        "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost",
+        "rdzv_backend": "c10d", "rdzv_endpoint": f"{folder}/agent", "local_addr": "localhost",
+        "rdzv_configs": {"store_type": "file"},
     }  # fmt: skip
     if meeting is not None:
         # Which machine is the first one is known: it has the turn and the journal.

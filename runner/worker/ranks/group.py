@@ -3,6 +3,7 @@
 `ALONE` is the run on one device, for which torch.distributed is never imported.
 """
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -10,6 +11,9 @@ from typing import Any, Protocol, TypeVar
 from runner.worker.device.base import Device
 
 Value = TypeVar("Value")
+MEETING_VARIABLE = "BREAKEVEN_RANKS"
+"""The file in which ranks of one machine find each other; without it they do so over the network.
+"""
 COLLECTIVE_LIMIT = timedelta(seconds=600)
 """How long a collective may take before the run fails: ranks compile at different speeds."""
 WAITING_LIMIT = timedelta(days=30)
@@ -65,10 +69,17 @@ class RankGroup:
     def __init__(self, device: Device) -> None:
         """Reads what torchrun put into the environment; waits until all ranks are there."""
         import torch.distributed as dist
+        from torch._C._distributed_c10d import FileStore
 
         self._dist = dist
         bound = device.torch_device if device.works_by_itself else None
-        dist.init_process_group(device.collectives, timeout=COLLECTIVE_LIMIT, device_id=bound)
+        where: dict[str, Any] = {}
+        if file := os.environ.get(MEETING_VARIABLE):
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            where = {"store": FileStore(file, size), "rank": rank, "world_size": size}
+        dist.init_process_group(
+            device.collectives, timeout=COLLECTIVE_LIMIT, device_id=bound, **where
+        )
         self._host = dist.new_group(backend="gloo", timeout=WAITING_LIMIT)
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()

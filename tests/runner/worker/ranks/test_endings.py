@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,7 +84,13 @@ def environment(pid: int) -> dict[str, str]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[Work]:
-    work = Work(DataDir(tmp_path))
+    with ended(Work(DataDir(tmp_path))) as work:
+        yield work
+
+
+@contextmanager
+def ended(work: Work) -> Iterator[Work]:
+    """Nothing of it is left afterwards."""
     yield work
     for pid in processes(str(work.run.path)):
         os.kill(pid, signal.SIGKILL)
