@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.machine.temporary import keep_others_out
 from runner.worker.device.finding import devices
 
 TOLERANCE = 1e-4
@@ -46,6 +47,7 @@ def _compute(device: str) -> None:
 
 def _compile(device: str) -> None:
     numbers = torch.arange(64.0, device=device).reshape(8, 8)
+    keep_others_out()
     with tempfile.TemporaryDirectory(prefix="breakeven-doctor-") as folder:
         torch._inductor.config.fx_graph_cache = False
         with _caches_in(folder):

@@ -12,6 +12,7 @@ from typing import Any
 from runner.errors import RunnerError
 from runner.folders.run_dir import RunDir
 from runner.machine.cpus import cpu_allowance
+from runner.machine.temporary import keep_others_out
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit
 from runner.worker.device.visible import show_only
@@ -36,6 +37,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
+    keep_others_out()
     if experiment.keep_trace:
         os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")
 
