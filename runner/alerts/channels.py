@@ -26,6 +26,16 @@ class NotTaken(Exception):
     """Why an alert did not arrive; holds no secret."""
 
 
+class _GoesNowhereElse(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *asked: Any, **more: Any) -> None:
+        """Whom an alert is for would otherwise say what of this network is asked for from here, and
+        an alert that was sent on came nowhere: it is asked for without what it says."""
+        return
+
+
+OPENER = urllib.request.build_opener(_GoesNowhereElse)
+
+
 class Channel(ABC):
     """A way to the operator."""
 
@@ -51,7 +61,7 @@ class Webhook(Channel):
         kind = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._address, body, kind, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=LIMIT_SECONDS):
+            with OPENER.open(request, timeout=LIMIT_SECONDS):
                 return
         except (OSError, ValueError) as error:
             raise NotTaken(printable(mask(str(error)), 300)) from None

@@ -79,6 +79,9 @@ class Chat(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Hook)
         self.refuse = 0
         self.told: list[dict[str, Any]] = []
+        self.sends_to = ""
+        """Another address, and what was asked for there."""
+        self.asked: list[str] = []
         self.address = f"http://127.0.0.1:{self.server_address[1]}/hooks/abcdefgh"
 
 
@@ -88,11 +91,21 @@ class Hook(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.refuse -= 1
+        if self.server.sends_to:
+            self.send_response(302)
+            self.send_header("location", self.server.sends_to)
+            self.end_headers()
+            return
         if self.server.refuse >= 0:
             self.send_error(503)
             return
         self.server.told.append(json.loads(body))
         self.send_response(204)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:

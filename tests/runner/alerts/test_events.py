@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from runner.alerts import events, outbox, told
+from runner.alerts.channels import NotTaken, Webhook
 from runner.alerts.events import Alerts
 from runner.alerts.settings import read_settings
 from runner.commands.cli import main
@@ -52,6 +53,13 @@ def test_a_server_that_refuses_is_asked_again_and_the_log_does_not_have_its_addr
         sent.finish()
     assert [one["reason"] for one in chat.told] == ["said [masked]"]
     assert caplog.text.count("an alert was not taken") == 2 and "abcdefgh" not in caplog.text
+
+
+def test_a_receiver_that_sends_on_has_nothing_else_asked_for_from_here(chat: Chat) -> None:
+    chat.sends_to = f"{chat.address.partition('/hooks')[0]}/latest/meta-data"
+    with pytest.raises(NotTaken, match="302"):
+        Webhook(read_settings()).send({"text": "a run failed"})
+    assert chat.asked == [] and chat.told == []
 
 
 def test_of_alerts_that_nobody_takes_only_so_many_wait(
