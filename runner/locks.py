@@ -17,7 +17,8 @@ class FileLock:
 
     def try_acquire(self) -> bool:
         """Takes the lock if it is free; returns whether it is now held here."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # A data folder that there was not yet: `DataDir.make`.
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

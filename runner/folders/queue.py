@@ -70,6 +70,7 @@ def writing(folder: Path) -> Iterator[None]:
 def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     """Queues an experiment and returns its id; raises `NotEnoughDisk` or `NotWritable`."""
     with writing(data_dir.path):
+        data_dir.make()
         data_dir.runs.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(data_dir.runs).free
     if free < MIN_FREE_BYTES:
@@ -284,7 +285,7 @@ def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
     with writing(data_dir.path):
         if is_locked(data_dir.supervisor_lock):
             return None
-        data_dir.path.mkdir(parents=True, exist_ok=True)
+        data_dir.make()
         command = [sys.executable, "-m", "runner", "supervise", "--data-folder", str(data_dir.path)]
         return start_in_own_session(
             command, output=data_dir.supervisor_log, cwd=PROJECT_ROOT, env=os.environ

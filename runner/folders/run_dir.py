@@ -424,6 +424,11 @@ class DataDir:
         self.audit_file = self.path / "audit.jsonl"
         self.signed_out_file = self.path / "signed-out.json"
 
+    def make(self) -> None:
+        """Makes the folder where there is none: for its account alone. Other accounts of a machine
+        would read logs and data there, and could take its locks. Raises `OSError`."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)
 
