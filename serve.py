@@ -6,7 +6,7 @@ On this machine alone, unless `BREAKEVEN_HOST` names another address to listen o
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -18,10 +18,11 @@ from runner.folders.data_folder import default_data_folder
 from runner.folders.run_dir import DataDir
 from runner.logs import log, open_log
 from views.access.bundle import Bundle
-from views.access.doors import Doors, address, own_names, port
+from views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
 from views.access.home import Home
 from views.access.lasting import Lasting
 from views.access.messages import Messages
+from views.access.patience import give_up_at_last
 from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
 from views.access.session import signed_out
 from views.access.signin import SignIn
@@ -78,11 +79,15 @@ def main() -> None:
     except (NotAllowed, TeamUnusable) as error:
         sys.exit(f"{error}.")
     folder = DataDir(default_data_folder())
+    with suppress(OSError):  # A page says so.
+        folder.make()
     open_log(folder.logs, "dashboard")
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=watch_over, name="alerts", daemon=True).start()
     keep_giving_back()
+    give_up_at_last()
+    held = hold_the_other_loopback()
     app = App(
         "dashboard.py",
         lifespan=preparing,
@@ -102,6 +107,8 @@ def main() -> None:
             "browser.serverAddress": (*own_names(), "localhost")[0],  # nobody is asked for it
         }
     )
+    if held is not None:
+        held.close()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ModelSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.oidc.sign_in import write_team
 from tests.helpers.oidc.socket_client import Page
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
@@ -106,6 +107,14 @@ def test_by_default_only_this_machine_is_listened_to(local: str) -> None:
         socket.create_connection(("::1", port), timeout=2)
 
 
+def test_nobody_else_listens_where_localhost_leads_to_first(local: str) -> None:
+    """Another account's page there would have our own address."""
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("::1", urlsplit(local).port))
+
+
 def test_a_name_that_is_not_ours_is_refused_for_pages_files_and_websocket(local: str) -> None:
     port = urlsplit(local).port
     for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
@@ -129,6 +138,26 @@ def test_a_page_of_somebody_else_may_not_speak_to_us(local: str) -> None:
         assert ask(local, "localhost", "/_stcore/host-config", origin=origin) == "403"
 
 
+SITES = "Sec-Fetch-Site: {}\r\nSec-Fetch-Mode: {}\r\nSec-Fetch-Dest: {}"
+
+
+def test_a_page_of_somebody_else_has_nothing_made_as_a_picture_or_a_frame(local: str) -> None:
+    """It sees whether that is there and how long it took, without an `Origin` that tells."""
+    for path in (*PATHS, "/report/20261121-093015-123456-7f3a", "/healthz", "/media/a.png"):
+        for site in ("cross-site", "same-site"):  # The latter: another port of this machine.
+            for mode, destination in (("no-cors", "image"), ("no-cors", "script"),
+                                      ("navigate", "iframe"), ("cors", "empty")):  # fmt: skip
+                more = SITES.format(site, mode, destination)
+                assert ask(local, "localhost", path, more=more) == "403", (path, more)
+    for site, mode, destination in (("same-origin", "no-cors", "image"),
+                                    ("none", "navigate", "document"),
+                                    ("cross-site", "navigate", "document")):  # fmt: skip
+        assert ask(local, "localhost", more=SITES.format(site, mode, destination)) == "200"
+    head = answered(local, "localhost", "/").lower()
+    for name in ("opener", "resource"):
+        assert f"cross-origin-{name}-policy: same-origin" in head
+
+
 def test_where_others_are_served_the_operators_names_numbers_and_the_machines_own_are_ours(
     others: pytest.MonkeyPatch,
 ) -> None:
@@ -139,6 +168,19 @@ def test_where_others_are_served_the_operators_names_numbers_and_the_machines_ow
     assert not doors.is_ours("evil.example") and not doors.is_ours("x.bench.example.org")
     assert doors.may_come_from("https://bench.example.org", "127.0.0.1:8501")
     assert not doors.may_come_from("https://evil.example", "bench.example.org")
+
+
+def test_where_people_sign_in_pages_of_that_very_address_alone_speak_to_us(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Browsers send cookies of a name to all of its ports."""
+    file = write_team(tmp_path / "team.toml", address="https://bench.example.org:443")
+    monkeypatch.setenv(doors.team.TEAM_VARIABLE, str(file))
+    assert doors.may_come_from("https://Bench.example.org", "bench.example.org")
+    name = "bench.example.org"
+    for origin in (f"http://{name}", f"https://{name}:8443", f"http://{name}:8080", "null", "",
+                   "https://evil.example", "https://["):  # fmt: skip
+        assert not doors.may_come_from(origin, "bench.example.org:8080"), origin
 
 
 def test_a_named_host_or_a_proxy_means_that_others_are_served(

@@ -8,22 +8,26 @@ act with the reader's browser. It also has browsers load nothing from anywhere e
 What people may do who are let in, `views/access/permissions.py` decides.
 """
 
+import errno
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from streamlit import config
 
+from runner.logs import log
 from views.access import team
+from views.access.accounts import is_anothers
 
 HOST_VARIABLE = "BREAKEVEN_HOST"
 """The address to listen on: `0.0.0.0` for all of this machine's; by default this machine alone."""
 PORT_VARIABLE = "BREAKEVEN_PORT"
 NAMES_VARIABLE = "BREAKEVEN_HOSTNAMES"
 """Names under which others reach the dashboard, as through a proxy, separated by commas."""
+PORTS = {"http": 80, "https": 443}
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 FORWARDED = (
@@ -31,6 +35,8 @@ FORWARDED = (
     "x-forwarded-server", "x-real-ip",
 )  # fmt: skip
 """Headers by which a proxy gives itself away."""
+ANOTHERS = (b"via", b"another account of this machine")
+"""Marks a request as one of others, to whatever asks later."""
 UPLOADS = "/_stcore/upload_file"
 HEADERS = {
     b"content-security-policy": (
@@ -40,6 +46,8 @@ HEADERS = {
         b"frame-src 'none'; object-src 'none'; base-uri 'self'; form-action 'self'; "
         b"frame-ancestors 'self'"
     ),
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
     b"referrer-policy": b"same-origin",
     b"x-content-type-options": b"nosniff",
 }
@@ -62,6 +70,26 @@ def own_names() -> list[str]:
     names = [name.strip().lower().rstrip(".") for name in given.split(",") if name.strip()]
     known = team.current()
     return names if known is None or known.name in names else [known.name, *names]
+
+
+def hold_the_other_loopback() -> socket.socket | None:
+    """Takes our port on ::1, where we answer nobody; None where we listen elsewhere.
+
+    `localhost` is both addresses, and browsers try ::1 first. Another account that listened there
+    would be shown for us, and its page would be one of ours to us.
+    """
+    if address() != LOOPBACK:
+        return None
+    held = socket.socket(socket.AF_INET6)
+    try:
+        held.bind(("::1", port()))
+    except OSError as error:
+        held.close()
+        if error.errno == errno.EADDRINUSE:
+            log.warning("somebody else listens on [::1]:%s: open http://%s:%s instead of localhost",
+                        port(), LOOPBACK, port())  # fmt: skip
+        return None
+    return held
 
 
 def serves_others(headers: Iterable[str] = ()) -> bool:
@@ -91,7 +119,11 @@ def is_ours(host: str) -> bool:
 
 
 def may_come_from(origin: str, host: str) -> bool:
-    """Whether a page of that origin may speak to us: our own, or one of the operator's names."""
+    """Whether a page of that origin may speak to us: our own, or one of the operator's names. Where
+    people sign in, theirs alone: browsers send cookies of a name to all of its ports."""
+    known = team.current()
+    if known is not None:
+        return _origin(origin) == _origin(known.address)
     return urlsplit(origin).netloc.lower() == host.lower() or _name_of(origin) in own_names()
 
 
@@ -109,9 +141,19 @@ class Doors:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        names = [name.decode("latin-1").lower() for name, _ in scope["headers"]]
+        acts = scope["type"] == "websocket" or UPLOADS in scope["path"]
         problem = self._problem(scope)
         if problem:
             await _refuse(scope["type"], problem, send)
+            return
+        if acts and not serves_others(names) and is_anothers(scope):
+            scope = {**scope, "headers": [*scope["headers"], ANOTHERS]}
+            names.append(ANOTHERS[0].decode())
+        if UPLOADS in scope["path"] and not team.is_asked() and not self.may_upload(names):
+            await _refuse(
+                scope["type"], "This dashboard is for viewing only: it takes no files.\n", send
+            )
             return
 
         async def send_with_headers(message: Any) -> None:
@@ -135,10 +177,19 @@ class Doors:
             )
         if any(not may_come_from(origin, hosts[0]) for origin in origins):
             return "Breakeven does not answer to pages of others.\n"
-        names = [name for name, _ in headers]
-        if UPLOADS in scope["path"] and not team.is_asked() and not self.may_upload(names):
-            return "This dashboard is for viewing only: it takes no files.\n"
+        if scope["type"] == "http" and _is_of_others(dict(headers)):
+            return "Breakeven does not answer to pages of others.\n"
         return ""
+
+
+def _is_of_others(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that a page of somebody else asks, to have what comes in a picture, a
+    script or a frame. It could not read it, but see whether it is there, how long it took, and have
+    it made over and over. Whoever follows a link gets a page."""
+    is_link = (
+        headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
 
 
 async def _refuse(kind: str, problem: str, send: Any) -> None:
@@ -160,6 +211,15 @@ def _name_of(address: str) -> str | None:
     if parts.username or parts.password or parts.path or parts.query or parts.fragment:
         return None
     return parts.hostname and parts.hostname.lower().rstrip(".")
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    """Scheme, name and port, which is left out where it is the scheme's own."""
+    try:
+        parts = urlsplit(address.lower())
+        return parts.scheme, parts.hostname, parts.port or PORTS.get(parts.scheme)
+    except ValueError:
+        return "", None, None
 
 
 def _is_number(name: str) -> bool:

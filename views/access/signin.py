@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 from streamlit.user_info import generate_login_redirect_url
 from streamlit.web.server.starlette.starlette_server_config import (
+    SESSION_COOKIE_NAME,
     TOKENS_COOKIE_NAME,
     USER_COOKIE_NAME,
 )
@@ -37,6 +38,9 @@ LOOK_SECONDS = 2.0
 """How often an open page's session is looked at, whether or not the page says anything."""
 PERSON = "breakeven.person"
 """Where a request's scope has who asks."""
+OWN = b"__Host-"
+"""Before the name of a cookie: browsers take it from the very host alone."""
+Headers = list[tuple[bytes, bytes]]
 Send = Callable[[Any], Awaitable[None]]
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Breakeven</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -69,7 +73,7 @@ class SignIn:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1")
                    for name, value in scope["headers"]}  # fmt: skip
         person = person_of(cookies_of(headers))
-        scope = {**scope, PERSON: person}
+        scope = {**scope, PERSON: person, "headers": _with_own_state(scope["headers"], known)}
         send = _with_headers(send, scope, headers, known)
         path, is_read = scope["path"], scope.get("method", "GET") in ("GET", "HEAD")
         if scope["type"] == "websocket":
@@ -102,7 +106,7 @@ class SignIn:
             cookie = f"{NEXT_COOKIE}={quote(_inside(wanted), safe='')}; Path=/; HttpOnly; " \
                      f"SameSite=Lax; Max-Age={NEXT_SECONDS}"  # fmt: skip
             await _redirect(send, generate_login_redirect_url("default"), cookie)
-        elif path == LOGOUT and headers.get("sec-fetch-site") == "cross-site":
+        elif path == LOGOUT and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             await _page(scope, send, 403, "Breakeven does not answer to pages of others.")
         else:
             if path == LOGOUT and person is not None:
@@ -226,8 +230,25 @@ def _signed_in(
     return [*pairs, (b"set-cookie", sealed.encode())]
 
 
+def _with_own_state(headers: Headers, known: Team) -> Headers:
+    """The headers of a request without what a sibling of our name may have put into the browser:
+    with somebody else's half of a sign-in, whose other half it leads there by a link, people would
+    be signed in as that somebody. Ours is kept under a name that no sibling can set."""
+    if not known.is_secure:
+        return headers
+    cookies = [one.strip() for name, value in headers if name.lower() == b"cookie"
+               for one in value.split(b";")]  # fmt: skip
+    plain = SESSION_COOKIE_NAME.encode()
+    kept = [one.removeprefix(OWN) if one.startswith(OWN + plain + b"=") else one
+            for one in cookies if one.partition(b"=")[0].strip() != plain]  # fmt: skip
+    others = [(name, value) for name, value in headers if name.lower() != b"cookie"]
+    return [*others, (b"cookie", b"; ".join(kept))] if cookies else headers
+
+
 def _cookie(value: bytes, known: Team, seconds: int) -> bytes:
     name = value.partition(b"=")[0].decode("latin-1")
+    if name == SESSION_COOKIE_NAME and known.is_secure:
+        value = OWN + value
     if name.startswith((USER_COOKIE_NAME, TOKENS_COOKIE_NAME, seal_name(known))):
         value = re.sub(rb"(?i)max-age=2592000", f"Max-Age={seconds}".encode(), value)
     is_secure = re.search(rb"(?i);\s*secure(;|$)", value) is not None

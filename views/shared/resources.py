@@ -93,7 +93,7 @@ def open_store() -> "Store":
     with shared.lock:
         store = shared.stores.get(folder.path)
         if store is None:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.make()
             store = shared.stores[folder.path] = opening.open_store(folder, EXAMPLES)
             if has_open_work(folder):
                 with contextlib.suppress(NotWritable):  # Then nothing goes on; pages show the rest.

@@ -321,10 +321,36 @@ def test_the_way_back_from_the_sign_in_leads_nowhere_else(wanted: str, goes_to: 
 
 def test_a_page_of_a_stranger_signs_nobody_out(known: Team) -> None:
     whose = header(cookies(known, claims("vic")))
-    assert asked("/auth/logout", whose=whose, sec_fetch_site="cross-site")[0] == 403
+    for site in ("cross-site", "same-site"):
+        assert asked("/auth/logout", whose=whose, sec_fetch_site=site)[0] == 403
     assert asked("/launch", whose=whose)[0] == 0
     assert asked("/auth/logout", whose=whose, sec_fetch_site="same-origin")[0] == 0
     assert asked("/launch", whose=whose)[0] == 401
+
+
+def test_half_a_sign_in_of_somebody_else_that_a_sibling_put_there_is_not_gone_on_with(
+    known: Team,
+) -> None:
+    """Whoever is led to the other half of it would be signed in as that somebody."""
+    reached: list[Any] = []
+    told: list[Any] = []
+
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(dict(scope["headers"]).get(b"cookie"))
+        given = b"_streamlit_session=ours; path=/; Max-Age=9; httponly; samesite=lax"
+        headers = [(b"set-cookie", given)]
+        await send({"type": "http.response.start", "status": 302, "headers": headers})
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    sent = b"a=b; _streamlit_session=theirs;__Host-_streamlit_session=ours; _streamlit_session=x"
+    scope = {"type": "http", "path": "/oauth2callback", "method": "GET", "query_string": b"",
+             "headers": [(b"cookie", sent), (b"cookie", b"_streamlit_session=y")]}  # fmt: skip
+    awaited(signin.SignIn(behind)(scope, None, send))
+    assert reached == [b"a=b; _streamlit_session=ours"]
+    ((_, value),) = [one for one in told[0]["headers"] if one[0] == b"set-cookie"]
+    assert value.startswith(b"__Host-_streamlit_session=ours; path=/;") and b"Secure" in value
 
 
 def test_cookies_travel_encrypted_and_last_as_long_as_a_session(known: Team) -> None:

@@ -1,0 +1,58 @@
+"""Whose a connection is that comes from this machine: its operator's, or another account's.
+
+Whoever has an account can reach what listens on 127.0.0.1, and would act as the operator's user.
+Linux tells of every connection whose it is.
+"""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+LISTENS = "0A"
+ROOT = 0
+NOBODYS = "0"
+"""The number in the file system of a connection that its process has closed: whose it was, is told
+no more."""
+Address = tuple[str, int]
+
+
+def is_anothers(scope: Any) -> bool:
+    """Whether another account than ours, or root, sent a request, or whoever sent it is gone; False
+    where the system does not tell."""
+    client, server = scope.get("client"), scope.get("server")
+    rows = [row for table in TABLES for row in _rows(table)]
+    is_told = server and any(row[3] == LISTENS and _port(row[1]) == server[1] for row in rows)
+    if not client or not is_told:
+        return False
+    ends = {(one, other) for one, other in zip(_written(client), _written(server), strict=True)}
+    owners = {int(row[7]) for row in rows if (row[1], row[2]) in ends and row[9] != NOBODYS}
+    return not owners or not owners <= {os.getuid(), ROOT}
+
+
+def _rows(table: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in table.read_text().splitlines()[1:]]
+    except OSError:  # Only Linux has them.
+        return []
+
+
+def _port(address: str) -> int:
+    return int(address.partition(":")[2], 16)
+
+
+def _written(address: Address) -> tuple[str, ...]:
+    """An address as the tables have it: words of the machine's order. One of IPv4 may stand in the
+    table of IPv6, too."""
+    host, port = address
+    is_short = ":" not in host
+    number = socket.inet_pton(socket.AF_INET if is_short else socket.AF_INET6, host)
+    longer = (b"\0" * 10 + b"\xff\xff" + number) if is_short else number
+    return tuple(f"{_words(one)}:{port:04X}" for one in (number, longer))
+
+
+def _words(number: bytes) -> str:
+    words = (number[at : at + 4] for at in range(0, len(number), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
