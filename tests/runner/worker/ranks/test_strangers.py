@@ -29,7 +29,7 @@ def work(tmp_path: Path) -> Iterator[Work]:
 
 def test_a_run_on_several_devices_listens_to_nobody_outside(work: Work) -> None:
     """A store of torch's listens to the network, and its agent runs what anybody puts there."""
-    wait_until(lambda: "ready" in work.post.read())
+    wait_until(lambda: "ready" in work.post.read(), patience_seconds=300)
     addresses = [one for pid in (work.process.pid, *work.ranks) for one in listening(pid)]
     assert addresses  # Ranks do find each other somehow.
     assert [one for one in addresses if not LOOPBACK.fullmatch(one)] == []
