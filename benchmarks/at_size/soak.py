@@ -4,28 +4,42 @@
 
 FOLDER is a data folder as `benchmarks.big_store` makes it; into a copy of it (of links, so that it
 takes no room) six more runs write ten steps a second each. One reader in Chromium opens page after
-page, each of experiments that follow each other. Prints a line a minute and, at the end, how much
-the memory grew per hour by the line through the second half.
+page, each of experiments that follow each other. Memory is looked at twice a second. Prints a line
+a minute and, at the end, the highest of it, the share of minutes in which it was above what was
+asked for, and whether it is flat: how much the medians of the minutes grew per hour by the line
+through their second half, with its 95 % interval. Minutes that follow each other are alike, so the
+interval counts as many of them as their autocorrelation of order 1 leaves (Santer et al. 2000, J.
+Geophys. Res. 105, 7337); it holds 0 where no growth is shown.
 """
 
 import argparse
 import json
 import os
 import tempfile
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.at_size.live import EXPERIMENT_ID, cpu_seconds, resident, written
 from benchmarks.big_store import added
+from benchmarks.load.soak import slope
 from runner.folders.run_dir import DataDir
 from tests.helpers.serving import served
 
 RATE = 10
 """Steps a second of each run."""
 PATIENCE = 60_000
+ASKED = 500.0
+"""MB that the server is to stay below."""
+LOOK_SECONDS = 0.5
+Look = tuple[float, float]
+"""Minutes since the first round of pages, and MB."""
 OVER = "[data-testid=stApp][data-test-script-state=notRunning]"
 PAGES = (
     "?experiment={one}", "run?experiment={one}", "live?experiment={live}", "experiments", "launch",
@@ -43,8 +57,7 @@ def main() -> None:
 
 
 def soak(data_dir: DataDir, minutes: float) -> dict[str, float]:
-    """Memory in MB at the start (after a first round of all pages), in the middle and at the end,
-    its growth per hour, the pages visited and the share of a core that the server took."""
+    """What `summary` tells, the pages visited and the share of a core that the server took."""
     with tempfile.TemporaryDirectory(prefix="breakeven-soak-", dir=data_dir.path.parent) as folder:
         mine = linked(data_dir, DataDir(Path(folder)))
         with (
@@ -65,8 +78,6 @@ def linked(data_dir: DataDir, copy: DataDir) -> DataDir:
 def visit(address: str, pid: int, ids: list[str], minutes: float) -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
-    found: list[tuple[float, float]] = []
-    num_pages = 0
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
@@ -74,30 +85,65 @@ def visit(address: str, pid: int, ids: list[str], minutes: float) -> dict[str, f
         tab = chromium.new_page(viewport={"width": 1440, "height": 900})
         tab.goto(address)  # takes all journals in
         tab.locator(OVER).wait_for(timeout=10 * PATIENCE)
-        begun, cpu = time.monotonic(), cpu_seconds(pid)
-        for number, page in enumerate(cycle(PAGES)):
-            one, other = ids[number % len(ids)], ids[(number + 1) % len(ids)]
-            tab.goto(f"{address}/{page.format(one=one, other=other, live=EXPERIMENT_ID)}")
-            tab.locator(OVER).wait_for(timeout=PATIENCE)
-            tab.wait_for_timeout(1000)
-            num_pages += 1
-            passed = (time.monotonic() - begun) / 60
-            if number >= len(PAGES) and (not found or passed - found[-1][0] >= 1):
-                found.append((passed, resident(pid)))
-                print(f"{passed:5.1f} min {found[-1][1]:6.0f} MB, {num_pages} pages", flush=True)  # noqa: T201
-            if passed >= minutes:
-                break
+        pages = enumerate(cycle(PAGES))
+        for _ in PAGES:
+            _open(tab, address, ids, *next(pages))
+        begun, cpu, told = time.monotonic(), cpu_seconds(pid), 0
+        with looking(pid) as looks:
+            while (passed := (time.monotonic() - begun) / 60) < minutes:
+                _open(tab, address, ids, *next(pages))
+                if passed >= told + 1:
+                    told += 1
+                    of_minute = [size for when, size in looks if told - 1 <= when < told]
+                    print(f"{told:3d} min {np.median(of_minute):6.0f} MB, at most "  # noqa: T201
+                          f"{max(of_minute):.0f}", flush=True)  # fmt: skip
+        share = (cpu_seconds(pid) - cpu) / (time.monotonic() - begun)
         chromium.close()
-    times, sizes = np.array(found).T
-    late = times >= times[-1] / 2
+    return summary(looks) | {"pages": next(pages)[0], "share": share}
+
+
+def _open(tab: Any, address: str, ids: Sequence[str], number: int, page: str) -> None:
+    one, other = ids[number % len(ids)], ids[(number + 1) % len(ids)]
+    tab.goto(f"{address}/{page.format(one=one, other=other, live=EXPERIMENT_ID)}")
+    tab.locator(OVER).wait_for(timeout=PATIENCE)
+    tab.wait_for_timeout(1000)
+
+
+@contextmanager
+def looking(pid: int) -> Iterator[list[Look]]:
+    """What the process holds, looked at until the end."""
+    looks: list[Look] = []
+    is_over, begun = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        while not is_over.wait(LOOK_SECONDS):
+            looks.append(((time.monotonic() - begun) / 60, resident(pid)))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield looks
+    finally:
+        is_over.set()
+        looker.join()
+
+
+def summary(looks: Sequence[Look]) -> dict[str, float]:
+    """MB at first, in the median and at most; the share of whole minutes in which it was above what
+    was asked for at any time; growth in MB an hour, and the ends of its 95 % interval."""
+    times, sizes = np.array(looks).T
+    of_minutes = [sizes[times.astype(int) == minute] for minute in range(int(times[-1]))]
+    medians = np.array([np.median(one) for one in of_minutes])
+    late = np.arange(len(medians)) >= len(medians) / 2
+    growth, half = slope(np.flatnonzero(late) / 60, medians[late])
     return {
         "start": sizes[0],
-        "middle": sizes[len(sizes) // 2],
-        "end": sizes[-1],
+        "median": float(np.median(sizes)),
         "most": sizes.max(),
-        "growth": 60 * float(np.polyfit(times[late], sizes[late], 1)[0]),
-        "pages": num_pages,
-        "share": (cpu_seconds(pid) - cpu) / (time.monotonic() - begun),
+        "above": float(np.mean([one.max() > ASKED for one in of_minutes])),
+        "growth": growth,
+        "growth_low": growth - half,
+        "growth_high": growth + half,
     }
 
 

@@ -32,6 +32,8 @@ SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()
 """Tells a database that this schema made from one that another version of the project made."""
 MANY_ROWS = 100_000
 """Of which it is worth a moment to give back the memory that taking them in took."""
+MANY_ANSWERED = 20_000
+"""The same of an answer: sorting and joining its rows took several times their room."""
 CONFIG: dict[str, Any] = {
     # The machine's other cores belong to the training that is measured; and of an experiment there
     # are so few rows that a second thread takes more time than it saves.
@@ -41,8 +43,11 @@ CONFIG: dict[str, Any] = {
     "default_block_size": 65_536,
     "autoinstall_known_extensions": False,  # all that is needed is built in: stay off the network
 }
-SETTLED_MEMORY = "100MB"
-"""Once all is taken in: queries are as fast, for the system has the file in its memory."""
+SETTLED_MEMORY = "80MB"
+"""Once all is taken in: queries are as fast, for the system has the file in its memory. Of it 32 MB
+are for reading journals, however short they are, and some 30 for what is not in the file yet."""
+SETTLED_WITHOUT_FILE = "100MB"
+"""The same where all rows are in memory, and what does not fit lies in files for the time being."""
 LARGEST_MEMORY = "1GB"
 """For what does not fit into less: a look that finds much at once, a question about very many."""
 
@@ -67,6 +72,8 @@ class Store:
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
         self._caught_up: float | None = None
+        self._allowed = str(CONFIG["memory_limit"])
+        self._allowing = threading.Lock()
 
     @classmethod
     def open(cls, data_dir: DataDir, examples: Path | None = None) -> Self:
@@ -127,13 +134,25 @@ class Store:
         if (is_bulk or num_rows >= MANY_ROWS) and self._lock is not None:
             with self._ingesting, self._connection.cursor() as cursor, suppress(duckdb.Error):
                 settle(cursor)
+            self._allow(self._settled)
         elif is_first:
-            self._allow(SETTLED_MEMORY)
+            self._allow(self._settled)
         return num_rows
 
-    def _allow(self, memory: str) -> None:
-        with self._connection.cursor() as cursor, suppress(duckdb.Error):
-            cursor.execute(f"SET memory_limit = '{memory}'")
+    @property
+    def _settled(self) -> str:
+        return SETTLED_MEMORY if self.is_own_file else SETTLED_WITHOUT_FILE
+
+    def give_back(self) -> None:
+        """To the system, what the database has free: it keeps what a query has taken, some thirty
+        MB, until it is told how much it may have."""
+        self._allow()
+
+    def _allow(self, memory: str | None = None) -> None:
+        """So much, or again as much as before."""
+        with self._allowing, suppress(duckdb.Error), self._connection.cursor() as cursor:
+            self._allowed = memory or self._allowed
+            cursor.execute(f"SET memory_limit = '{self._allowed}'")
 
     @property
     def is_own_file(self) -> bool:
@@ -193,7 +212,10 @@ class Store:
             with self._connection.cursor() as cursor:
                 return cursor.execute(sql, parameters).df()
 
-        return self._with_room(ask)
+        found = self._with_room(ask)
+        if len(found) >= MANY_ANSWERED:
+            self.give_back()
+        return found
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Keeps something that was computed from the rows; raises `StoreUnusable`."""
@@ -241,7 +263,7 @@ class Store:
         try:
             return work()
         finally:
-            self._allow(SETTLED_MEMORY)
+            self._allow(self._settled)
 
     def _look(self, ticks: int) -> tuple[int, bool]:
         with self._ingesting, self._busy(), self._connection.cursor() as cursor:

@@ -12,10 +12,12 @@ import time
 from contextlib import suppress
 from threading import Thread
 
+from views.shared.resources import process_wide
+
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""
 NUM_ARENAS = 2
-REST_SECONDS = 10.0
+REST_SECONDS = 2.0
 """Between two times that free memory is given back, which takes some milliseconds."""
 
 
@@ -35,6 +37,8 @@ def share_with_arrow() -> None:
 
 def give_back() -> None:
     """To the system, what nobody uses."""
+    for store in list(process_wide().stores.values()):
+        store.give_back()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
