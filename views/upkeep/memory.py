@@ -3,8 +3,9 @@
 Pages come and go in threads, and each takes tens of MB for a moment. Freed, they stay with whoever
 divides memory up: glibc keeps whatever lies below something that is still in use, and the library
 of Arrow keeps its own, which nobody else can use. So Arrow takes its memory from glibc too, and
-glibc is told now and then to give back what is free. (Having it give back each large piece at once,
-`M_MMAP_THRESHOLD`, makes comparing take half as long again.)
+glibc is told now and then to give back what is free, as is DuckDB, which has memory of its own.
+(Having glibc give back each large piece at once, `M_MMAP_THRESHOLD`, makes comparing take half as
+long again.)
 """
 
 import ctypes
