@@ -40,14 +40,20 @@ def address(folder: DataDir) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
+def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport=LAPTOP)
     page.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
-    page.goto(f"{address}/experiments")
-    expect(table(page)).to_be_visible()
     yield page
     page.close()
+
+
+@pytest.fixture
+def listed(page: Page, address: str) -> Page:
+    """The list of all experiments."""
+    page.goto(f"{address}/experiments")
+    expect(table(page)).to_be_visible()
+    return page
 
 
 def table(page: Page):
@@ -97,28 +103,28 @@ def labels(folder: DataDir):
     return find_experiment(folder, TARGET).runs[0].read_labels()
 
 
-def test_one_of_many_is_found_and_opened_by_keyboard_alone(page: Page):
+def test_one_of_many_is_found_and_opened_by_keyboard_alone(listed: Page):
     for _ in range(40):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.placeholder || ''").startswith("Search"):
+        listed.keyboard.press("Tab")
+        if listed.evaluate("document.activeElement.placeholder || ''").startswith("Search"):
             break
-    page.keyboard.type("needle")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text(f"1 experiment of {ALL}")).to_be_visible()
-    assert "q=needle" in page.url
-    settle(page)
+    listed.keyboard.type("needle")
+    listed.keyboard.press("Enter")
+    expect(listed.get_by_text(f"1 experiment of {ALL}")).to_be_visible()
+    assert "q=needle" in listed.url
+    settle(listed)
     for _ in range(40):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.tagName") == "CANVAS":
+        listed.keyboard.press("Tab")
+        if listed.evaluate("document.activeElement.tagName") == "CANVAS":
             break
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Shift+Space")
-    link = page.locator(".st-key-picked").get_by_role("link", name="Compare")
+    listed.keyboard.press("ArrowDown")
+    listed.keyboard.press("Shift+Space")
+    link = listed.locator(".st-key-picked").get_by_role("link", name="Compare")
     expect(link).to_be_visible()
     link.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"**experiment={TARGET}*")
-    expect(page.locator(".leaderboard").first).to_be_visible()
+    listed.keyboard.press("Enter")
+    listed.wait_for_url(f"**experiment={TARGET}*")
+    expect(listed.locator(".leaderboard").first).to_be_visible()
 
 
 def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: str):
@@ -133,45 +139,47 @@ def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: s
            ).to_be_visible()  # fmt: skip
 
 
-def test_labelled_put_away_deleted_and_brought_back(page: Page, folder: DataDir):
-    search(page, "needle", "1 experiment of")
-    tick(page, 0)
-    page.get_by_role("button", name="Label").click()
-    page.get_by_role("textbox", name="Name", exact=True).fill("Renamed here")
-    page.get_by_role("textbox", name="Notes").fill("**Why** it matters")
-    page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_text("1 experiment labelled.")).to_be_visible()
+def test_labelled_put_away_deleted_and_brought_back(listed: Page, folder: DataDir):
+    search(listed, "needle", "1 experiment of")
+    tick(listed, 0)
+    listed.get_by_role("button", name="Label").click()
+    listed.get_by_role("textbox", name="Name", exact=True).fill("Renamed here")
+    listed.get_by_role("textbox", name="Notes").fill("**Why** it matters")
+    listed.get_by_role("button", name="Save", exact=True).click()
+    expect(listed.get_by_text("1 experiment labelled.")).to_be_visible()
     assert (labels(folder).name, labels(folder).tags) == ("Renamed here", ("needle",))
-    expect(page.locator("strong", has_text="Why")).to_be_visible()
-    page.get_by_role("button", name="Archive").click()
-    expect(page.get_by_text("No experiment fits.")).to_be_visible()
-    page.get_by_role("button", name="Undo").click()
-    expect(table(page)).to_be_visible()
+    expect(listed.locator("strong", has_text="Why")).to_be_visible()
+    listed.get_by_role("button", name="Archive").click()
+    expect(listed.get_by_text("No experiment fits.")).to_be_visible()
+    listed.get_by_role("button", name="Undo").click()
+    expect(table(listed)).to_be_visible()
     assert not labels(folder).archived
-    settle(page)
-    if not page.get_by_role("button", name="Delete", exact=True).count():
-        tick(page, 0)
-    page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_text("1 experiment deleted.")).to_be_visible()
+    settle(listed)
+    if not listed.get_by_role("button", name="Delete", exact=True).count():
+        tick(listed, 0)
+    listed.get_by_role("button", name="Delete", exact=True).click()
+    expect(listed.get_by_text("1 experiment deleted.")).to_be_visible()
     assert [one.experiment_id for one in library.trash(folder)] == [TARGET]
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("1 experiment as before.")).to_be_visible()
+    listed.get_by_role("button", name="Undo").click()
+    expect(listed.get_by_text("1 experiment as before.")).to_be_visible()
     assert labels(folder).name == "Renamed here"
 
 
-def test_two_of_different_machines_are_held_side_by_side(page: Page):
-    search(page, "many -needle", f"{NUM_ALIKE - 1} experiments of {ALL}")
-    search(page, "apart", f"2 experiments of {ALL}")
-    tick(page, 0)
-    tick(page, 1)
-    page.get_by_role("link", name="2 experiments side by side").click()
-    page.wait_for_url("**/difference?side=*&side=*")
-    expect(page.get_by_text("By how much")).to_be_visible()
-    expect(page.locator(".leaderboard").first).to_contain_text("lower")
-    differs = page.locator(".leaderboard").last
+def test_two_of_different_machines_are_held_side_by_side(listed: Page):
+    search(listed, "many -needle", f"{NUM_ALIKE - 1} experiments of {ALL}")
+    search(listed, "apart", f"2 experiments of {ALL}")
+    tick(listed, 0)
+    tick(listed, 1)
+    listed.get_by_role("link", name="2 experiments side by side").click()
+    listed.wait_for_url("**/difference?side=*&side=*")
+    expect(listed.get_by_text("By how much")).to_be_visible()
+    expect(listed.locator(".leaderboard").first).to_contain_text("lower")
+    differs = listed.locator(".leaderboard").last
     for said in ("NVIDIA H100", "cluster", "2.14.0"):
         expect(differs).to_contain_text(said)
-    assert page.locator("[data-testid=stMain]").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+    assert (
+        listed.locator("[data-testid=stMain]").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+    )
 
 
 def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: Page, address: str):
@@ -207,17 +215,17 @@ def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a
     again.close()
 
 
-def test_one_runs_again_with_a_change(page: Page, folder: DataDir):
+def test_one_runs_again_with_a_change(listed: Page, folder: DataDir):
     library.change_labels(folder, TARGET, lambda old: old.tagged(["again"]))
-    search(page, "needle", "1 experiment of")
-    tick(page, 0)
-    page.get_by_role("link", name="with changes").click()
-    page.wait_for_url(f"**again={TARGET}*")
-    expect(page.get_by_text("with all its settings")).to_be_visible()
-    page.get_by_text("Batches, steps and precision").click()
-    page.get_by_role("textbox", name="Batch size").fill("4")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("Changed:")).to_be_visible()
+    search(listed, "needle", "1 experiment of")
+    tick(listed, 0)
+    listed.get_by_role("link", name="with changes").click()
+    listed.wait_for_url(f"**again={TARGET}*")
+    expect(listed.get_by_text("with all its settings")).to_be_visible()
+    listed.get_by_text("Batches, steps and precision").click()
+    listed.get_by_role("textbox", name="Batch size").fill("4")
+    listed.keyboard.press("Enter")
+    expect(listed.get_by_text("Changed:")).to_be_visible()
     before = find_experiment(folder, TARGET).spec
     assert before.training.batch_size == 8
     assert len(list(experiments(folder))) == NUM_EXPERIMENTS

@@ -14,7 +14,7 @@ from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.nights import record_slower_torch
 
 NUM_EXPERIMENTS = 1000
-NUM_ALIKE, NUM_NIGHTS = 40, 12
+NUM_ALIKE, NUM_NIGHTS = 12, 12
 TARGET = "20261121-000007-000000-0007"
 """The one of those alike that is looked for: its tag is `needle`."""
 PAIR = ("20261120-090000-000000-0001", "20261120-090000-000000-0002")
