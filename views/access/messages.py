@@ -5,7 +5,7 @@ connected: they tell names of files in the repository, empty what all sessions s
 files. A viewer who writes messages by hand gets no answer to them.
 
 And no page says more than the server has time for: 190,000 messages that somebody wrote within ten
-seconds had kept all others waiting for a minute.
+seconds had kept all others waiting for a minute. Nor is one message longer than any of ours.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from views.shared.pace import one_more_reader
 
 KNOWN = frozenset({"rerun_script", "stop_script", "app_heartbeat", "file_urls_request"})
+MAX_BYTES, MAX_QUERY = 2**20, 2**14
+"""Of a message, and of the address in it, which no browser's is longer than; what pages hold is
+looked through for each row of a list."""
 OPERATIONS = frozenset({"deferred_file", "dataframe_chunk"})
 """Of `backend_operation_request`."""
 AT_ONCE, A_SECOND = 100, 20
@@ -66,6 +69,8 @@ class _Pace:
 
 
 def _is_known(content: bytes) -> bool:
+    if len(content) > MAX_BYTES:
+        return False
     message = BackMsg()
     try:
         message.ParseFromString(content)
@@ -75,4 +80,6 @@ def _is_known(content: bytes) -> bool:
     if kind == "backend_operation_request":
         asked = {field.name for field, _ in message.backend_operation_request.ListFields()}
         return bool(asked & OPERATIONS) and asked <= OPERATIONS | {"request_id", "session_id"}
+    if kind == "rerun_script" and len(message.rerun_script.query_string) > MAX_QUERY:
+        return False
     return kind in KNOWN

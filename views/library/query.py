@@ -36,6 +36,7 @@ ARCHIVED_TITLES: dict[Archived, str] = {
     "no": "Not those put away", "yes": "With those put away", "only": "Only those put away"
 }  # fmt: skip
 
+MAX_SEARCH = 500
 SEARCH_HELP = (
     "In the search field: words that must all be found in name, model, data, device, versions, "
     'backends, tags and notes; `-word` for one that must not; `"two words"`; and numbers: '
@@ -87,6 +88,8 @@ def command(asked: Filter) -> str:
 def _readable(text: str) -> str:
     """The text, or nothing where it makes no sense, which is said."""
     try:
+        if len(text) > MAX_SEARCH:  # Each word is looked for in every experiment.
+            raise ValueError(f"a search has at most {MAX_SEARCH} characters")
         parse_terms(text)
     except ValueError as error:
         st.warning(inert(error), icon=":material/search_off:")

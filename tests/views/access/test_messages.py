@@ -8,7 +8,7 @@ import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from tests.helpers.waiting import awaited
-from views.access.messages import Messages
+from views.access.messages import MAX_BYTES, MAX_QUERY, Messages
 
 
 def arrived(*contents: bytes) -> list[bytes]:
@@ -68,6 +68,20 @@ def test_what_is_meant_for_developers_and_whatever_comes_later_is_passed_over() 
         assert arrived(message(kind), last) == [last], kind
     for parts in (("install_skills",), ("dismiss_skills_nudge",), ()):
         assert arrived(operation(*parts), last) == [last]
+
+
+def test_a_message_or_an_address_longer_than_any_of_ours_is_passed_over() -> None:
+    last = message("rerun_script")
+    for length, arrives in ((MAX_QUERY, True), (MAX_QUERY + 1, False)):
+        made = BackMsg()
+        made.rerun_script.query_string = "q" * length
+        one = made.SerializeToString()
+        assert arrived(one, last) == ([one, last] if arrives else [last])
+    made = BackMsg()
+    made.rerun_script.widget_states.widgets.add().string_value = "w " * (MAX_BYTES // 2)
+    assert arrived(made.SerializeToString(), last) == [last]
+    made.rerun_script.widget_states.widgets[0].string_value = "w " * (MAX_BYTES // 2 - 50)
+    assert len(arrived(made.SerializeToString(), last)) == 2
 
 
 def test_what_is_no_message_is_left_to_streamlit_which_ends_the_connection() -> None:

@@ -171,6 +171,14 @@ def test_who_may_only_look_can_search_and_change_nothing(
     assert "view-name" not in {field.key for field in app.text_input}
 
 
+def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
+    """Half a million words in one had been looked for in every experiment for minutes."""
+    app = page(q="no-such-word " * 39)  # 507 characters
+    assert names(app) == ["Second", "First of all"]
+    assert "a search has at most 500 characters" in text(app)
+    assert "No experiment fits" in text(page(q="no-such-word " * 38))
+
+
 def test_a_thousand_neighbours_are_cut_with_a_word(
     listed: DataDir, monkeypatch: pytest.MonkeyPatch
 ):
