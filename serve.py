@@ -16,7 +16,7 @@ from streamlit import App
 
 from runner.folders.data_folder import default_data_folder
 from runner.folders.run_dir import DataDir
-from runner.logs import log, open_log
+from runner.logs import DASHBOARD, log, open_log
 from views.access.bundle import Bundle
 from views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
 from views.access.home import Home
@@ -81,7 +81,7 @@ def main() -> None:
     folder = DataDir(default_data_folder())
     with suppress(OSError):  # A page says so.
         folder.make()
-    open_log(folder.logs, "dashboard")
+    open_log(folder.logs, DASHBOARD)
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
     Thread(target=watch_over, name="alerts", daemon=True).start()

@@ -20,6 +20,10 @@ from runner.texts import printable
 MAX_BYTES = 5_000_000
 """Of one file; then another is begun."""
 KEPT_FILES = 5
+DASHBOARD = "dashboard"
+"""The part to which others speak."""
+AT_ONCE, A_MINUTE = 300, 6.0
+"""Records of one place in its code that are kept as they come, and afterwards."""
 MAX_TEXT = 20_000
 """Characters of one message or traceback."""
 TAIL_BYTES = 400_000
@@ -28,16 +32,46 @@ log = logging.getLogger("breakeven")
 `extra={"fields": {...}}`."""
 
 
+class AtMost(logging.Filter):
+    """Of one place in the code so many records at once, and later so many a minute; the next one
+    that is kept says how many were left out. Whoever can make a page fail at will would otherwise
+    have all that was logged before rotate away within minutes."""
+
+    def __init__(self, at_once: int = AT_ONCE, a_minute: float = A_MINUTE) -> None:
+        super().__init__()
+        self._at_once, self._a_minute = at_once, a_minute
+        self._left: dict[tuple[str, int], tuple[float, float, int]] = {}
+        """By place: records that may still come, as of when, and how many were left out."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place, now = (record.pathname, record.lineno), time.monotonic()
+        left, since, left_out = self._left.get(place, (float(self._at_once), now, 0))
+        left = min(self._at_once, left + (now - since) * self._a_minute / 60)
+        is_kept = left >= 1
+        self._left[place] = (left - 1, now, 0) if is_kept else (left, now, left_out + 1)
+        if is_kept and left_out:
+            fields = getattr(record, "fields", {})
+            record.__dict__["fields"] = {**fields, "left_out_before": left_out}
+        return is_kept
+
+
+_tracebacks = AtMost()
+"""That are printed on the terminal, which somebody may keep in a file."""
+LEFT_OUT = "    (its traceback was printed often enough)"
+
+
 class InertRecord(logging.LogRecord):
     """A record whose message is one line wherever it is printed: no line of somebody else's making
-    stands beside it, and no character drives the terminal. A traceback keeps its lines alone."""
+    stands beside it, and no character drives the terminal. A traceback keeps its lines, further in
+    than where any message begins, and is left out where it comes over and over."""
 
     def getMessage(self) -> str:
         return printable(super().getMessage(), MAX_TEXT)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "exc_text" and isinstance(value, str):
-            value = "\n".join(printable(line, MAX_TEXT) for line in value.split("\n"))
+            lines = (f"    {printable(line, MAX_TEXT)}" for line in value.split("\n"))
+            value = "\n".join(lines) if _tracebacks.filter(self) else LEFT_OUT
         super().__setattr__(name, value)
 
 
@@ -84,6 +118,8 @@ def open_log(folder: Path, part: str) -> None:
         handler.setFormatter(JsonLines())
         handler.addFilter(lambda record: record.name.startswith(log.name)
                           or record.levelno >= logging.WARNING)  # fmt: skip
+        if part == DASHBOARD:
+            handler.addFilter(AtMost())
         for old in known:
             root.removeHandler(old)
             old.close()

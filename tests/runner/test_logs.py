@@ -4,13 +4,15 @@ import io
 import json
 import logging
 import logging.handlers
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runner.logs import KEPT_FILES, JsonLines, log, open_log, read_log
+from runner import logs
+from runner.logs import AT_ONCE, KEPT_FILES, AtMost, JsonLines, log, open_log, read_log
 
 ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\x9b31m"
 
@@ -19,7 +21,7 @@ ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\
 def printed(tmp_path: Path) -> Iterator[tuple[logging.Logger, io.StringIO]]:
     """A library's own logger, as Streamlit makes them, and what it prints."""
     before, handlers = logging.getLogRecordFactory(), [*logging.getLogger().handlers]
-    open_log(tmp_path, "dashboard")
+    open_log(tmp_path, "supervisor")
     output = io.StringIO()
     logger = logging.Logger("streamlit.some")
     handler = logging.StreamHandler(output)
@@ -50,8 +52,26 @@ def test_an_error_that_quotes_a_stranger_keeps_its_lines_and_no_escape(
     except ValueError:
         logger.exception("a page failed")
     lines = output.getvalue().splitlines()
-    assert lines[1] == "Traceback (most recent call last):"
-    assert "ValueError: x" in lines and all(line.isprintable() for line in lines)
+    assert lines[1] == "    Traceback (most recent call last):"
+    assert "    ValueError: x" in lines and all(line.isprintable() for line in lines)
+    # What it quotes stands further in than any line of a log.
+    assert any(line.startswith("    2026-11-23 00:00:00 all is well") for line in lines)
+    assert not [line for line in lines[1:] if not line.startswith("    ")]
+
+
+def test_a_traceback_that_comes_over_and_over_is_not_printed_each_time(
+    printed: tuple[logging.Logger, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_tracebacks", AtMost(at_once=2, a_minute=0.0))
+    logger, output = printed
+    for _ in range(4):
+        try:
+            raise ValueError
+        except ValueError:
+            logger.exception("a page failed")
+    said = output.getvalue()
+    assert said.count("a page failed") == 4
+    assert (said.count("Traceback"), said.count(logs.LEFT_OUT)) == (2, 2)
 
 
 def test_in_files_the_text_stands_as_it_was(printed: tuple[logging.Logger, io.StringIO]) -> None:
@@ -84,11 +104,44 @@ def test_while_ten_threads_log_and_others_read_files_rotate_and_every_line_is_wh
             one.result()
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [
-        "dashboard.jsonl",
-        *(f"dashboard.jsonl.{one}" for one in range(1, KEPT_FILES + 1)),
+        "supervisor.jsonl",
+        *(f"supervisor.jsonl.{one}" for one in range(1, KEPT_FILES + 1)),
     ]
     assert len(looks) == 40 and sum(file.stat().st_size for file in files) <= 6 * 20_000
     lines = [line for file in files for line in file.read_text().splitlines()]
     # Some 250 bytes each: of 2,000 lines the last few hundred are left, and none is torn.
     assert 300 < len(lines) < 1000
     assert all(json.loads(line)["message"].endswith("x" * 100) for line in lines)
+
+
+def record(line: int) -> logging.LogRecord:
+    return logging.LogRecord("x", logging.ERROR, "page.py", line, "it failed", None, None)
+
+
+def test_what_somebody_makes_fail_over_and_over_drives_nothing_else_out_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    limit = AtMost(at_once=3, a_minute=6.0)
+    assert [limit.filter(record(1)) for _ in range(5)] == [True, True, True, False, False]
+    assert limit.filter(record(2)), "another place has its own"
+    clock[0] += 9.0
+    assert not limit.filter(record(1))
+    clock[0] += 1.5  # Ten seconds make one more.
+    kept = record(1)
+    assert limit.filter(kept) and kept.__dict__["fields"] == {"left_out_before": 3}
+    assert not limit.filter(record(1))
+
+
+def test_what_dashboards_log_is_limited_and_what_supervisors_log_is_not(tmp_path: Path) -> None:
+    before, handlers = logging.getLogRecordFactory(), [*logging.getLogger().handlers]
+    try:
+        for part, kept in (("dashboard", AT_ONCE), ("supervisor", AT_ONCE + 10)):
+            open_log(tmp_path, part)
+            for _ in range(AT_ONCE + 10):
+                log.info("again")
+            assert len((tmp_path / f"{part}.jsonl").read_text().splitlines()) == kept
+    finally:
+        logging.setLogRecordFactory(before)
+        logging.getLogger().handlers[:] = handlers
