@@ -10,6 +10,7 @@ from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSp
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, table, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES, evaluate, predict, recording
+from views.access import permissions
 
 
 def others(folder: DataDir, spec: ExperimentSpec | None = None) -> None:
@@ -228,6 +229,27 @@ def test_own_code_is_shown_as_it_ran_and_nothing_outside_the_run_folder(folder: 
     assert list(table(app, "Sha256")["Sha256"]) == ["ab12", "ab12"]
     assert "class Mine" in text(app)
     assert "Secret" not in text(app)
+
+
+def test_where_the_data_folder_lies_is_told_to_those_alone_who_act(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    recording(folder, "inductor").blocks([0.1] * 4, LOSSES).end()
+    others(folder)
+    run = folder.run_dir(INDUCTOR)
+    where = str(folder.path)
+    for may_act in (True, False):
+        monkeypatch.setattr(permissions, "may_act", lambda: may_act)  # noqa: B023
+        run.output_file.unlink(missing_ok=True)
+        run.output_file.write_text("well")
+        told = text(opened("run", run=INDUCTOR, tab="Log"))
+        assert (f"{where}/runs/{INDUCTOR}/output.log" in told) == may_act
+        assert (f"the data folder/runs/{INDUCTOR}/output.log" in told) != may_act
+        run.output_file.unlink()
+        run.output_file.symlink_to("/etc/hostname")  # What cannot be read is named, too.
+        app = opened("run", run=INDUCTOR, tab="Log")
+        (problem,) = [one.value for one in app.text]
+        assert (where in problem) == may_act and INDUCTOR in problem
 
 
 def stopped_experiment(folder: DataDir) -> None:

@@ -21,7 +21,7 @@ from runner.specs.script import SCRIPT_DATA
 from runner.specs.workload import BUILTIN
 from views.access import doors, session, team
 from views.shared.inert import Markdown, code
-from views.shared.resources import data_dir
+from views.shared.resources import ROOT, data_dir
 
 OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
 """What others may do: `view`, as by default, or `launch`."""
@@ -78,6 +78,16 @@ def require_acting() -> None:
             f"more with {OTHERS_VARIABLE}=launch"
         )  # fmt: skip
     audit.acts(who)
+
+
+def told(about: object) -> str:
+    """What this session may read of an error, or of where a file lies: paths of this machine are
+    for those who act on it."""
+    text = str(about)
+    if not may_act():
+        for folder, name in ((data_dir().path, "the data folder"), (ROOT, "the program's folder")):
+            text = text.replace(str(folder), name)
+    return text
 
 
 def _who() -> audit.Actor:

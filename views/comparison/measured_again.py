@@ -80,7 +80,8 @@ def _show_outcome(store: Store, experiment_id: str) -> None:
     try:
         found = load_replay(store, experiment_id, PATIENCE)
     except NotInStore as error:
-        st.info(f"This measured an experiment again that is not here. {inert(error)}",
+        told = inert(permissions.told(error))
+        st.info(f"This measured an experiment again that is not here. {told}",
                 icon=":material/replay:")  # fmt: skip
         return
     with st.container(border=True):

@@ -12,6 +12,7 @@ from storage.comparison.predictions import PredictionFile
 from storage.comparison.results import Comparison, Result
 from storage.errors import PredictionsUnreadable
 from storage.index.store import Store
+from views.access import permissions
 from views.parts.tables import show_table
 from views.shared import words
 from views.shared.inert import inert
@@ -46,7 +47,7 @@ def show(store: Store, comparison: Comparison, results: Sequence[Result]) -> Non
         differ = predictions.disagreements(files, comparison.baseline)
         counts = count(differ, files, comparison)
     except PredictionsUnreadable as error:
-        st.error(inert(error), icon=":material/error:")
+        st.error(inert(permissions.told(error)), icon=":material/error:")
         return
     if differ.columns.empty:
         st.caption("The labels are no classes, so there is no answer to disagree on.")

@@ -61,7 +61,7 @@ def show_notes(rows: pd.DataFrame) -> None:
         with st.container(border=True):
             st.markdown(notes(rows.iloc[0]["notes"]))
     for problem in rows["problem"].dropna():
-        st.caption(f":material/error: It could not be compared: {inert(problem)}")
+        st.caption(f":material/error: It could not be compared: {inert(permissions.told(problem))}")
 
 
 def _show_links(rows: pd.DataFrame) -> None:

@@ -12,6 +12,7 @@ from storage.exchange.imports import imported
 from storage.exchange.rows import MILLISECONDS, Row, rows
 from storage.index.store import Store
 from storage.numbers.metrics import DASH, METRICS
+from views.access import permissions
 from views.parts.downloads import download
 from views.parts.tables import show_table
 from views.shared.inert import inert
@@ -48,7 +49,7 @@ def show_imported(store: Store, key: str, read: Callable[[Store, str], list[Row]
     try:
         theirs = imported(store.data_dir)
     except ImportUnusable as error:
-        st.warning(inert(error), icon=":material/upload_file:")
+        st.warning(inert(permissions.told(error)), icon=":material/upload_file:")
         return
     if not theirs.empty:
         show_table("Imported from the Dynamo harness, beside this experiment",

@@ -9,6 +9,7 @@ from runner.errors import RunnerError
 from storage.compiling.kept import TRACE, KeptFile, code_difference, kept_of
 from storage.index.store import Store
 from storage.queries import RunRecord
+from views.access import permissions
 from views.parts.downloads import download
 from views.shared.address import bound
 from views.shared.inert import code, inert
@@ -52,7 +53,7 @@ def show_code(files: Sequence[KeptFile]) -> None:
     try:
         text = file.read(MAX_SHOWN).decode(errors="replace")
     except (RunnerError, OSError) as error:
-        st.error(inert(error), icon=":material/error:")
+        st.error(inert(permissions.told(error)), icon=":material/error:")
         return
     st.code(text, language="python", line_numbers=True, height=520)
     if file.num_bytes is not None and file.num_bytes > MAX_SHOWN:
@@ -71,7 +72,7 @@ def whole(file: KeptFile) -> bytes:
     try:
         return file.read(MAX_FILE)
     except (RunnerError, OSError) as error:
-        return str(error).encode()
+        return permissions.told(error).encode()
 
 
 def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None:
@@ -83,7 +84,7 @@ def show_code_difference(store: Store, one: RunRecord, other: RunRecord) -> None
     try:
         found = code_difference(mine, its)
     except (RunnerError, OSError) as error:
-        st.error(inert(error), icon=":material/error:")
+        st.error(inert(permissions.told(error)), icon=":material/error:")
         return
     if not found:
         st.caption("Graphs and generated code are the same.")

@@ -8,6 +8,7 @@ from runner.folders.run_dir import RunDir
 from storage import queries
 from storage.index.store import Store
 from storage.queries import RunRecord
+from views.access import permissions
 from views.charts.scores import score_metric
 from views.parts.tables import of_run, show_table
 from views.shared import words
@@ -70,7 +71,7 @@ def show_sources(sources: pd.DataFrame, folder: RunDir) -> None:
                 with folder.open(str(source.file)) as copy:
                     text = copy.read(MAX_SOURCE_BYTES).decode(errors="replace")
             except (RunnerError, OSError) as error:
-                st.text(str(error))
+                st.text(permissions.told(error))
             else:
                 st.code(text, language="python", wrap_lines=True)
 
@@ -89,10 +90,11 @@ def show_environment(store: Store, run: pd.Series, record: RunRecord) -> None:
 
 
 def show_log(store: Store, run: pd.Series, record: RunRecord) -> None:
-    st.caption(f"The last {LOG_LINES} lines of {code(record.folder / 'output.log')}")
+    file = permissions.told(record.folder / "output.log")
+    st.caption(f"The last {LOG_LINES} lines of {code(file)}")
     try:
         tail = RunDir(record.folder).log_tail(LOG_LINES)
     except RunnerError as error:
-        st.text(str(error))
+        st.text(permissions.told(error))
         return
     st.code(tail or "(empty)", language=None, wrap_lines=True)

@@ -13,6 +13,7 @@ from storage.comparison.predictions import PredictionFile
 from storage.errors import PredictionsUnreadable
 from storage.index.store import Store
 from storage.queries import RunRecord
+from views.access import permissions
 from views.charts import scores as score_charts
 from views.parts.downloads import chart_card
 from views.parts.tables import of_run, show_table
@@ -80,7 +81,7 @@ def show_predictions(store: Store, run: pd.Series, record: RunRecord) -> None:
             try:
                 show_confusion(str(file.split), kept_file(file), labels)
             except PredictionsUnreadable as error:
-                st.error(inert(error), icon=":material/error:")
+                st.error(inert(permissions.told(error)), icon=":material/error:")
     if record.variant.backend is not None and record.spec.evaluation.compiled:
         for file in kept.itertuples():
             show_inference(str(file.split), kept_file(file), int(file.num_samples), labels)
@@ -108,7 +109,7 @@ def show_inference(
     try:
         differ = predictions.inference_disagreements(file)
     except PredictionsUnreadable as error:
-        st.error(inert(error), icon=":material/error:")
+        st.error(inert(permissions.told(error)), icon=":material/error:")
         return
     if differ.columns.empty:  # numbers, of which none is right or wrong
         return
