@@ -3,9 +3,11 @@
 On this machine alone, unless `BREAKEVEN_HOST` names another address to listen on: README, Safety.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +39,9 @@ from views.upkeep.serving import ROUTES
 
 @asynccontextmanager
 async def preparing(app: App) -> AsyncIterator[None]:
-    """While a browser loads what it draws pages with, the server imports what fills them."""
+    """While a browser loads what it draws pages with, the server imports what fills them. And what
+    waits, such as a picture for the one browser, keeps no other file from being made."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_WAITING))
     Thread(target=prepare_all, daemon=True).start()
     yield
 
@@ -55,6 +59,8 @@ layers = [
 SWITCH_SECONDS = 0.0005
 """For which a thread that computes keeps others from their turn. Who serves a page's files needs
 dozens of turns, and Python's own 5 ms for each would make them a second."""
+MAX_WAITING = 64
+"""Threads for what pages ask for beside being drawn; on two processors Python's own would be 6."""
 LEFT_SECONDS = 30
 """That what a reader looked at is held once the page is left, up to some ten MB for each. Who comes
 back later, after a nap of the network, gets it from the address and the fields of the page."""

@@ -11,6 +11,7 @@ from html import unescape
 import streamlit as st
 
 from storage.exchange.table_files import TABLE_FORMATS, to_csv
+from views.access.asking import FILES, Places, asker
 from views.charts.moving import moving_chart
 from views.parts.cards import Card, Data, Draw
 from views.parts.drawing import browser, find_browser
@@ -179,6 +180,11 @@ def _table_file(data: Data, suffix: str) -> bytes:
     return TABLE_FORMATS[suffix].to_bytes(data() if callable(data) else data)
 
 
+def _made(data: Callable[[], bytes], places: Places, who: str) -> bytes:
+    with places.one_of(who):
+        return data()
+
+
 def download(
     label: Markdown,
     data: Callable[[], bytes] | bytes,
@@ -186,9 +192,12 @@ def download(
     mime: str,
     unavailable: Markdown | None = None,
     help: Markdown | None = None,
+    places: Places = FILES,
 ) -> None:
-    """A button for a file that is made when somebody asks; `unavailable` says why there is none."""
+    """A button for a file that is made when somebody asks; `unavailable` says why there is none;
+    `places`: how many of its kind each person may have under way."""
+    made = partial(_made, data, places, asker()) if callable(data) else data
     st.download_button(
-        label, data, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
+        label, made, named(file_name), mime, key=f"download-{file_name}", on_click="ignore",
         type="tertiary", disabled=unavailable is not None, help=unavailable or help,
     )  # fmt: skip

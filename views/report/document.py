@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from storage.exchange.run_folders import pack
 from storage.index.store import Store
 from storage.numbers.recorded import NUMBERS, read_definitions
 from views.report.article import Article, of_experiment, of_suite
-from views.report.content import content
+from views.report.content import Content, content
 from views.report.markup import paragraphs
 from views.shared.inert import Html, inert
 
@@ -45,13 +45,21 @@ MAX_ARTIFACT_BYTES = 2_000_000
 """Of a file that a run left and that travels in a report; larger ones stay behind."""
 
 
-def report(store: Store, experiment_ids: Sequence[str], suite_runs: Sequence[str] = ()) -> str:
-    """The whole page, first what suite runs come to; raises `NotInStore`, `NotExportable`."""
-    contents = [content(store, experiment_id) for experiment_id in experiment_ids]
+def report(
+    store: Store,
+    experiment_ids: Sequence[str],
+    suite_runs: Sequence[str] = (),
+    go_on: Callable[[], None] = lambda: None,
+) -> str:
+    """The whole page, first what suite runs come to; raises `NotInStore`, `NotExportable`, and
+    whatever `go_on` does, which is called before each experiment is looked at and written."""
+    contents = [_looked_at(store, experiment_id, go_on) for experiment_id in experiment_ids]
     archive = pack(_folders(store, experiment_ids), MAX_ARTIFACT_BYTES, MAX_BYTES)
     mark = hashlib.sha256(b"mark" + archive).hexdigest()[:32]
     articles = [of_suite(store, suite_run) for suite_run in suite_runs]
-    articles += [of_experiment(store, one, presents=not suite_runs) for one in contents]
+    for one in contents:
+        go_on()
+        articles.append(of_experiment(store, one, presents=not suite_runs))
     parts = [one.html for one in articles]
     figures = [figure for one in articles for figure in one.figures]
     others = f" and {len(articles) - 1} more" if len(articles) > 1 else ""
@@ -76,6 +84,11 @@ def report(store: Store, experiment_ids: Sequence[str], suite_runs: Sequence[str
         *(f'<script nonce="{mark}">{script.read_text()}</script>' for script in SCRIPTS),
         "</body></html>\n",
     ])  # fmt: skip
+
+
+def _looked_at(store: Store, experiment_id: str, go_on: Callable[[], None]) -> Content:
+    go_on()
+    return content(store, experiment_id)
 
 
 def _folders(store: Store, experiment_ids: Sequence[str]) -> Iterator[Path]:

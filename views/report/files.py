@@ -1,35 +1,59 @@
 """Reports as files, of experiments and of whole suite runs: HTML, or the same printed as PDF."""
 
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from runner.errors import RunnerError
 from storage import queries
+from storage.errors import NotExportable
 from storage.index.store import Store
 from views.parts.drawing import NotDrawn, browser, find_browser
 from views.report.document import report
 
 MAX_KEPT = 3
 """Pages; one of a usual experiment has 3 MB."""
+MAX_EXPERIMENTS = 100
+"""Of a report that pages offer; each takes a second or more. A suite run has all of its own, and so
+has a report that is made on the command line."""
+MANY = 4
+"""Experiments: reports of more are made one after the other, and hold up none of fewer."""
 _kept: WeakKeyDictionary[Store, dict[tuple[Any, ...], str]] = WeakKeyDictionary()
 READY = "drawAllForPaper()"
 """What `report.js` does before the page may be printed."""
+_turns = {is_long: threading.Lock() for is_long in (False, True)}
+"""Threads share a processor: to make several at once makes all of them late."""
 
 
-def report_file(store: Store, asked: Sequence[str], suffix: str) -> bytes:
-    """A report of experiments and suite runs by their ids; `suffix`: `.pdf`, or else HTML.
+class NotWanted(RunnerError):
+    """Whoever asked for a report is gone."""
 
-    Raises `NotInStore`, and `NotDrawn` where no browser prints it.
+
+def report_file(store: Store, asked: Sequence[str], suffix: str, most: int | None = None) -> bytes:
+    """A report of experiments and suite runs by their ids; `suffix`: `.pdf`, or else HTML; `most`:
+    as of `report_of`.
+
+    Raises `NotInStore`, `NotExportable`, and `NotDrawn` where no browser prints it.
     """
-    page = report_of(store, asked).encode(errors="replace")
+    page = report_of(store, asked, most).encode(errors="replace")
     return _printed(page) if suffix.lower() == ".pdf" else page
 
 
-def report_of(store: Store, asked: Sequence[str]) -> str:
+def report_of(
+    store: Store,
+    asked: Sequence[str],
+    most: int | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> str:
     """The page; of a suite run it has all experiments. The last few are kept, until the store takes
-    in something new of them. Raises `NotInStore`, `NotExportable`."""
+    in something new of them.
+
+    `most`: experiments, unless they are those of a single suite run; `is_wanted` is asked before
+    each of them. Raises `NotInStore`, `NotExportable`, `NotWanted`.
+    """
     known = set(queries.list_suite_runs(store)["suite_run"])
     suite_runs = [one for one in dict.fromkeys(asked) if one in known]
     ids: dict[str, None] = {}
@@ -38,10 +62,27 @@ def report_of(store: Store, asked: Sequence[str]) -> str:
         if one in known:
             mine = list(queries.suite_experiments(store, one)["experiment_id"])
         ids |= dict.fromkeys(mine)
+    is_one_suite_run = len(asked) == 1 and bool(suite_runs)
+    if most is not None and len(ids) > most and not is_one_suite_run:
+        raise NotExportable(f"a page has at most {most:,} experiments; this asks for {len(ids):,}")
+    with _turns[len(ids) > MANY]:
+        return _made(store, list(ids), suite_runs, is_wanted)
+
+
+def _made(
+    store: Store, ids: Sequence[str], suite_runs: Sequence[str], is_wanted: Callable[[], bool]
+) -> str:
+    """The page as it is kept, or made anew."""
+
+    def go_on() -> None:
+        if not is_wanted():
+            raise NotWanted("whoever asked for the report is gone")
+
+    go_on()  # Whoever was waited for took a while.
     kept = _kept.setdefault(store, {})
     version = tuple(_version(store, one) for one in (*suite_runs, *ids))
     if version not in kept:
-        page = report(store, list(ids), suite_runs)
+        page = report(store, ids, suite_runs, go_on)
         while len(kept) >= MAX_KEPT:
             kept.pop(next(iter(kept)), None)
         kept[version] = page

@@ -6,14 +6,21 @@ uploaded as a report is never served.
 
 import asyncio
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
 from storage.errors import NotExportable, NotInStore
+from views.access.asking import LONG, TooMany, asker_of
 from views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
 SEPARATOR = ","
+MAX_UNDER_WAY = 24
+"""Of everybody together; few of them are at work, and the others wait."""
+TOO_MANY, RETRY_SECONDS = 429, b"10"
+NOT_HERE = b"There is no such experiment or suite run here.\n"
 HTML, TEXT = b"text/html; charset=utf-8", b"text/plain; charset=utf-8"
 
 
@@ -26,32 +33,62 @@ def address(*asked: str, presenting: bool = False) -> str:
 
 
 class Reports:
-    """ASGI middleware; all other addresses are the dashboard's."""
+    """ASGI middleware; all other addresses are the dashboard's.
+
+    Who asks for many waits for himself, and a report that nobody waits for any more is given up: a
+    viewer who left eight reports of twenty experiments behind had kept everybody's downloads.
+    """
 
     def __init__(self, app: Any) -> None:
         self.app = app
+        self._makers = ThreadPoolExecutor(MAX_UNDER_WAY, thread_name_prefix="report")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         asked = ADDRESS.search(scope["path"]) if scope["type"] == "http" else None
         if asked is None or scope["method"] not in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
-        status, kind, body = await asyncio.to_thread(_answer, asked[1])
+        is_gone = threading.Event()
+        watch = asyncio.create_task(_tell_once_gone(receive, is_gone))
+        try:
+            status, kind, body = await asyncio.get_running_loop().run_in_executor(
+                self._makers, _answer, asked[1], asker_of(scope), is_gone
+            )
+        finally:
+            is_gone.set()
+            watch.cancel()
         headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+        headers += [(b"retry-after", RETRY_SECONDS)] if status == TOO_MANY else []
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send(
             {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
         )
 
 
-def _answer(asked: str) -> tuple[int, bytes, bytes]:
+async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    is_gone.set()
+
+
+def _answer(asked: str, who: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
     from views.report.files import (
+        MAX_EXPERIMENTS,
+        NotWanted,
         report_of,
     )  # Drawing and all: a server answers before it is there.
 
     try:
-        page = report_of(get_store(), asked.split(SEPARATOR))
-    except (NotInStore, NotExportable) as error:
+        with LONG.one_of(who):
+            page = report_of(get_store(), asked.split(SEPARATOR), MAX_EXPERIMENTS,
+                             lambda: not is_gone.is_set())  # fmt: skip
+    except TooMany as error:
+        return TOO_MANY, TEXT, f"{error}\n".encode()
+    except NotInStore:  # Whose text names the data folder.
+        return 404, TEXT, NOT_HERE
+    except NotExportable as error:
         return 404, TEXT, f"{error}\n".encode(errors="replace")
+    except NotWanted:
+        return 404, TEXT, b""
     return 200, HTML, page.encode(errors="replace")

@@ -1,0 +1,205 @@
+"""Reports at their addresses: who asks for many, leaves, or asks for what is not there."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage.errors import NotExportable
+from storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.waiting import awaited
+from views.report import document, files, serving
+from views.report.files import MANY, NotWanted, report_of
+
+IDS = [f"20261122-0930{number:02d}-123456-7f3b" for number in range(MANY + 1)]
+
+
+@pytest.fixture
+def store(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    spec = experiment_spec(num_steps=20)
+    for one in [EXPERIMENT_ID, *IDS]:
+        for variant in spec.variants:
+            Recording(data_dir.runs, variant.label, spec, one).claim().start().end()
+    with Store.in_memory(data_dir) as store:
+        monkeypatch.setattr(serving, "get_store", lambda: store)
+        yield store
+
+
+class Asked:
+    """A request for a report, and what comes of it."""
+
+    def __init__(self, asked: str, client: str = "10.0.0.1") -> None:
+        self.scope = {"type": "http", "method": "GET", "path": f"/report/{asked}",
+                      "client": (client, 1), "headers": []}  # fmt: skip
+        self.said: list[Any] = []
+        self.leaves = asyncio.Event()
+
+    async def receive(self) -> Any:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.said.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.said[0]["status"])
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self.said[1]["body"])
+
+
+def served(*asked: Asked) -> None:
+    async def all_of_them() -> None:
+        reports = serving.Reports(None)
+        await asyncio.gather(*(reports(one.scope, one.receive, one.send) for one in asked))
+
+    awaited(all_of_them())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Gate:
+    """In place of what makes a report: waits at each experiment until it is opened, and says which
+    were come to."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self.open = threading.Event()
+
+    def __call__(
+        self, store: Store, ids: Sequence[str], suite_runs: Sequence[str], go_on: Callable[[], None]
+    ) -> str:
+        for one in ids:
+            go_on()
+            self.came.append(one)
+            assert self.open.wait(20)
+        return f"a report of {len(ids)}"
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    made = Gate()
+    monkeypatch.setattr(files, "report", made)
+    return made
+
+
+def test_what_is_not_there_tells_no_path(store: Store) -> None:
+    asked = Asked("nothing")
+    served(asked)
+    assert asked.status == 404
+    assert asked.body == b"There is no such experiment or suite run here.\n"
+
+
+def test_who_asks_for_a_fourth_report_before_the_first_is_there_is_told_to_wait(
+    store: Store, gate: Gate
+) -> None:
+    mine, others = [Asked(EXPERIMENT_ID) for _ in range(4)], Asked(EXPERIMENT_ID, "10.0.0.2")
+
+    async def all_of_them() -> None:
+        reports = serving.Reports(None)
+        tasks = [asyncio.create_task(reports(one.scope, one.receive, one.send))
+                 for one in (*mine, others)]  # fmt: skip
+        await until(lambda: any(one.said for one in mine))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+
+    awaited(all_of_them())
+    assert sorted(one.status for one in mine) == [200, 200, 200, 429]
+    assert others.status == 200
+    (refused,) = [one for one in mine if one.status == 429]
+    assert (b"retry-after", b"10") in refused.said[0]["headers"]
+    # The same page for all of them was made once.
+    assert gate.came == [EXPERIMENT_ID]
+
+
+def test_a_report_that_nobody_waits_for_any_more_is_given_up(store: Store, gate: Gate) -> None:
+    left = Asked(",".join(IDS))
+
+    async def leave() -> None:
+        task = asyncio.create_task(serving.Reports(None)(left.scope, left.receive, left.send))
+        await until(lambda: bool(gate.came))
+        left.leaves.set()
+        await asyncio.sleep(0.02)
+        gate.open.set()
+        await task
+
+    awaited(leave())
+    assert gate.came == IDS[:1] and left.status == 404
+    with pytest.raises(NotWanted):
+        report_of(store, IDS, is_wanted=lambda: False)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_the_making_of_a_report_is_left_before_each_experiment_is_looked_at_or_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(document, "content", lambda _, one: done.append(f"look at {one}") or one)
+    monkeypatch.setattr(document, "of_experiment", lambda _, one, **__: done.append(f"write {one}"))
+    monkeypatch.setattr(document, "pack", lambda *_: b"")
+    asked = iter(range(4))
+
+    def go_on() -> None:
+        if next(asked) == at:
+            raise NotWanted("gone")
+
+    with pytest.raises(NotWanted):
+        document.report(store, ["a", "b"], (), go_on)
+    assert done == ["look at a", "look at b", "write a"][:at]
+
+
+def test_a_long_report_holds_up_no_short_one(store: Store, gate: Gate) -> None:
+    long, short = Asked(",".join(IDS)), Asked(EXPERIMENT_ID, "10.0.0.2")
+
+    async def both() -> None:
+        reports = serving.Reports(None)
+        first = asyncio.create_task(reports(long.scope, long.receive, long.send))
+        await until(lambda: bool(gate.came))
+        second = asyncio.create_task(reports(short.scope, short.receive, short.send))
+        await until(lambda: len(gate.came) == 2)
+        gate.open.set()
+        await asyncio.gather(first, second)
+
+    awaited(both())
+    assert gate.came[1] == EXPERIMENT_ID
+    assert (long.status, short.status) == (200, 200)
+
+
+def test_long_reports_are_made_one_after_the_other(store: Store, gate: Gate) -> None:
+    first, second = Asked(",".join(IDS)), Asked(",".join(IDS[::-1]), "10.0.0.2")
+
+    async def both() -> None:
+        reports = serving.Reports(None)
+        tasks = [asyncio.create_task(reports(one.scope, one.receive, one.send))
+                 for one in (first, second)]  # fmt: skip
+        await until(lambda: bool(gate.came))
+        await asyncio.sleep(0.02)
+        assert len(gate.came) == 1
+        gate.open.set()
+        await asyncio.gather(*tasks)
+
+    awaited(both())
+    assert gate.came in ([*IDS, *IDS[::-1]], [*IDS[::-1], *IDS])
+
+
+def test_a_page_has_a_hundred_experiments_at_most(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_EXPERIMENTS", 2)
+    asked = Asked(",".join(IDS))
+    served(asked)
+    assert asked.status == 404
+    assert asked.body == b"a page has at most 2 experiments; this asks for 5\n"
+    assert gate.came == []
+    with pytest.raises(NotExportable):
+        report_of(store, IDS, most=2)
