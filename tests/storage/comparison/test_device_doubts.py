@@ -16,6 +16,8 @@ from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.told import doubts_of, notes_of, warnings_of
 
+pytestmark = pytest.mark.heavy
+
 SPEC = replace(experiment_spec(num_steps=110, block_steps=10, controls=0))
 CUDA = {"gpu_memory_bytes": 80 * 2**30, "cpu_threads": 8, "usable_cpus": 16}
 CPU = {"cpu_threads": 1, "usable_cpus": 2}
