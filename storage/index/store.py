@@ -25,6 +25,7 @@ from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable
 from storage.index.folders import BULK_TICKS, Progress
 from storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
+from storage.index.results import Results
 from storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -156,8 +157,19 @@ class Store:
 
     @property
     def is_own_file(self) -> bool:
-        """Whether results are kept in it: it is a file, and of this machine alone."""
+        """Whether its rows lie in a file of this machine alone, and not in memory."""
         return self._lock is not None
+
+    @property
+    def results(self) -> Results | None:
+        """Where results are kept; None of a database in memory."""
+        return None if self._lock is None else Results(self.rows, self.write)
+
+    @property
+    def own_data_folder(self) -> str | None:
+        """What `progress` calls the data folder that is here; None while another process feeds a
+        team's store with it."""
+        return ""
 
     @property
     def generation(self) -> int:

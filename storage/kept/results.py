@@ -1,7 +1,8 @@
 """Results of experiments that are over, kept in the database until anything of them changes.
 
 A result is believed if it was computed from the same revision of the experiment by the same code,
-and by this user's own dashboard (`storage.kept.seal`). Else it is computed anew.
+and by this user's own dashboard (`storage.kept.seal`) or, in a team's store, by anybody who may
+change its rows as well. Else it is computed anew.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from runner.folders.states import RunState
 from storage import queries
 from storage.errors import StoreUnusable
+from storage.index.results import ResultKey
 from storage.index.store import Store
 from storage.kept.code_version import code_version
 from storage.kept.seal import is_sealed, seal
@@ -59,20 +61,23 @@ def keep(
 def all_known(store: Store, name: str, also: str) -> set[tuple[str, int, int]]:
     """Of which experiments, in which of their revisions (newest write, number of runs), a result is
     kept; whether it is believed, `known` says."""
-    query = "SELECT experiment_id, revision, num_runs FROM results WHERE name = ? AND version = ?"
-    return set(store.rows(query, [name, _version(also)]))
+    if store.results is None or (also and store.results.is_shared):
+        return set()
+    return store.results.all_of(name, _version(also))
 
 
 def _version(also: str) -> str:
     return f"{code_version()} {also}".rstrip()
 
 
-def _key(store: Store, experiment_id: str, name: str, also: str = "") -> tuple[str, ...] | None:
+def _key(store: Store, experiment_id: str, name: str, also: str = "") -> ResultKey | None:
     """None of an experiment of which nothing is kept."""
-    if not store.is_own_file or not _is_over(store, experiment_id):
+    # What goes to browsers as it is, charts, is taken from nobody else.
+    is_kept = store.results is not None and not (also and store.results.is_shared)
+    if not is_kept or not _is_over(store, experiment_id):
         return None
-    revision = queries.revision(store, experiment_id)
-    return (experiment_id, name, *map(str, revision), _version(also))
+    newest, num_runs = queries.revision(store, experiment_id)
+    return ResultKey(experiment_id, name, str(newest), str(num_runs), _version(also))
 
 
 def _is_over(store: Store, experiment_id: str) -> bool:
@@ -83,34 +88,26 @@ def _is_over(store: Store, experiment_id: str) -> bool:
     return all(RunState(state).is_final for (state,) in states)
 
 
-def _found(store: Store, key: tuple[str, ...], kinds: Kinds) -> list[Any]:
+def _found(store: Store, key: ResultKey, kinds: Kinds) -> list[Any]:
     """The result alone, or nothing."""
-    rows = store.rows(
-        """SELECT content, seal FROM results WHERE experiment_id = ? AND name = ?
-        AND revision = ? AND num_runs = ? AND version = ?""",
-        key,
-    )
-    for content, mark in rows:
-        # Sealed it is what was written; it may still be more than this Python reads.
-        with suppress(ValueError, TypeError, RecursionError):
-            if is_sealed(mark, *key, content):
-                return [read(unpacked(content), kinds)]
+    assert store.results is not None
+    found = store.results.find(key)
+    if found is None:
+        return []
+    content, mark = found
+    # Even what is written as it should be may be more than this Python reads.
+    with suppress(ValueError, TypeError, RecursionError):
+        if store.results.is_shared or is_sealed(mark, *key, content):
+            return [read(unpacked(content), kinds)]
     return []
 
 
-def _keep(store: Store, key: tuple[str, ...], result: Any, kinds: Kinds) -> None:
+def _keep(store: Store, key: ResultKey, result: Any, kinds: Kinds) -> None:
     """Only what comes back as it was; where it cannot be kept, it is computed again."""
+    assert store.results is not None
     with suppress(NotWritable, StoreUnusable, RecursionError):
         whole = written(result, kinds)
         if repr(read(whole, kinds)) != repr(result):
             return
         content = packed(whole)
-        store.write(
-            """DELETE FROM results WHERE (experiment_id = ? AND name = ?)
-            OR experiment_id NOT IN (SELECT experiment_id FROM runs)""",
-            key[:2],
-        )
-        store.write(
-            "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [*key, content, seal(*key, content)],
-        )
+        store.results.keep(key, content, seal(*key, content))

@@ -52,6 +52,8 @@ class Standing:
     seconds: float | None
     """From the first claim to the last end; None until it is over."""
     folders: tuple[str, ...]
+    data_folder: str
+    """The one that told of it, as a team's store calls it."""
     labels: Labels = field(default_factory=Labels)
 
 
@@ -60,7 +62,7 @@ def standings(store: Store) -> list[Standing]:
     frame = store.query("""
         SELECT experiment_id, max(progress.revision) AS newest, count(*) AS num_runs,
             array_agg(state) AS states, min(claimed) AS claimed, max(ended) AS ended,
-            array_agg(folder) AS folders,
+            array_agg(folder) AS folders, any_value(data_folder) AS data_folder,
             any_value(content) FILTER (position = 0) AS labels
         FROM runs JOIN progress USING (run_id) LEFT JOIN labels USING (run_id)
         GROUP BY experiment_id""")
@@ -81,6 +83,7 @@ def _standing(row: dict[str, Any]) -> Standing:
         submitted=row["submitted"],
         seconds=max(0.0, float(ended) - float(begun)) if is_known else None,
         folders=tuple(row["folders"]),
+        data_folder=str(row["data_folder"]),
         labels=_labels(labels) if isinstance(labels, str) else Labels(),
     )
 

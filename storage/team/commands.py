@@ -3,10 +3,13 @@
 import argparse
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from runner.folders.run_dir import DataDir
+from runner.folders.states import RunState
 from storage.errors import StoreError, TeamStoreUnusable
+from storage.library.ahead import State, compare_next
 from storage.team.address import STORE_VARIABLE, Address, team_address
 from storage.team.data_folder_id import data_folder_id
 from storage.team.lake import Lake
@@ -49,6 +52,7 @@ def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
 
 def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: bool = False) -> int:
     with TeamStore.at(address, data_dir, examples) as store:
+        ahead = _Ahead(store)
         while True:
             begun = time.monotonic()
             try:
@@ -64,7 +68,24 @@ def _ingest(address: Address, data_dir: DataDir, examples: Path, *, goes_on: boo
                 raise StoreError(f"another process takes in {data_dir.path} already")
             if not goes_on:
                 return 0
+            if not num_rows:
+                ahead.compare_one()
             time.sleep(max(PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - begun)))
+
+
+class _Ahead:
+    """Compares, for everybody, what is over of the data folder here, while nothing runs."""
+
+    def __init__(self, store: TeamStore) -> None:
+        self._store, self._tried, self._done_at = store, set[State](), -1
+
+    def compare_one(self) -> None:
+        is_busy = any(RunState(state).is_active for state in self._store.run_counts)
+        if is_busy or self._done_at == self._store.generation:
+            return
+        with suppress(StoreError):  # Whoever asks for it computes it.
+            if not compare_next(self._store, self._tried):
+                self._done_at = self._store.generation
 
 
 def _keep_up(lake: Lake, days: float) -> None:

@@ -54,6 +54,11 @@ class Feed:
         self._looked_elsewhere = 0.0
         self._register()
 
+    @property
+    def watch(self) -> Watch | None:
+        """What the data folder held when it was last looked at."""
+        return self._watch
+
     def tick(self, ticks: int = 1) -> tuple[int, bool]:
         """Like `ingest.run_tick`: number of new event rows, and whether more bytes wait.
 

@@ -39,6 +39,9 @@ each experiment would be smaller than what is noted of a file."""
 OVERTAKEN = ("duplicate key value", "unique constraint failed", "transaction conflict",
              "could not serialize access", "database is locked")  # fmt: skip
 """What the databases say where somebody else has committed since a transaction began."""
+INDEX = """CREATE INDEX IF NOT EXISTS breakeven_file_statistics
+    ON ducklake_file_column_stats (table_id, column_id)"""
+"""DuckLake gives its tables keys alone."""
 REFUSED = ("authentication failed", "no password supplied", "no pg_hba.conf entry")
 LOST = ("connection", "terminating", "server closed", "could not connect", "broken pipe")
 
@@ -75,6 +78,11 @@ class Lake:
         with suppress(duckdb.Error):
             self.connection.close()
         self._folder.cleanup()
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the database answered when it was last asked."""
+        return self._is_attached
 
     def cursor(self) -> Cursor:
         """One whose tables are the store's."""
@@ -175,6 +183,13 @@ class Lake:
             finally:
                 with suppress(duckdb.Error):
                     holder.rollback()
+
+    def speed_up(self) -> None:
+        """Has PostgreSQL find the statistics of a table's files, which every question about it asks
+        for, without reading those of all; only its owner may. Raises `TeamStoreUnusable`."""
+        if self.address.catalog == "postgres":
+            with self.telling(), self.connection.cursor() as cursor, suppress(duckdb.Error):
+                cursor.execute(f"CALL postgres_execute('{LOCK}', '{INDEX}')")
 
     def _load_extensions(self) -> None:
         scanner = {"postgres": "postgres_scanner", "sqlite": "sqlite_scanner"}

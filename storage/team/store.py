@@ -1,5 +1,6 @@
 """A team's store, as pages and commands use it: like the embedded one, beside many others."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -7,11 +8,13 @@ from typing import Any, Self
 from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from storage.errors import TeamStoreUnusable
+from storage.index.results import Results
 from storage.index.store import Store
 from storage.team.address import Address
 from storage.team.desk import Desk
 from storage.team.feed import PATIENCE, Feed
 from storage.team.lake import Lake, Overtaken
+from storage.team.results import TeamResults
 
 LOCK_FILE = "team-store.lock"
 
@@ -48,8 +51,17 @@ class TeamStore(Store):
 
     @property
     def is_own_file(self) -> bool:
-        """No: others have other code, and nobody's seal but their own."""
+        """No: what was asked for is in memory."""
         return False
+
+    @property
+    def results(self) -> Results | None:
+        """Those of the team; none where no server keeps them."""
+        return TeamResults(self._lake) if self._lake.address.catalog == "postgres" else None
+
+    @property
+    def own_data_folder(self) -> str | None:
+        return None if self._feed is None else self._feed.name
 
     @property
     def generation(self) -> int:
@@ -81,11 +93,15 @@ class TeamStore(Store):
             self._lock.release()
 
     def _tick(self, ticks: int = 1) -> tuple[int, bool]:
+        begun = time.monotonic()
         with self._ingesting, self._busy():
             num_rows, is_behind = self._take_in(ticks)
             self._desk.refresh()
             if self._feed is not None:
+                self._watch = self._feed.watch
                 self._feed.compare(self._desk.num_runs(self._feed.name))
+        if not is_behind:
+            self._caught_up = begun
         return num_rows, is_behind
 
     def _take_in(self, ticks: int) -> tuple[int, bool]:

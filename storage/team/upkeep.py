@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from storage.team.actions import DAYS
 from storage.team.lake import ALL_TABLES, LAKE, Lake, Overtaken
+from storage.team.results import forget_gone
 
 ATTEMPTS = 5
 
@@ -25,11 +26,15 @@ class Size:
 def upkeep(lake: Lake, days: float = DAYS) -> Iterator[str]:
     """Does it table by table, so that those who write wait a moment each time; yields what is being
     done. May be broken off anywhere. Raises `TeamStoreUnusable`."""
+    lake.speed_up()
     for table in ALL_TABLES:
         yield table
         for function in ("flush_inlined_data", "rewrite_data_files", "merge_adjacent_files"):
             named = f"table_name => '{table}'" if function.startswith("flush") else f"'{table}'"
             _call(lake, f"{function}('{LAKE}', {named})")
+    if lake.address.catalog == "postgres":
+        yield "kept results"
+        forget_gone(lake)
     yield "earlier states"
     old = f"older_than => now() - INTERVAL '{round(days * 86400)} seconds'"
     _call(lake, f"expire_snapshots('{LAKE}', {old})")

@@ -38,26 +38,24 @@ def compare_rest() -> None:
 
 def compare_next(store: Store, tried: Tried) -> bool:
     """Compares and draws the newest experiment that is over, of which that is not kept and was not
-    `tried`; False without one."""
+    `tried`; False without one. Charts only where they are kept: in a team's store they are not."""
     from storage.compiling.ladder import find_ladder
+    from storage.library.ahead import next_to_compare, state_of
     from storage.library.catalog import compute
-    from storage.library.facts import standings
-    from storage.library.kept import kept_summary
     from views.comparison.charts import draw
     from views.comparison.kept_charts import all_kept
 
-    drawn = all_kept(store)
-    for one in standings(store):
-        state = (one.experiment_id, one.revision.newest, one.revision.num_runs)
-        is_known = kept_summary(store, one.experiment_id, one.revision) and state in drawn
-        if not (one.state.is_active or state in tried or is_known):
-            tried.add(state)
-            compute(store, 0.0, only=[one.experiment_id])
-            with suppress(Exception):  # Whatever one experiment holds, its page tells of it.
-                find_ladder(store, one.experiment_id)
-                draw(store, one.experiment_id)
-            return True
-    return False
+    draws = store.results is not None and not store.results.is_shared
+    one = next_to_compare(store, tried, all_kept(store) if draws else None)
+    if one is None:
+        return False
+    tried.add(state_of(one))
+    compute(store, 0.0, only=[one.experiment_id])
+    with suppress(Exception):  # Whatever one experiment holds, its page tells of it.
+        find_ladder(store, one.experiment_id)
+        if draws:
+            draw(store, one.experiment_id)
+    return True
 
 
 def _is_busy(store: Store) -> bool:

@@ -51,6 +51,19 @@ def test_upkeep_makes_files_of_rows_and_one_of_many_and_changes_nothing_that_is_
         assert contents(reader) == told
 
 
+def test_after_upkeep_a_question_about_a_table_reads_the_statistics_of_no_other(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    place = postgres.new_database()
+    name = place.split("dbname=")[1].split()[0]
+    lake = Lake(Address("postgres", place, str(tmp_path / "rows")))
+    list(upkeep(lake))
+    lake.close()
+    asked = "SELECT * FROM ducklake_file_column_stats WHERE table_id = 41 AND column_id = 1"
+    plan = f"SET enable_seqscan = off; EXPLAIN {asked}"
+    assert "Index Cond" in postgres.client("psql", "-d", name, "-Atc", plan)
+
+
 def test_a_backup_taken_while_others_write_holds_a_whole_state_that_is_filled_on(
     postgres: Postgres, tmp_path: Path
 ) -> None:
