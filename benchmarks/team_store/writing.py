@@ -5,10 +5,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.big_store import make_store
 from benchmarks.team_store import NUM_STEPS
+from benchmarks.team_store.committing import Work, commits_alone, work_of
 from runner.folders.run_dir import DataDir
 from storage.index.store import Store
 from storage.team.address import Address
@@ -18,6 +20,12 @@ from tests.helpers.team.postgres import Postgres
 
 PER_WRITER = 4
 """Experiments of a writer."""
+STATISTICS_SECONDS = 2
+"""Until PostgreSQL has counted what was done."""
+LIMITS = (
+    "| writers | writes | ms alone with the store, each | asked of PostgreSQL by each | "
+    "PostgreSQL by itself, ms | writes/s | rows/s that would be |"
+)
 FEEDING = """
 import sys, time, resource
 from pathlib import Path
@@ -26,7 +34,7 @@ from storage.team.address import Address
 from storage.team.feed import Feed
 from storage.team.lake import LAKE, Lake
 
-held = 0.0
+held, writes = 0.0, 0
 class Timed(Lake):
     def _alone(self):
         return Held(super()._alone())
@@ -34,7 +42,8 @@ class Timed(Lake):
 class Held:
     def __init__(self, lock): self.lock = lock
     def __enter__(self):
-        self.lock.__enter__(); self.since = time.perf_counter()
+        global writes
+        self.lock.__enter__(); self.since = time.perf_counter(); writes += 1
     def __exit__(self, *error):
         global held
         held += time.perf_counter() - self.since
@@ -42,7 +51,7 @@ class Held:
 
 lake = Timed(Address("postgres", sys.argv[1], sys.argv[2]))
 feed = Feed(lake, DataDir(Path(sys.argv[3])), None)
-held = 0.0
+held, writes = 0.0, 0
 print("ready", flush=True); sys.stdin.readline()
 before = resource.getrusage(resource.RUSAGE_SELF)
 rows, behind = 0, True
@@ -50,9 +59,23 @@ while behind:
     new, behind = feed.tick(4)
     rows += new
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(rows, held, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime, flush=True)
+cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+print(rows, held, cpu, writes, flush=True)
 """
-"""A writer: number of rows, seconds for which it kept the others out, processor seconds."""
+"""A writer: number of rows, seconds for which it kept the others out, processor seconds, how often
+it wrote."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What writers took together."""
+
+    rows: int
+    held: float
+    """Seconds for which one kept the others out, in sum."""
+    cpu: float
+    writes: int
+    seconds: float
 
 
 def writing(server: Postgres, folder: Path, num_writers: int) -> str:
@@ -69,15 +92,32 @@ def writing(server: Postgres, folder: Path, num_writers: int) -> str:
         rows = store.ingest_all()
         taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
         lines.append(_row("the embedded store", rows, taken, cpu, None))
+    limits = []
     for count in sorted({1, num_writers}):
-        address = Address("postgres", server.new_database(), str(folder / f"rows{count}"))
+        place = server.new_database()
+        database = place.split("dbname=")[1].split()[0]
+        address = Address("postgres", place, str(folder / f"rows{count}-{time.time():.0f}"))
         Lake(address).close()
-        rows, taken, held, cpu = _write(address, sources[:count])
-        lines.append(_row(str(count), rows, taken, cpu, held))
-    return "\n".join(lines)
+        before = work_of(server, database)
+        done = _write(address, sources[:count])
+        time.sleep(STATISTICS_SECONDS)
+        asked = work_of(server, database).since(before)
+        lines.append(_row(str(count), done.rows, done.seconds, done.cpu, done.held))
+        limits.append(_limits(server, count, done, asked))
+    return "\n".join([*lines, "", LIMITS, "|---|---|---|---|---|---|---|", *limits])
 
 
-def _write(address: Address, sources: Sequence[DataDir]) -> tuple[int, float, float, float]:
+def _limits(server: Postgres, count: int, done: Written, asked: Work) -> str:
+    """What a write asks of PostgreSQL, and how fast that is by itself."""
+    rows, log_bytes = asked.rows // done.writes, asked.log_bytes // done.writes
+    alone = commits_alone(server, count, rows, log_bytes)
+    per_write = done.rows / done.writes
+    return (f"| {count} | {done.writes} | {done.held / done.writes * 1e3:.0f} | {rows} rows, "
+            f"{log_bytes / 1e3:.0f} KB of log | {1e3 / alone:.1f} | {alone:.0f} | "
+            f"{alone * per_write / 1e6:.1f} M |")  # fmt: skip
+
+
+def _write(address: Address, sources: Sequence[DataDir]) -> Written:
     command = [sys.executable, "-c", FEEDING, address.place, str(address.data)]
     writers = [subprocess.Popen([*command, str(source.path)], cwd=ROOT, text=True,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -92,8 +132,8 @@ def _write(address: Address, sources: Sequence[DataDir]) -> tuple[int, float, fl
         writer.stdin.flush()
     told = [writer.communicate()[0].split() for writer in writers]
     taken = time.perf_counter() - begun
-    return (sum(int(one[0]) for one in told), taken,
-            sum(float(one[1]) for one in told), sum(float(one[2]) for one in told))  # fmt: skip
+    rows, held, cpu, writes = (sum(map(float, column)) for column in zip(*told, strict=True))
+    return Written(int(rows), held, cpu, int(writes), taken)
 
 
 def _row(name: str, rows: int, taken: float, cpu: float, held: float | None) -> str:

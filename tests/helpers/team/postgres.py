@@ -36,7 +36,8 @@ def free_port() -> int:
 
 
 class Postgres:
-    """A server that listens on a port of its own; passwords are asked for."""
+    """A server that listens on a port of its own; passwords are asked for. A folder that had one
+    has it again, on another port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._programs = folder, programs()
@@ -45,12 +46,16 @@ class Postgres:
         if self._user:
             os.chown(folder, pwd.getpwnam(self._user).pw_uid, -1)
         self.port = free_port()
-        secret = folder / "password"
+        if not (folder / "data" / "PG_VERSION").exists():
+            self._initialise()
+        self.start()
+
+    def _initialise(self) -> None:
+        secret = self._folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        self._run("initdb", "-D", str(folder / "data"), "-U", USER, "-A", "scram-sha-256",
+        self._run("initdb", "-D", str(self._folder / "data"), "-U", USER, "-A", "scram-sha-256",
                   f"--pwfile={secret}", "--no-sync")  # fmt: skip
-        self.start()
 
     def start(self) -> None:
         options = f"-p {self.port} -k {self._folder} -h 127.0.0.1"
