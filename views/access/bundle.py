@@ -21,9 +21,13 @@ from views.access.lasting import FOREVER
 
 FOLDER = Path(streamlit.__file__).parent / "static"
 PREFIX = "/static/"
-NEEDED = ("Html", "BidiComponent", "Selectbox", "LinkButton", "DownloadButton", "ButtonGroup",
-          "DataFrame")  # fmt: skip
+NEEDED = ("Html", "BidiComponent", "Selectbox", "LinkButton", "DownloadButton", "ButtonGroup")
 """Parts of pages that Streamlit asks for when the first of their kind is drawn; most have these."""
+TABLES = "DataFrame"
+"""More than half as large as all others together. Where tables lie further down, a browser that
+reads them first is connected 0.3 s later."""
+WITHOUT_TABLES = ("/", "/live")
+"""Pages that open with something else: Compare and Live."""
 SYMBOLS = "MaterialSymbols-Rounded"
 IMPORT = re.compile(r'(?:from|import)"\./([\w.-]+\.js)"')
 """What a script cannot begin without, as Streamlit's are written."""
@@ -58,7 +62,7 @@ class Bundle:
             body = b"" if scope["method"] == "HEAD" else body
             await send({"type": "http.response.body", "body": body})
         else:
-            await self.app(scope, receive, _Naming(send, self._links).send)
+            await self.app(scope, receive, _Naming(send, self._links(scope["path"])).send)
 
     @cached_property
     def _files(self) -> dict[str, Path]:
@@ -89,18 +93,32 @@ class Bundle:
                 self._compressed[path] = gzip.compress(body, 6, mtime=0)
         self._rest = None
 
+    def _links(self, path: str) -> bytes:
+        """Elements of HTML that have a browser load what the page is going to need."""
+        return self._first if path in WITHOUT_TABLES else self._first + self._of_tables
+
     @cached_property
-    def _links(self) -> bytes:
-        """Elements of HTML that have a browser load what is needed later."""
+    def _first(self) -> bytes:
         folder = self.folder / PREFIX.strip("/")
+        links = [f'<link rel="preload" as="font" type="font/woff2" crossorigin '
+                 f'href=".{PREFIX}media/{file.name}">'
+                 for file in (folder / "media").glob(f"{SYMBOLS}.*.woff2")]  # fmt: skip
+        return self._scripts(NEEDED) + "".join(links).encode()
+
+    @cached_property
+    def _of_tables(self) -> bytes:
+        return self._scripts([TABLES], beside=NEEDED)
+
+    def _scripts(self, parts: Iterable[str], beside: Iterable[str] = ()) -> bytes:
+        """Links to the scripts of these parts that neither the page names nor those `beside`."""
+        folder = self.folder / PREFIX.strip("/") / "js"
         page = (self.folder / "index.html").read_text()
-        scripts = [name for name in _with_imports(folder / "js", NEEDED) if name not in page]
-        links = [f'<link rel="modulepreload" crossorigin href=".{PREFIX}js/{name}">'
-                 for name in scripts]  # fmt: skip
-        links += [f'<link rel="preload" as="font" type="font/woff2" crossorigin '
-                  f'href=".{PREFIX}media/{file.name}">'
-                  for file in (folder / "media").glob(f"{SYMBOLS}.*.woff2")]  # fmt: skip
-        return "".join(links).encode()
+        known = set(_with_imports(folder, beside))
+        return "".join(
+            f'<link rel="modulepreload" crossorigin href=".{PREFIX}js/{name}">'
+            for name in _with_imports(folder, parts)
+            if name not in page and name not in known
+        ).encode()
 
 
 class _Naming:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.waiting import awaited
-from views.access.bundle import FOLDER, NEEDED, SYMBOLS, Bundle
+from views.access.bundle import FOLDER, NEEDED, SYMBOLS, TABLES, Bundle
 from views.access.lasting import FOREVER
 
 PAGE = b"<html><head><title>Streamlit</title></head><body></body></html>"
@@ -24,6 +24,8 @@ def files(tmp_path: Path) -> Path:
         'import{a}from"./index.1.js";import"./purify.1.js";' + "x" * 2000
     )
     (scripts / "purify.1.js").write_text("1")
+    (scripts / "DataFrame.1.js").write_text('import"./purify.1.js";import"./grid.1.js";')
+    (scripts / "grid.1.js").write_text("1")
     return tmp_path
 
 
@@ -45,7 +47,7 @@ def answer(
 
 async def streamlit(scope: Any, receive: Any, send: Any) -> None:
     """Answers with a page, and with a text for what it does not know."""
-    is_page = scope["path"] == "/"
+    is_page = scope["path"] in ("/", "/experiments")
     kind, body = (b"text/html; charset=utf-8", PAGE) if is_page else (b"text/plain", b"</head>")
     told = [(b"Content-Type", kind), (b"Content-Length", b"%d" % len(body)), (b"ETag", b"1")]
     await send({"type": "http.response.start", "status": 200, "headers": told})
@@ -78,12 +80,23 @@ def test_who_comes_later_gets_it_compressed_if_they_can_read_that(files: Path) -
 
 def test_a_page_names_what_it_will_need_and_still_tells_its_length(files: Path) -> None:
     _, told, body = answer(Bundle(streamlit, files), "/")
-    names = re.findall(
-        rb'<link rel="modulepreload" crossorigin href="\./static/js/([\w.]+)">', body
-    )
-    assert sorted(names) == [b"Html.1.js", b"purify.1.js"]  # index.1.js is in the page already
+    assert named_in(body) == ["Html.1.js", "purify.1.js"]  # index.1.js is in the page already
     assert body.index(b"purify") < body.index(b"</head>")
     assert told["content-length"] == str(len(body)) and "etag" not in told
+
+
+def test_what_draws_tables_is_named_where_a_page_opens_with_one(files: Path) -> None:
+    bundle = Bundle(streamlit, files)
+    _, told, body = answer(bundle, "/experiments")
+    assert named_in(body) == ["DataFrame.1.js", "Html.1.js", "grid.1.js", "purify.1.js"]
+    assert told["content-length"] == str(len(body))
+    assert "DataFrame.1.js" not in named_in(answer(bundle, "/")[2])
+
+
+def named_in(page: bytes) -> list[str]:
+    """The scripts that a browser is told to load, each as often as it is told."""
+    link = rb'<link rel="modulepreload" crossorigin href="\./static/js/([\w.]+)">'
+    return sorted(name.decode() for name in re.findall(link, page))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +108,8 @@ def test_everything_else_is_streamlits_to_answer(files: Path, path: str) -> None
 
 def test_all_that_is_named_is_there_in_the_streamlit_that_is_installed() -> None:
     """Another version may call its parts otherwise: then `NEEDED` is to be looked at."""
-    links = Bundle(streamlit)._links.decode()
-    for name in (*NEEDED, SYMBOLS):
+    links = Bundle(streamlit)._links("/experiments").decode()
+    for name in (*NEEDED, TABLES, SYMBOLS):
         assert f"/{name}." in links
     named = re.findall(r'href="\.(/static/[^"]+)"', links)
     assert len(named) > 50 and all((FOLDER / one[1:]).is_file() for one in named)
