@@ -231,9 +231,13 @@ class Store:
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Keeps something that was computed from the rows; raises `StoreUnusable`."""
-        try:
+
+        def keep() -> None:
             with self._ingesting, self._busy(), self._connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
+
+        try:
+            self._with_room(keep)
         except duckdb.Error as error:
             raise StoreUnusable(
                 f"{self.data_dir.database_file} cannot be written: {printable(error)}"

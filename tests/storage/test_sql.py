@@ -30,6 +30,9 @@ REVIEWED = {
     # What the operator named in BREAKEVEN_STORE, quoted.
     "team/lake.py": {"', '.join(options)", "', '.join(['TYPE s3', *settings])",
                       "place", "quoted(question)", "self.address.catalog"},
+    # Values of a result's key and its content, quoted twice: for PostgreSQL, and for the call that
+    # hands it the statement.
+    "team/results.py": {"quoted(query)", "told", "values", "wanted"},
     "team/rebuilding.py": {"macro", "mine", "table"},
     "team/upkeep.py": {"' UNION ALL '.join(counts)", "catalog", "table"},
 }  # fmt: skip
