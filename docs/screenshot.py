@@ -23,8 +23,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 HERE = Path(__file__).parent
 REVIEWS = next((HERE.parent / "examples").glob("bert-base-reviews-*/*.baseline"))
 EXAMPLE = REVIEWS.name.partition(".")[0]
-ANSWER = 3
-"""Number of the screen of a presentation that has the answer."""
+WHY = 4
+"""Number of the screen of a presentation that says where the time goes."""
 PATIENCE_SECONDS = 60
 HIDE_CHROME = ".stAppDeployButton, .stMainMenu, [data-testid=stStatusWidget] { display: none }"
 """Streamlit's own buttons, which are no part of what the picture shows."""
@@ -71,7 +71,7 @@ def photograph(address: str) -> None:
         page.wait_for_timeout(1000)
         page.screenshot(path=HERE / "screenshot-time.png")
         page = browser.new_page(viewport={"width": 1280, "height": 720}, locale="en-GB")
-        page.goto(f"{address}/report/{EXAMPLE}#present-{ANSWER}")
+        page.goto(f"{address}/report/{EXAMPLE}#present-{WHY}")
         page.locator(".js-plotly-plot").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
         page.wait_for_timeout(2000)
         page.screenshot(path=HERE / "screenshot-present.png")

@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as TooLate
 
 from runner.folders.process import ProcessIdentity
 from runner.folders.run_dir import DataDir
@@ -68,8 +70,14 @@ def chosen_experiment(page: Page, of: str) -> str:
 
 
 def choose(page: Page, name: str) -> None:
-    page.locator(".st-key-compare_experiment input").click()
-    page.get_by_role("option", name=re.compile(f"^{name} ")).click()
+    """Opens the list again if a page that was still being drawn closed it, as a person would."""
+    wanted = page.get_by_role("option", name=re.compile(f"^{name} "))
+    for _ in range(3):
+        page.locator(".st-key-compare_experiment input").click()
+        with suppress(TooLate):
+            wanted.wait_for(timeout=10_000)
+            break
+    wanted.click()
 
 
 def test_compare_shows_the_experiment_chosen_last_whatever_live_showed_meanwhile(
