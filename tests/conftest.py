@@ -28,7 +28,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 NOT_FAST = re.compile(
-    r"^(import|from) torch|fresh_torch|^pytestmark = .*(heavy|browser)|\bopened\b|AppTest", re.M
+    r"^(import|from) torch|fresh_torch|^pytestmark = (?:\[\s*)?.*(heavy|browser)"
+    r"|\bopened\b|AppTest",
+    re.M,
 )
 """What a test file says that has no fast test in it."""
 LONGEST_SLEEP_SECONDS = 0.02
