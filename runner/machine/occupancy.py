@@ -22,13 +22,16 @@ def this_machine(data_dir: DataDir) -> Machine:
     return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
 
 
-def learn_devices(data_dir: DataDir, wishes: Iterable[Wish]) -> None:
+def learn_devices(data_dir: DataDir, wishes: Iterable[Wish]) -> bool:
     """Asks torch (seconds) which devices this machine has, if nobody has and one is wished for: of
-    devices that nobody knows each has all CPUs to itself, so that they work one after the other."""
+    devices that nobody knows each has all CPUs to itself, so that they work one after the other.
+    Returns whether it was asked, with or without an answer."""
     wanted = any(name != CPU for wish in wishes for name in wish.devices)
-    if wanted and not known_devices(data_dir):
-        with suppress(ProbeFailed):  # What runs then tells the reason.
-            probe(data_dir)
+    if not wanted or known_devices(data_dir):
+        return False
+    with suppress(ProbeFailed):  # What runs then tells the reason.
+        probe(data_dir)
+    return True
 
 
 def wish_of(experiment: Experiment) -> Wish:

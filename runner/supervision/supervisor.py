@@ -94,6 +94,7 @@ class _Work:
         """Ids of experiments whose thread is done."""
         self._given_up: set[tuple[str, int]] = set()
         """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
+        self._has_asked_torch = False
         self._machine = Machine(cpus=frozenset())
         """As it was when the last experiment began."""
         self._seen: tuple[object, ...] = ()
@@ -137,8 +138,9 @@ class _Work:
         if not found:
             return
         wishes = [wish_of(one) for one in found.values()]
-        if not held:  # Beside somebody's measurement torch is not loaded.
-            learn_devices(self._data_dir, wishes)
+        # Beside somebody's measurement torch is not loaded; one that gave no answer gives none.
+        if not held and not self._has_asked_torch:
+            self._has_asked_torch = learn_devices(self._data_dir, wishes)
         self._machine = this_machine(self._data_dir)
         begins = plan(wishes, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:

@@ -5,6 +5,7 @@ import sys
 import threading
 from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,20 @@ def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
     assert began < other_ended and other_began < ended
     claims = [next(iter(run_dirs(data_dir, key).values())).read_claim() for key in (first, second)]
     assert [claim.cpus for claim in claims if claim] == ["0-1", "2-3"]
+
+
+def test_a_torch_that_does_not_answer_is_asked_once(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    fails = f"open({str(asked)!r}, 'a').write('once '); raise SystemExit(1)"
+    monkeypatch.setattr("runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", fails))
+    keys = [submit(data_dir, experiment("eager", devices=("cuda:0",))) for _ in range(2)]
+    supervise(data_dir, FAKE_WORKER)
+    assert asked.read_text() == "once "
+    assert {state for key in keys for state in states(data_dir, key).values()} == {
+        RunState.FINISHED
+    }
 
 
 @two_cpus
