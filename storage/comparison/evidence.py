@@ -138,7 +138,6 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         raise NotInStore(
             f"no experiment {experiment_id!r} in {store.data_dir.runs} or among the examples"
         )
-    losses = losses_by_run(store, experiment_id)
     series = {
         "steps": queries.step_times(store, experiment_id),
         "blocks": queries.blocks(store, experiment_id),
@@ -147,6 +146,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
         "graph_breaks": _of_code(_of_training(queries.graph_breaks(store, experiment_id))),
     }
+    losses = losses_by_run(store, experiment_id)  # The steps, which have them, are at hand now.
     series = {name: _by_run(frame) for name, frame in series.items()}
     resumptions = _by_run(queries.resumptions(store, experiment_id))
     stops = _by_run(queries.stops(store, experiment_id))

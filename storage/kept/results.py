@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from runner.folders.states import RunState
-from storage import queries
 from storage.errors import StoreUnusable
 from storage.index.results import ResultKey
 from storage.index.store import Store
 from storage.kept.code_version import code_version
 from storage.kept.seal import is_sealed, seal
 from storage.kept.texts import Kinds, NotWritable, packed, read, unpacked, written
+from storage.queries.kept import standing
 
 T = TypeVar("T")
 
@@ -74,18 +74,12 @@ def _key(store: Store, experiment_id: str, name: str, also: str = "") -> ResultK
     """None of an experiment of which nothing is kept."""
     # What goes to browsers as it is, charts, is taken from nobody else.
     is_kept = store.results is not None and not (also and store.results.is_shared)
-    if not is_kept or not _is_over(store, experiment_id):
+    now = standing(store, experiment_id)
+    # Of an experiment that goes on a result would change in a moment.
+    if not is_kept or not all(RunState(state).is_final for state in now.states):
         return None
-    newest, num_runs = queries.revision(store, experiment_id)
+    newest, num_runs = now.revision
     return ResultKey(experiment_id, name, str(newest), str(num_runs), _version(also))
-
-
-def _is_over(store: Store, experiment_id: str) -> bool:
-    """Of one that goes on a result would change in a moment."""
-    states = store.rows(
-        "SELECT DISTINCT state FROM progress WHERE starts_with(run_id, ?)", [f"{experiment_id}."]
-    )
-    return all(RunState(state).is_final for (state,) in states)
 
 
 def _found(store: Store, key: ResultKey, kinds: Kinds) -> list[Any]:

@@ -112,17 +112,23 @@ def _profile(
     works_by_itself: bool,
 ) -> Profile:
     """The repeats of a run count as one: the turn in the middle is that of all of them."""
-    mine = sound = turns[turns["label"].isin(labels)]
-    if len(mine):
-        # Kernels of a turn in which something compiled are no steady step's.
-        is_steady = ~mine["compiled"].fillna(False).astype(bool)
-        sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
+    mine = turns[turns["label"].isin(labels)] if len(turns) else turns
     profile = Profile(
         label=result.label,
         step_seconds=result.measured.step_seconds,
         works_by_itself=works_by_itself,
-        turns=sound,
+        turns=mine,
         kernels=nothing,
+        cost_seconds=0.0,
+    )
+    if mine.empty:
+        return profile
+    # Kernels of a turn in which something compiled are no steady step's.
+    is_steady = ~mine["compiled"].fillna(False).astype(bool)
+    sound = mine[is_steady & _is_time(mine["busy_seconds"]) & _is_time(mine["seconds"])]
+    profile = replace(
+        profile,
+        turns=sound,
         cost_seconds=float(mine["cost_seconds"].sum()),
         failures=tuple(mine["failure"].dropna().unique()),
     )
@@ -142,7 +148,9 @@ def _is_time(seconds: pd.Series) -> pd.Series:
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:
     """Rows of `queries.profile_kernels` with the class of each."""
     columns = ["name", "op", "phase", "dtype"]
-    told = kernels[columns].astype(object).where(kernels[columns].notna(), None)
-    classes = [classify(*row) for row in told.itertuples(index=False, name=None)]
+    classes = []
+    if len(kernels):
+        told = kernels[columns].astype(object).where(kernels[columns].notna(), None)
+        classes = [classify(*row) for row in told.itertuples(index=False, name=None)]
     found = kernels.assign(work_class=pd.Series(classes, index=kernels.index, dtype=object))
     return found[["name", "work_class", "op", "phase", "dtype", "calls", "seconds"]]

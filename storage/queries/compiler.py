@@ -23,7 +23,7 @@ def compile_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
         "inductor_seconds, code_seconds, kernel_seconds, total_seconds, graph_ops, guards, "
         "recompile_reason, failure"
     )
-    return rows(store, experiment_id, "judged_frames($1)", columns, "seq")
+    return rows(store, experiment_id, "judged_frames($1)", columns, "seq", of=["compile_metrics"])
 
 
 @kept
@@ -36,7 +36,7 @@ def compile_spans(store: Store, experiment_id: str) -> pd.DataFrame:
         FROM (SELECT *, unnest(spans) AS span FROM compile_spans WHERE {MINE})
         WHERE span.start BETWEEN 0 AND {MAX_TIME} AND span.seconds BETWEEN 0 AND {MAX_TIME})"""
     columns = "step, phase, compile_id, stage, name, start, seconds, thread"
-    return rows(store, experiment_id, table, columns, "start, seconds DESC")
+    return rows(store, experiment_id, table, columns, "start, seconds DESC", of=["compile_spans"])
 
 
 @kept
@@ -54,7 +54,8 @@ def graph_breaks(store: Store, experiment_id: str) -> pd.DataFrame:
     (torch's own code around the model).
     """
     columns = "step, phase, attempt, reason, location, stopped_at, count, cause"
-    return rows(store, experiment_id, "judged_graph_breaks($1)", columns, "seq")
+    breaks = "judged_graph_breaks($1)"
+    return rows(store, experiment_id, breaks, columns, "seq", of=["graph_breaks"])
 
 
 @kept
@@ -76,7 +77,8 @@ def compiler_events(store: Store, experiment_id: str) -> pd.DataFrame:
         SELECT run_id, step, phase, 'graph break', sum(coalesce(count, 1)),
             string_agg(DISTINCT location, ', ' ORDER BY location)
         FROM judged_graph_breaks($1) GROUP BY run_id, step, phase)"""
-    return rows(store, experiment_id, table, "step, phase, kind, count, detail", "step, kind")
+    columns, tables = "step, phase, kind, count, detail", ["compile_metrics", "graph_breaks"]
+    return rows(store, experiment_id, table, columns, "step, kind", of=tables)
 
 
 @kept
@@ -89,4 +91,5 @@ def compile_caches(store: Store, experiment_id: str) -> pd.DataFrame:
             entry.value.miss AS misses, entry.value.bypass AS bypasses
         FROM (SELECT run_id, unnest(map_entries(arg_max(layers, seq))) AS entry
             FROM compile_caches WHERE {MINE} GROUP BY run_id))"""
-    return rows(store, experiment_id, table, "layer, hits, misses, bypasses", "layer")
+    columns = "layer, hits, misses, bypasses"
+    return rows(store, experiment_id, table, columns, "layer", of=["compile_caches"])

@@ -18,24 +18,32 @@ from storage.index.store import Store
 MAX_BYTES = 40_000_000
 """Of all that is kept of a store: the series of one or two experiments of six runs and 10,000
 steps, which take half as much again as is counted here."""
-MAX_REVISIONS = 100
+MAX_STANDINGS = 100
 """Experiments of which it is kept how they stand."""
 
 Ask = TypeVar("Ask", bound=Callable[..., Any])
 Revision = tuple[int, int]
 
 
-def revision(store: Store, experiment_id: str) -> Revision:
-    """Differs from every earlier answer if anything of the experiment has changed since.
+@dataclass(frozen=True)
+class Standing:
+    """How an experiment stands in the store."""
 
-    The newest write to any of its runs, and how many there are: a write has a number above all
-    earlier ones, and a run that is gone makes them fewer.
-    """
-    query = (
-        "SELECT coalesce(max(revision), 0), count(*) FROM progress WHERE starts_with(run_id, $1)"
-    )
-    newest, num_runs = store.rows(query, [f"{experiment_id}."])[0]
-    return int(newest), int(num_runs)
+    revision: Revision
+    """The newest write to any of its runs, and how many there are: a write has a number above all
+    earlier ones, and a run that is gone makes them fewer."""
+    states: frozenset[str]
+    """Those of its runs."""
+
+
+def standing(store: Store, experiment_id: str) -> Standing:
+    """As of what the store took in last; asked for once as long as that is the same."""
+    return _memory(store).standing(store, experiment_id, store.generation)
+
+
+def revision(store: Store, experiment_id: str) -> Revision:
+    """Differs from every earlier answer if anything of the experiment has changed since."""
+    return standing(store, experiment_id).revision
 
 
 def kept(ask: Ask) -> Ask:
@@ -43,15 +51,23 @@ def kept(ask: Ask) -> Ask:
 
     @wraps(ask)
     def answer(store: Store, experiment_id: str, *args: Any, **options: Any) -> Any:
-        key = (ask.__module__, ask.__name__, experiment_id, args, tuple(sorted(options.items())))
-        memory = _memories.setdefault(store, _Memory())
-        found = memory.get(
+        key = (*_key(ask, experiment_id), args, tuple(sorted(options.items())))
+        found = _memory(store).get(
             store, experiment_id, key, lambda: ask(store, experiment_id, *args, **options)
         )
         # Whoever changes a frame then changes a copy of it: pandas copies what is written to.
         return found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
 
     return cast(Ask, answer)
+
+
+def at_hand(ask: Ask, store: Store, experiment_id: str) -> Any:
+    """What such a function answers without asking the store; None if it would have to."""
+    return _memory(store).known(store, experiment_id, (*_key(ask, experiment_id), (), ()))
+
+
+def _key(ask: Callable[..., Any], experiment_id: str) -> tuple[str, str, str]:
+    return ask.__module__, ask.__name__, experiment_id
 
 
 @dataclass
@@ -70,7 +86,7 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._revisions: dict[str, tuple[int, Revision]] = {}
+        self._standings: dict[str, tuple[int, Standing]] = {}
 
     def get(self, store: Store, experiment_id: str, key: Hashable, ask: Callable[[], Any]) -> Any:
         with self._lock:
@@ -81,7 +97,7 @@ class _Memory:
             generation = store.generation
             if entry.generation == generation:
                 return entry.value
-            now = self._revision(store, experiment_id, generation)
+            now = self.standing(store, experiment_id, generation).revision
             if entry.revision != now:
                 entry.value = ask()
                 entry.size = _size(entry.value)
@@ -90,14 +106,22 @@ class _Memory:
             entry.generation = generation
             return entry.value
 
-    def _revision(self, store: Store, experiment_id: str, generation: int) -> Revision:
-        """Asked for once as long as nothing was taken in, of however much is asked."""
-        known = self._revisions.get(experiment_id)
+    def known(self, store: Store, experiment_id: str, key: Hashable) -> Any:
+        with self._lock:
+            entry = self._entries.get(key)
+        if entry is None:
+            return None
+        with entry.lock:
+            now = self.standing(store, experiment_id, store.generation).revision
+            return entry.value if entry.revision == now else None
+
+    def standing(self, store: Store, experiment_id: str, generation: int) -> Standing:
+        known = self._standings.get(experiment_id)
         if known is None or known[0] != generation:
-            known = generation, revision(store, experiment_id)
-            self._revisions[experiment_id] = known
-            for oldest in list(self._revisions)[:-MAX_REVISIONS]:
-                self._revisions.pop(oldest, None)
+            known = generation, _standing(store, experiment_id)
+            self._standings[experiment_id] = known
+            for oldest in list(self._standings)[:-MAX_STANDINGS]:
+                self._standings.pop(oldest, None)
         return known[1]
 
     def _forget(self) -> None:
@@ -107,6 +131,13 @@ class _Memory:
             while total > MAX_BYTES and len(self._entries) > 1:
                 _, oldest = self._entries.popitem(last=False)
                 total -= oldest.size
+
+
+def _standing(store: Store, experiment_id: str) -> Standing:
+    query = """SELECT coalesce(max(revision), 0), count(*), list(DISTINCT state)
+        FROM progress WHERE starts_with(run_id, $1)"""
+    newest, num_runs, states = store.rows(query, [f"{experiment_id}."])[0]
+    return Standing((int(newest), int(num_runs)), frozenset(states or ()))
 
 
 def _size(value: Any) -> int:
@@ -120,6 +151,10 @@ def _size(value: Any) -> int:
     # kept, which have the texts; to ask each of their columns takes longer than many queries.
     return 1000 + sum(8 * int(one.size) for one in getattr(value, "__dict__", {}).values()
                       if isinstance(one, pd.DataFrame | pd.Series))  # fmt: skip
+
+
+def _memory(store: Store) -> _Memory:
+    return _memories.setdefault(store, _Memory())
 
 
 _memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()

@@ -19,7 +19,8 @@ def checkpoints(store: Store, experiment_id: str) -> pd.DataFrame:
             WHERE later.{MINE} AND later.run_id = c.run_id AND later.seq > c.seq
                 AND list_contains(later.removed, c.file)) AS removed)
         FROM checkpoints c WHERE c.{MINE})"""
-    return rows(store, experiment_id, table, "step, file, bytes, seconds, value, removed", "seq")
+    columns = "step, file, bytes, seconds, value, removed"
+    return rows(store, experiment_id, table, columns, "seq", of=["checkpoints"])
 
 
 @kept
@@ -27,7 +28,7 @@ def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done when the run went on), attempt (2, 3, ...), time, file (the checkpoint),
     num_devices from then on, num_devices_before; both missing where a journal does not say."""
     columns = "step, attempt, time, file, num_devices, num_devices_before"
-    frame = rows(store, experiment_id, "attempts($1)", columns, "seq")
+    frame = rows(store, experiment_id, "attempts($1)", columns, "seq", of=["resumptions"])
     frame["time"] = timestamp(frame["time"])
     return frame
 

@@ -12,9 +12,8 @@ def random_numbers(store: Store, experiment_id: str) -> pd.DataFrame:
     """same (whether the backend draws what is drawn without a compiler), num_draws, loss_by_draw
     (a list, those without a compiler first), inference_draws, error of each run that was asked."""
     latest = f"(FROM random_numbers WHERE {MINE} QUALIFY seq = max(seq) OVER (PARTITION BY run_id))"
-    return rows(
-        store, experiment_id, latest, "same, num_draws, loss_by_draw, inference_draws, error", "seq"
-    )
+    columns = "same, num_draws, loss_by_draw, inference_draws, error"
+    return rows(store, experiment_id, latest, columns, "seq", of=["random_numbers"])
 
 
 @kept

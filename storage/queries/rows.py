@@ -1,11 +1,13 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
+from storage.index.journal_rows import EVENT_TABLES
 from storage.index.store import Store
 from storage.queries.kept import kept
 
@@ -18,6 +20,9 @@ CLOCKS_DIFFER = pd.Timedelta(days=1)
 MINE = "experiment = $1"
 """Picks the rows of one experiment by its number, `Store.number_of`. It has to stand beside each
 table of events, or else the database reads more than it must."""
+USUAL = ("phases", "environments", "workloads", "steps", "blocks", "device_samples", "evaluations")
+"""Tables of events in which nearly every experiment has rows."""
+RARE = tuple(sorted(set(EVENT_TABLES.values()).difference(USUAL)))
 
 
 def in_parts(experiment_ids: Iterable[str]) -> Iterator[list[str]]:
@@ -28,25 +33,51 @@ def in_parts(experiment_ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def rows(
-    store: Store, experiment_id: str, source: str, columns: str, order: str, *parameters: object
+    store: Store,
+    experiment_id: str,
+    source: str,
+    columns: str,
+    order: str,
+    *parameters: object,
+    of: Collection[str] = (),
 ) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
 
     `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both of the
-    experiment of which the number is the parameter `$1`; `parameters` are `$2` and so on.
+    experiment of which the number is the parameter `$1`; `parameters` are `$2` and so on. `of`:
+    tables of events without whose rows such a query or view has none.
     """
     is_table = source.isidentifier()
-    return with_runs(
-        store,
-        experiment_id,
-        store.query(
-            f"""SELECT place, {columns}
-            FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
-            JOIN (SELECT run_id, position AS place FROM runs WHERE {MINE}) USING (run_id)
-            ORDER BY place, {order}""",
-            [store.number_of(experiment_id), *parameters],
-        ),
+    sql = f"""SELECT place, {columns}
+        FROM (FROM {source} {f"WHERE {MINE}" if is_table else ""})
+        JOIN (SELECT run_id, position AS place FROM runs WHERE {MINE}) USING (run_id)
+        ORDER BY place, {order}"""
+    tables = {source} if is_table else set(of)
+    is_rare = bool(tables) and tables.isdisjoint(USUAL)
+    has_none = is_rare and tables.isdisjoint(_told_of(store, experiment_id))
+    nothing = _nothing.setdefault(store, {})
+    if has_none and sql in nothing:
+        return nothing[sql].copy(deep=False)
+    frame = with_runs(
+        store, experiment_id, store.query(sql, [store.number_of(experiment_id), *parameters])
     )
+    if has_none and frame.empty:
+        nothing[sql] = frame.copy(deep=False)
+    return frame
+
+
+@kept
+def _told_of(store: Store, experiment_id: str) -> frozenset[str]:
+    """In which of the tables that are rarely written to the experiment has rows. To ask them all
+    takes as long as to ask one of them for what is not there, and most pages ask a dozen."""
+    asked = " UNION ALL ".join(
+        f"(SELECT '{table}' FROM {table} WHERE {MINE} LIMIT 1)" for table in RARE
+    )
+    return frozenset(name for (name,) in store.rows(asked, [store.number_of(experiment_id)]))
+
+
+_nothing: WeakKeyDictionary[Store, dict[str, pd.DataFrame]] = WeakKeyDictionary()
+"""What queries of a store answer where there is nothing: columns of their types without a row."""
 
 
 def with_runs(store: Store, experiment_id: str, frame: pd.DataFrame) -> pd.DataFrame:

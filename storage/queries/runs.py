@@ -63,7 +63,7 @@ def sources(store: Store, experiment_id: str) -> pd.DataFrame:
     """
     table = f"""(SELECT run_id, source, file, sha256, min(seq) AS seq FROM sources WHERE {MINE}
         GROUP BY run_id, source, file, sha256)"""
-    return rows(store, experiment_id, table, "source, file, sha256", "seq")
+    return rows(store, experiment_id, table, "source, file, sha256", "seq", of=["sources"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,4 +45,5 @@ def predictions(store: Store, experiment_id: str) -> pd.DataFrame:
     """split, folder (of the run), file (relative to it, on the journal's word), num_samples;
     `storage.comparison.predictions` reads the files."""
     table = f"(SELECT p.*, folder FROM predictions p JOIN progress USING (run_id) WHERE {MINE})"
-    return rows(store, experiment_id, table, "split, folder, file, num_samples", "seq")
+    columns = "split, folder, file, num_samples"
+    return rows(store, experiment_id, table, columns, "seq", of=["predictions"])

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from storage.index.store import Store
-from storage.queries.kept import kept
+from storage.queries.kept import at_hand, kept
 from storage.queries.rows import MINE, rows
 
 MAX_POINTS = 1000
@@ -22,6 +22,10 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     """
     if max_points is not None:
         return _thinned(losses(store, experiment_id, max_points=None), "loss", max_points)
+    steps = at_hand(step_times, store, experiment_id)
+    # Where one is missing, these do not tell whether it was no number or was not recorded.
+    if steps is not None and steps["loss"].notna().all():
+        return steps[["run_id", "label", "role", "step", "loss"]]
     table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
     return rows(store, experiment_id, table, "step, loss", "step")
 
@@ -125,7 +129,7 @@ def gradient_statistics(store: Store, experiment_id: str) -> pd.DataFrame:
             unnest(tensors, recursive := true)
         FROM gradient_statistics WHERE {MINE})"""
     columns = "step, name, norm, mean, deviation, largest, zeros"
-    return rows(store, experiment_id, table, columns, "step, number")
+    return rows(store, experiment_id, table, columns, "step, number", of=["gradient_statistics"])
 
 
 @kept
@@ -133,4 +137,4 @@ def own_values(store: Store, experiment_id: str) -> pd.DataFrame:
     """step, name, value of the numbers that callbacks recorded; the last one of a step counts."""
     table = f"""(FROM own_values WHERE {MINE}
         QUALIFY seq = max(seq) OVER (PARTITION BY run_id, step, name))"""
-    return rows(store, experiment_id, table, "step, name, value", "name, step")
+    return rows(store, experiment_id, table, "step, name, value", "name, step", of=["own_values"])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -89,6 +90,72 @@ def test_who_changes_an_answer_changes_it_for_nobody_else(data_dir: DataDir) -> 
         assert again["loss"].max() < 3.0
         assert again["seconds"].max() < 9.0
         assert "label" in again
+
+
+def test_what_an_experiment_has_nothing_of_is_not_asked_for(
+    data_dir: DataDir, asked: list[str]
+) -> None:
+    record_experiment(data_dir.runs)
+    run = Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0] * 2)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        asks = (queries.stops, queries.resumptions, queries.compile_metrics, queries.predictions)
+        first = [ask(store, EXPERIMENT_ID) for ask in asks]
+        queries.blocks(store, OTHER)
+        asked.clear()
+        for ask, before in zip(asks, first, strict=True):
+            pd.testing.assert_frame_equal(ask(store, OTHER), before.iloc[:0])
+        assert [sql for sql in asked if "compile_metrics" not in sql] == []  # The first one has it.
+        run.stop("patience")
+        store.ingest()
+        assert queries.stops(store, OTHER)["reason"].tolist() == ["patience"]
+        assert queries.stops(store, EXPERIMENT_ID).empty
+
+
+def test_losses_are_those_of_the_steps_that_are_at_hand(
+    data_dir: DataDir, asked: list[str]
+) -> None:
+    record_experiment(data_dir.runs)
+    Recording(data_dir.runs, "baseline", experiment_id=OTHER).block([0.1] * 2, [1.0, math.nan])
+    with Store.open(data_dir) as store:
+        store.ingest()
+        from_database = queries.losses(store, EXPERIMENT_ID, max_points=None)
+        kept._memories.clear()
+        queries.step_times(store, EXPERIMENT_ID)
+        queries.step_times(store, OTHER)
+        asked.clear()
+        losses = queries.losses(store, EXPERIMENT_ID, max_points=None)
+        pd.testing.assert_frame_equal(losses, from_database)
+        assert asked == []
+        # Of two steps one has no number for a loss: that one is there, one without a loss is not.
+        assert queries.losses(store, OTHER)["loss"].isna().tolist() == [False, True]
+        assert len(asked) == 1
+
+
+def test_how_an_experiment_stands_is_asked_once_until_something_arrives(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Recording(data_dir.runs, "baseline").claim().start().block([0.1] * 10, [1.0] * 10)
+    told: list[str] = []
+    ask = Store.rows
+
+    def listen(store: Store, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        told.append(sql)
+        return ask(store, sql, *parameters)
+
+    monkeypatch.setattr(Store, "rows", listen)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        before = kept.standing(store, EXPERIMENT_ID)
+        assert before.states == {"lost"} and before.revision == queries.revision(
+            store, EXPERIMENT_ID
+        )
+        assert sum("FROM progress" in sql for sql in told) == 1
+        run.end(RunState.FINISHED)
+        store.ingest()
+        after = kept.standing(store, EXPERIMENT_ID)
+        assert after.states == {"finished"} and after.revision > before.revision
+        assert kept.standing(store, OTHER).states == frozenset()
 
 
 def test_readers_of_the_same_have_it_asked_once(data_dir: DataDir, asked: list[str]) -> None:
