@@ -2,16 +2,17 @@
 
 Run from the project's root. Training the experiments takes torch alone:
 
-    python -m benchmarks.dropout.trials --out FOLDER [--device cuda] [--count 40] [--budget SECONDS]
+    python -m benchmarks.dropout.trials --out FOLDER [--device cuda] [--size base] [--count 40]
+        [--budget SECONDS]
 
 It trains several at once (`--jobs`), starts none after the budget is spent, and leaves alone what
 is in FOLDER already. Then, where the rest of the project can run:
 
     python -m benchmarks.dropout.trials --judge FOLDER
 
-prints Markdown tables. Each experiment has weights, samples and dropout of its own and trains tiny
-BERT or tiny GPT-2, in float32 or bf16: baseline, control, correct backends that draw the baseline's
-numbers or their own, and some of the faults (tests/faults/dropout_faults.py).
+prints Markdown tables. Each experiment has weights, samples and dropout of its own and trains BERT
+or GPT-2, tiny or in full size, in float32 or bf16: baseline, control, correct backends that draw
+the baseline's numbers or their own, and some of the faults (tests/faults/dropout_faults.py).
 """
 
 import argparse
@@ -45,34 +46,42 @@ CORRECT = {
 }
 EVERY_INDUCTOR = {"cpu": 8, "cuda": 4}
 """Of so many experiments one has inductor, whose code takes longer to compile than all else."""
-FAULTS_EACH = 3
-"""Faults of an experiment, in turns."""
 MODELS = {
-    "tiny BERT": ("text_classification", "builtin:bert-tiny"),
-    "tiny GPT-2": ("causal_lm", "builtin:gpt2-tiny"),
+    "tiny": {
+        "tiny BERT": ("text_classification", "builtin:bert-tiny"),
+        "tiny GPT-2": ("causal_lm", "builtin:gpt2-tiny"),
+    },
+    "base": {
+        "BERT-base": ("text_classification", "builtin:bert-base"),
+        "GPT-2": ("causal_lm", "builtin:gpt2"),
+    },
 }
+LEARNING_RATES = {"tiny": 3e-4, "base": 5e-5}
+"""At the greater one BERT-base learns nothing in so few steps."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 
 
 class Trial(NamedTuple):
     number: int
     model: str
+    task: str
+    source: str
+    learning_rate: float
     precision: Precision
 
     def folder(self, parent: Path) -> Path:
         return parent / f"{self.model.replace(' ', '_')}-{self.precision}" / str(self.number)
 
     def spec(self, device: str, backends: tuple[str, ...]) -> ExperimentSpec:
-        task, source = MODELS[self.model]
         return ExperimentSpec(
             name=self.model,
-            task=task,
-            model=ModelSpec(source=source, dropout="keep"),
+            task=self.task,
+            model=ModelSpec(source=self.source, dropout="keep"),
             data=DataSpec(
                 num_train_samples=1600, num_eval_samples=100, sequence_length=TOKENS[device]
             ),
             training=TrainingSpec(
-                learning_rate=3e-4,
+                learning_rate=self.learning_rate,
                 optimizer="AdamW",
                 batch_size=16,
                 epochs=40,
@@ -88,28 +97,29 @@ class Trial(NamedTuple):
         )
 
 
-def all_trials(count: int) -> Iterator[Trial]:
+def all_trials(count: int, size: str) -> Iterator[Trial]:
     """Models and precisions in turns."""
+    rate = LEARNING_RATES[size]
+    models = [(name, *source, rate) for name, source in MODELS[size].items()]
     for number in range(count):
-        model = list(MODELS)[number % 2]
-        yield Trial(number, model, PRECISIONS[number // 2 % 2])
+        yield Trial(number, *models[number % 2], PRECISIONS[number // 2 % 2])
 
 
-def faults_of(number: int, device: str) -> tuple[str, ...]:
+def faults_of(number: int, each: int) -> tuple[str, ...]:
     from tests.faults.dropout_faults import DROPOUT_FAULTS, OTHER_FAULTS, SUFFIX
 
     faults = (*DROPOUT_FAULTS, *(name + SUFFIX for name in OTHER_FAULTS))
-    first = number * FAULTS_EACH
-    return tuple(faults[(first + i) % len(faults)] for i in range(FAULTS_EACH))
+    first = number * each
+    return tuple(faults[(first + i) % len(faults)] for i in range(each))
 
 
-def backends_of(number: int, device: str) -> tuple[str, ...]:
+def backends_of(number: int, device: str, faults_each: int) -> tuple[str, ...]:
     leave_out = () if number % EVERY_INDUCTOR[device] == 0 else ("inductor", INDUCTOR_OWN)
     correct = tuple(name for name in CORRECT[device] if name not in leave_out)
-    return (*correct, *faults_of(number, device))
+    return (*correct, *faults_of(number, faults_each))
 
 
-def record(trial: Trial, parent: Path, device: str, until: float) -> None:
+def record(trial: Trial, parent: Path, device: str, faults_each: int, until: float) -> None:
     """Trains an experiment unless it was before; leaves it unmarked if time ran out in it."""
     import torch
 
@@ -123,7 +133,7 @@ def record(trial: Trial, parent: Path, device: str, until: float) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     os.environ[late_faults.BEGINS] = str(LATE_STEP)
-    spec = trial.spec(device, backends_of(trial.number, device))
+    spec = trial.spec(device, backends_of(trial.number, device, faults_each))
     for _ in train_variants(folder, spec):
         if time.monotonic() > until:
             return
@@ -144,6 +154,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--size", choices=tuple(MODELS), default="tiny")
+    parser.add_argument("--faults", type=int, default=3, help="of each experiment, in turns")
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--budget", type=float, default=float("inf"))
@@ -161,11 +173,12 @@ def main() -> None:
         record_all(arguments)
     else:
         until = time.monotonic() + arguments.budget
-        trials = islice(all_trials(arguments.first + arguments.count), arguments.first, None)
+        every = all_trials(arguments.first + arguments.count, arguments.size)
+        trials = islice(every, arguments.first, None)
         for trial in islice(trials, arguments.part, None, arguments.jobs):
             if time.monotonic() > until:
                 break
-            record(trial, arguments.out, arguments.device, until)
+            record(trial, arguments.out, arguments.device, arguments.faults, until)
 
 
 if __name__ == "__main__":

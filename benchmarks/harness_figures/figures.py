@@ -7,6 +7,8 @@ from typing import Any
 
 NEAR = 0.03
 """Figures that differ by no more than this agree."""
+SAME_KERNELS = 0.01
+"""Kernels of one work differ by no more than this between two profiles."""
 BUSY = 0.9
 """A device that works for less than this share of a step waits for the host."""
 RUNS = {"compiled": "inductor", "uncompiled": "baseline"}
@@ -27,6 +29,12 @@ class Figure:
     """What the device works in a step of ours."""
     harness_kernels: tuple[float, ...]
     """The same of the harness's two runs; empty in records that have none."""
+    our_way: float | None
+    """Median of the harness's own clock for the same work in Breakeven's order; None where its step
+    was not taken apart."""
+    still: tuple[float, float] | None
+    """How long the device stands still between its first and its last work in a step of the
+    harness, and in our order; None likewise."""
     spreads: tuple[float, float]
     """Width of the middle half of single steps, relative to the median: the harness's, ours."""
 
@@ -36,12 +44,15 @@ class Figure:
         runs = record["harness"]
         ours = record["ours"][RUNS[kind]]
         alone, busy = f"{kind}_alone", f"{kind}_busy"
+        apart = record.get("apart") if kind == "compiled" else None
         return cls(
             harness=tuple(statistics.median(run[kind]) for run in runs),
             alone=tuple(statistics.median(run[alone]) for run in runs if alone in run),
             ours=statistics.median(ours["waited"]),
             kernels=statistics.median(ours["busy"]),
             harness_kernels=tuple(statistics.median(run[busy]) for run in runs if busy in run),
+            our_way=None if apart is None else statistics.median(apart["our_way"]["seconds"]),
+            still=None if apart is None else (_still(apart["harness"]), _still(apart["our_way"])),
             spreads=(max(_spread(run[kind]) for run in runs), _spread(ours["waited"])),
         )
 
@@ -78,6 +89,11 @@ class Figure:
         return near or min(self.alone) <= self.ours <= max(self.alone)
 
     @property
+    def agrees_our_way(self) -> bool:
+        """Whether ours agrees with the harness's clock for the same work in our order."""
+        return self.our_way is not None and abs(self.ours / self.our_way - 1) <= NEAR
+
+    @property
     def waits_for_host(self) -> bool:
         """Whether the device stands still for part of a step, for so long that all of the
         difference may lie there."""
@@ -87,10 +103,29 @@ class Figure:
 
 def reason(figure: Figure, kind: str) -> str:
     """Why two figures differ; begins with "open" where that is not known."""
-    there, here = (f"{spread:.0%}" for spread in figure.spreads)
-    scatter = f"middle half of single steps {there} wide there, {here} here"
-    if figure.is_restless:
-        return f"the harness's own runs differ by {figure.own_ratio - 1:.1%}; {scatter}"
+    why = _order_of_work(figure) or _restlessness(figure) or _by_kind(figure, kind)
+    return why + _other_kernels(figure)
+
+
+def _order_of_work(figure: Figure) -> str | None:
+    if figure.our_way is None or figure.still is None:
+        return None
+    if figure.agrees_alone or not figure.agrees_our_way:
+        return None
+    there, here = (f"{seconds * 1e3:.2f}" for seconds in figure.still)
+    return (
+        f"order of work: in ours its own clock says {figure.our_way * 1e3:.4g} ms; between kernels "
+        f"the device stands still for {there} ms there, {here} in ours"
+    )
+
+
+def _restlessness(figure: Figure) -> str | None:
+    if not figure.is_restless:
+        return None
+    return f"the harness's own runs differ by {figure.own_ratio - 1:.1%}; {_scatter(figure)}"
+
+
+def _by_kind(figure: Figure, kind: str) -> str:
     if kind == "compiled":
         if figure.agrees_alone:
             return "alternating: by itself the harness takes as long as ours"
@@ -101,13 +136,32 @@ def reason(figure: Figure, kind: str) -> str:
         )
     if figure.waits_for_host:
         return (
-            f"the host, for which the device waits {_host_share(figure):.0%} of a step; {scatter}"
+            f"the host, for which the device waits {_host_share(figure):.0%} of a step; "
+            f"{_scatter(figure)}"
         )
-    return f"open; {scatter}"
+    return f"open; {_scatter(figure)}"
+
+
+def _other_kernels(figure: Figure) -> str:
+    """Kernels hardly vary: where the harness's take longer, they are not the same."""
+    if not figure.harness_kernels:
+        return ""
+    ratio = statistics.geometric_mean(figure.harness_kernels) / figure.kernels
+    return "" if abs(ratio - 1) <= SAME_KERNELS else f"; its kernels take {ratio - 1:+.1%}"
+
+
+def _scatter(figure: Figure) -> str:
+    there, here = (f"{spread:.0%}" for spread in figure.spreads)
+    return f"middle half of single steps {there} wide there, {here} here"
 
 
 def _host_share(figure: Figure) -> float:
     return 1 - figure.kernels / max(*figure.harness, figure.ours)
+
+
+def _still(kind: dict[str, Any]) -> float:
+    """The shorter of the profiles: what disturbs one only adds."""
+    return min((idle["between"] for idle in kind.get("idle", ())), default=0.0)
 
 
 def _spread(seconds: Sequence[float]) -> float:

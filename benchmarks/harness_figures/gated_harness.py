@@ -5,15 +5,21 @@
 Nothing of the harness is replaced: its own function times, as often as it is told to.
 """
 
+import gc
 import importlib
 import json
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 NUM_ALONE, NUM_PROFILED = 10, 2
+NUM_WARM = 4
+"""Steps until a compiled one replays what it captured."""
+
+Step = Callable[..., Any]
+"""Of a model and its inputs, as the harness calls it."""
 
 
 def main() -> None:
@@ -35,15 +41,29 @@ def gated(common: Any, time: Callable[..., Any], told: Any, says: Any) -> Callab
     def speedup_experiment(*arguments: Any, **named: Any) -> Any:
         # Others need the memory while this one waits.
         torch.cuda.empty_cache()
-        message = None
-        print(json.dumps({"ready": torch.__version__}), file=says, flush=True)
-        while told.readline().strip() == "time":
-            message = time(*arguments, **named)
+        message, asked = None, arguments[1:]
+
+        def say(what: dict[str, Any]) -> None:
+            print(json.dumps(what), file=says, flush=True)
+
+        def timed() -> dict[str, Any]:
             stem = common.output_filename[:-4]
             raw = f"{stem}-raw_timings-{common.current_name}-{common.current_device}.npy"
             uncompiled, compiled = np.load(raw).T.tolist()
-            times = {"uncompiled": uncompiled, "compiled": compiled}
-            print(json.dumps(times | alone(common, *arguments[1:])), file=says, flush=True)
+            return {"uncompiled": uncompiled, "compiled": compiled} | alone(common, *asked)
+
+        say({"ready": torch.__version__})
+        ours: Step | None = None
+        while command := told.readline().strip():
+            if command == "time":
+                message = time(*arguments, **named)
+                say(timed())
+            elif command == "prepare ours":
+                asked[0].__self__.optimizer_zero_grad(asked[1])
+                ours = warm(our_way(*asked), *asked[1:])
+                say({"ready": torch.__version__})
+            elif command == "take apart" and ours is not None:
+                say(apart(common, ours, *asked))
         return message
 
     return speedup_experiment
@@ -60,7 +80,7 @@ def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[flo
             return _timed(common, model, step, inputs)
 
     found = {}
-    replayed = torch._dynamo.run(step)
+    replayed: Step = torch._dynamo.run(step)
     kinds: dict[str, Callable[[], float]] = {
         "uncompiled": uncompiled,
         "compiled": lambda: _timed(common, model, replayed, inputs),
@@ -70,6 +90,120 @@ def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[flo
         if torch.cuda.is_available():
             found[f"{name}_busy"] = [_busy(once) for _ in range(NUM_PROFILED)]
     return found
+
+
+def our_way(step: Any, model: Any, inputs: Any) -> Step:
+    """The harness's step with the same model, loss and optimizer, in Breakeven's order: the inputs
+    are not copied, every optimizer is compiled, and gradients are cleared at the end of a step,
+    while the device still works, instead of before the next one."""
+    import torch
+
+    runner = step.__self__
+
+    def called(inputs: Any) -> Any:
+        return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
+
+    def answer(inputs: Any) -> Any:
+        return called(inputs)
+
+    def iterate(inputs: Any) -> Any:
+        with runner.autocast(**runner.autocast_arg):
+            predicted = called(inputs)
+            if not isinstance(inputs, Mapping) and isinstance(predicted, tuple):
+                predicted = predicted[0]
+            loss = runner.compute_loss(predicted)
+        runner.grad_scaler.scale(loss).backward()
+        if runner.optimizer is not None:
+            # What the harness puts in its place for some is not compiled.
+            type(runner.optimizer).step(runner.optimizer)
+        runner.optimizer_zero_grad(model)
+        return loss.detach()
+
+    if step.__name__ == "forward_and_backward_pass":
+        trained = torch.compile(iterate)
+        return lambda model, inputs, collect_outputs: trained(inputs)
+    answered = torch.compile(answer)
+
+    def infer(model: Any, inputs: Any, collect_outputs: bool) -> Any:
+        with torch.no_grad(), runner.autocast(**runner.autocast_arg):
+            return answered(inputs)
+
+    return infer
+
+
+def warm(step: Step, model: Any, inputs: Any) -> Step:
+    for _ in range(NUM_WARM):
+        step(model, inputs, collect_outputs=False)
+    return step
+
+
+def apart(common: Any, ours: Step, step: Any, model: Any, inputs: Any) -> dict[str, Any]:
+    """By the harness's clock: its own compiled step, the same with gradients cleared before the
+    clock starts, without Python's garbage collector, and the step in our way; and where the device
+    stands still in each."""
+    import torch
+
+    replayed: Step = torch._dynamo.run(step)
+
+    def harness() -> float:
+        return _timed(common, model, replayed, inputs)
+
+    def cleared() -> float:
+        step.__self__.optimizer_zero_grad(model)
+        return harness()
+
+    def uncollected() -> float:
+        gc.disable()
+        try:
+            return harness()
+        finally:
+            gc.enable()
+
+    kinds: dict[str, Callable[[], float]] = {
+        "harness": harness,
+        "cleared": cleared,
+        "uncollected": uncollected,
+        "our_way": lambda: _timed(common, model, ours, inputs),
+    }
+    if step.__name__ != "forward_and_backward_pass":
+        del kinds["cleared"]
+    found: dict[str, Any] = {}
+    for name, once in kinds.items():
+        once()  # what the kind before left behind is not its own
+        found[name] = {"seconds": [once() for _ in range(NUM_ALONE)]}
+        if torch.cuda.is_available():
+            found[name]["idle"] = [_idle(once) for _ in range(NUM_PROFILED)]
+    return found
+
+
+def _idle(once: Callable[[], float]) -> dict[str, float]:
+    """Seconds in which the device stands still: until it begins, in between, and after its end."""
+    from torch.profiler import ProfilerActivity, profile
+
+    profiler: Any
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        seconds = once()
+    events = profiler.profiler.kineto_results.events()
+    work = sorted(
+        (event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in events
+        if event.device_type().name == "CUDA" and event.duration_ns() > 0
+    )
+    first, last, between = work[0][0], work[0][1], 0
+    for start, end in work[1:]:
+        between += max(0, start - last)
+        last = max(last, end)
+    waits = [
+        event.start_ns() + event.duration_ns()
+        for event in events
+        if event.name() == "cudaDeviceSynchronize"
+    ]
+    over = min((end for end in waits if end >= last), default=last)
+    return {
+        "before": seconds - (over - first) / 1e9,
+        "between": between / 1e9,
+        "after": (over - last) / 1e9,
+    }
 
 
 def _busy(once: Callable[[], float]) -> float:

@@ -93,6 +93,19 @@ class Harness:
             raise Lost(f"the harness timed for more than {MEASURING_SECONDS:g} s")
         return answer
 
+    def prepare_our_way(self) -> None:
+        """Has it compile the same step as Breakeven would; it is ready when that is done."""
+        self._ready = False
+        os.write(self._tell, b"prepare ours\n")
+
+    def take_apart(self) -> dict[str, Any]:
+        """What `apart` of `gated_harness` finds; raises `Lost`."""
+        os.write(self._tell, b"take apart\n")
+        answer: dict[str, Any] | None = self._answer(MEASURING_SECONDS)
+        if answer is None:
+            raise Lost(f"the harness took its step apart for more than {MEASURING_SECONDS:g} s")
+        return answer
+
     def status(self) -> tuple[str, str]:
         """How its accuracy check ended, and what it said of it; raises `Lost`."""
         try:

@@ -42,27 +42,59 @@ class _Pair:
         self._folder = folder
         self._harness = Harness(cell, checkout, device, folder)
         self._ours = Ours(cell, checkout, device, folder)
+        self.timed: Record | None = None
+        """What both took, as soon as that is known and while the step is still taken apart."""
 
     @property
     def is_ready(self) -> bool:
         """Raises `Lost`."""
+        if self.timed is not None:
+            return self._is_ready_again(self.timed)
         if time.monotonic() - self.since > PREPARING_SECONDS:
             raise Lost(f"preparing took more than {PREPARING_SECONDS:g} s")
         # Both are asked, so that whichever has failed is heard of.
         ready = [self._harness.is_ready, self._ours.is_ready]
         return all(ready)
 
-    def measure(self) -> Record:
-        """Both, the harness before and after ours. Raises `Lost`."""
+    def measure(self) -> Record | None:
+        """Both, the harness before and after ours; then, when it is ready again, its step taken
+        apart. None as long as that is to come. Raises `Lost`."""
+        if self.timed is not None:
+            return self._taken_apart(self.timed)
         if self.cell.checks:
             statuses = {"harness": self._harness.status(), "ours": self._ours.status()}
             found: Record = {who: status for who, (status, _) in statuses.items()}
             found["said"] = {who: words for who, (_, words) in statuses.items()}
-        else:
-            first = self._harness.time()
-            ours = self._ours.time()
-            self._ours.end()
-            found = {"harness": [first, self._harness.time()], "ours": ours}
+            return self._with_environment(found)
+        first = self._harness.time()
+        ours = self._ours.time()
+        self._ours.end()
+        self.timed = self._with_environment(
+            {"harness": [first, self._harness.time()], "ours": ours}
+        )
+        self.since = time.monotonic()
+        self._harness.prepare_our_way()
+        return None
+
+    def _is_ready_again(self, timed: Record) -> bool:
+        """What was timed is kept whatever becomes of the rest."""
+        try:
+            if time.monotonic() - self.since > PREPARING_SECONDS:
+                raise Lost(f"preparing took more than {PREPARING_SECONDS:g} s")
+            return self._harness.is_ready
+        except Lost as reason:
+            timed["not_apart"] = str(reason)
+            return True
+
+    def _taken_apart(self, timed: Record) -> Record:
+        if "not_apart" not in timed:
+            try:
+                timed["apart"] = self._harness.take_apart()
+            except Lost as reason:
+                timed["not_apart"] = str(reason)
+        return timed
+
+    def _with_environment(self, found: Record) -> Record:
         environment = self._ours.environment()
         also = {"harness": self._checkout.version}
         with suppress(PackageNotFoundError):
@@ -108,7 +140,7 @@ class Recording:
         self._since = time.monotonic()
 
     def run(self, seconds: float) -> None:
-        """What is not done when the seconds are over is given up without a record."""
+        """What is not timed when the seconds are over is given up without a record."""
         try:
             while (self._waiting or self._pairs) and time.monotonic() - self._since < seconds:
                 for cell in list(self._waiting):
@@ -125,6 +157,8 @@ class Recording:
             for pair in self._pairs:
                 self._say(f"{pair.cell.name}: given up")
                 pair.end()
+                if pair.timed is not None:
+                    self._write(_about(pair.cell, pair.timed | {"not_apart": "no time was left"}))
 
     def _has_room_for(self, cell: Cell) -> bool:
         trainings = sum(pair.cell.part == "training" for pair in self._pairs)
@@ -160,8 +194,6 @@ def pairs_in(folder: Path, checkout: Checkout, device: str) -> Callable[[Cell], 
 
 def _look(pair: _Pair, others: Iterable[_Pair]) -> Record | None:
     """What became of a cell, None as long as it is being prepared."""
-    cell = pair.cell
-    about = {"suite": cell.suite, "model": cell.model, "part": cell.part, "checks": cell.checks}
     try:
         if not pair.is_ready:
             return None
@@ -169,6 +201,13 @@ def _look(pair: _Pair, others: Iterable[_Pair]) -> Record | None:
             found = pair.measure()
     except Lost as reason:
         found = {"lost": str(reason)}
+    if found is None:
+        return None
+    return _about(pair.cell, found)
+
+
+def _about(cell: Cell, found: Record) -> Record:
+    about = {"suite": cell.suite, "model": cell.model, "part": cell.part, "checks": cell.checks}
     return {**about, "date": date.today().isoformat(), **_rounded(found)}
 
 

@@ -70,9 +70,8 @@ def load(experiment: ExperimentSpec, chosen: SuiteModelName) -> Workload:
             f"model.source = 'huggingface:{name}': transformers {transformers.__version__} cannot "
             f"build it: {type(error).__name__}: {error}"
         ) from error
-    if isinstance(model, transformers.GPT2LMHeadModel):
-        # Without it GPT-2 settles for this loss with a warning, which breaks the compiler's graph.
-        model.loss_type = "ForCausalLM"
+    # After it was built, as the harness does: T5's decoder has a configuration of its own by then.
+    model.config.use_cache = False
     return Workload(
         model=AnswersQuestions(model) if name.endswith("QuestionAnswering") else model,
         data=random_dataset(
@@ -116,7 +115,6 @@ def configuration(name: str, divisor: int) -> tuple[Any, Any]:
         # Left open, transformers settles it in the first forward, and the changed configuration
         # makes Dynamo compile the whole step a second time.
         config.problem_type = "single_label_classification"
-    config.use_cache = False
     shrink(config, divisor)
     return kind, config
 

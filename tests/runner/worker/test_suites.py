@@ -77,6 +77,15 @@ def test_each_kind_of_head_has_samples_and_a_loss(
     assert len(targets) == len(labels)
 
 
+def test_models_are_built_as_the_harness_builds_them() -> None:
+    # It switches the cache off when the model is there: T5's decoder has its own settings by then.
+    t5: Any = load_workload(spec("huggingface:T5Small/32")).model
+    assert not t5.config.use_cache and t5.decoder.config.use_cache
+    # GPT-2 is left to settle its loss in the forward pass, which breaks the compiler's graph.
+    gpt2: Any = load_workload(spec("huggingface:DistillGPT2/32")).model
+    assert gpt2.loss_type is None
+
+
 def test_tokens_are_as_the_harness_draws_them() -> None:
     bart = load_workload(spec("huggingface:BartForCausalLM/32")).data.train.inputs["input_ids"]
     assert set(bart[:, -1].tolist()) == {2}, "a text of Bart ends with its eos token"
