@@ -16,8 +16,7 @@ from threading import Thread
 from starlette.middleware import Middleware
 from streamlit import App
 
-from runner.folders.data_folder import default_data_folder
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir, default_data_folder
 from runner.logs import DASHBOARD, log, open_log
 from views.access.bundle import Bundle
 from views.access.doors import Doors, address, hold_the_other_loopback, own_names, port

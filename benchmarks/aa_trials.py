@@ -30,8 +30,8 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_fake,
     record_training,
 )
+from runner.folders.data_dir import DataDir  # noqa: E402
 from runner.folders.records import Exit  # noqa: E402
-from runner.folders.run_dir import DataDir  # noqa: E402
 from runner.folders.states import RunState  # noqa: E402
 from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
 from storage.comparison.comparison import compare  # noqa: E402

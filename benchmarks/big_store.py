@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from runner.specs.training import Precision, TrainingSpec

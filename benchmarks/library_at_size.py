@@ -28,7 +28,7 @@ from benchmarks.at_size.live import live
 from benchmarks.at_size.page import renewed, written
 from benchmarks.at_size.peers import NUM_READ, NUM_TIMES, PEERS
 from benchmarks.big_store import NUM_RUNS, added, make_store
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.machine.cpus import cpu_allowance
 from tests.helpers.serving import ROOT, served
 

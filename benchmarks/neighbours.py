@@ -27,10 +27,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import signal_group
 from runner.folders.queue import cancel, ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.capabilities import probe
 from runner.machine.cpus import cpu_allowance

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from views.parts.drawing import browser
 from views.parts.exports import Origin

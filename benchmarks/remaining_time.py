@@ -14,10 +14,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import Experiment, experiments
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from storage import queries
 from storage.estimates.remaining import remaining_seconds
 from storage.index.store import Store

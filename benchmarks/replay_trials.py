@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.aa_trials import markdown
 from runner.commands.waiting import run_through
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import (
     DataSpec,

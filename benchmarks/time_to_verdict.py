@@ -15,9 +15,9 @@ import tempfile
 from dataclasses import replace
 from typing import Literal
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import (
     DataSpec,

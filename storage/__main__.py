@@ -47,8 +47,7 @@ from pathlib import Path
 from runner.commands.conditions import add_fail_if
 from runner.commands.filters import add_list_options
 from runner.commands.terminal import ends_quietly
-from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from storage import commands
 from storage.checkup import print_checkup
 from storage.commands import BAD_INPUT

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
+from runner.folders.data_dir import DataDir, run_names
 from runner.folders.queue import Experiment, experiments
-from runner.folders.run_dir import DataDir, run_names
 from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.texts import printable

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from runner.commands.conditions import Condition
 from runner.commands.filters import Filter, read_filter
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from storage import queries
 from storage.comparison import latency
 from storage.comparison.comparison import compare

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 
 pytestmark = pytest.mark.heavy
 

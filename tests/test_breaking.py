@@ -21,7 +21,7 @@ from benchmarks.breaking.slow_disk import Disk
 from benchmarks.breaking.table import BEGIN, END, is_well, told_of, write
 from benchmarks.breaking.trials import Break, Fault
 from benchmarks.breaking.world import FAKE, Outcome, World, lines_of
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.specs.script import SCRIPT_TASK
 from runner.specs.tasks import TASKS
 from runner.suites import SUITES

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,

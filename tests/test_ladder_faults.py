@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch._inductor.config
 
+from runner.folders.data_dir import DataDir
 from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.ladder import ladder_on
 from storage.__main__ import main

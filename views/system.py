@@ -12,8 +12,8 @@ from runner.alerts.told import Told
 from runner.commands.alerts import described, send_test
 from runner.doctor.examination import look
 from runner.doctor.findings import Finding, Health
-from runner.folders.queue import PROJECT_ROOT
 from runner.logs import read_log
+from runner.project import PROJECT_ROOT
 from runner.texts import printable
 from views.access import permissions
 from views.shared import words

@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.at_size.live import EXPERIMENT_ID, cpu_seconds, resident, written
 from benchmarks.big_store import added
 from benchmarks.load.soak import slope
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.serving import served
 
 RATE = 10

@@ -17,7 +17,7 @@ from shutil import copytree
 
 import duckdb
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.journal_lines import BEGIN
 from storage.index.store import CONFIG, Store
 

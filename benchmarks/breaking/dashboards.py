@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from benchmarks.breaking.trials import toy
 from benchmarks.breaking.world import Outcome, World, kinds
-from runner.folders.queue import PROJECT_ROOT
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
 
 STARTING_SECONDS = 6.0

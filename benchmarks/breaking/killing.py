@@ -18,7 +18,7 @@ from runner.folders.states import RunState
 RANK_MODULE = "runner.worker.launching.rank"
 READ = """
 import sys, time
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 try:
     from storage.index.store import Store
 except ImportError:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.breaking.device_memory import still_held
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.process_table import members
-from runner.folders.queue import PROJECT_ROOT, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.queue import submit
+from runner.folders.run_dir import RunDir
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 
 try:
@@ -31,7 +33,7 @@ FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
 REAL = (sys.executable, "-m", "runner.worker")
 SUPERVISE = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))

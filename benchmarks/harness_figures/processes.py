@@ -17,10 +17,11 @@ from typing import Any
 from benchmarks.harness_figures.cells import SCRIPTS, Cell
 from benchmarks.harness_figures.checkout import Checkout
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import signal_group
 from runner.folders.queue import Experiment, experiments, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Place
 from runner.supervision.exit_records import ExitRecords

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from storage.comparison.evidence import Evidence, load_evidence
 from storage.comparison.run_numbers import final_loss

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.at_size.live import cpu_seconds, resident
 from benchmarks.load.logged import errors_in
 from benchmarks.load.writing import writing
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 from storage.index.store import Store
 from tests.helpers.serving import served

@@ -2,7 +2,7 @@
 
 import json
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 
 BAD = ("WARNING", "ERROR", "CRITICAL")
 

@@ -11,8 +11,8 @@ from benchmarks.at_size.live import cpu_seconds
 from benchmarks.breaking.world import FAKE, World
 from benchmarks.load.logged import errors_in
 from benchmarks.load.reader import reading
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.serving import served
 

@@ -13,7 +13,7 @@ from benchmarks.load import chromium
 from benchmarks.load.ages import ages, summary
 from benchmarks.load.logged import errors_in
 from benchmarks.load.reader import Reader, reading
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import experiment_spec
 from tests.helpers.serving import served
 

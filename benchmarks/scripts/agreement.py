@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 import breakeven
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

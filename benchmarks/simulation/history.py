@@ -15,6 +15,7 @@ from benchmarks.simulation.system import End, System
 from benchmarks.simulation.workers import Worker
 from runner.errors import RunnerError
 from runner.folders import library, queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import (
     cancel,
     ensure_supervisor,
@@ -22,7 +23,7 @@ from runner.folders.queue import (
     resume,
     submit,
 )
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from runner.supervision.supervisor import supervise

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.big_store import experiment_id, make_store
 from benchmarks.team_store import NUM_STEPS
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.ingest import run_tick, start_watch
 from storage.index.journal_rows import EVENT_TABLES, Cursor
 from storage.index.store import CONFIG, SCHEMA_MARK, Store

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.big_store import experiment_id
 from benchmarks.team_store.making import DATABASE, embedded_store, team_store
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.big_store import make_store
 from benchmarks.team_store import NUM_STEPS
 from benchmarks.team_store.committing import Work, commits_alone, work_of
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from storage.team.address import Address
 from storage.team.lake import Lake
@@ -29,7 +29,7 @@ LIMITS = (
 FEEDING = """
 import sys, time, resource
 from pathlib import Path
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.team.address import Address
 from storage.team.feed import Feed
 from storage.team.lake import LAKE, Lake

@@ -13,7 +13,7 @@ from runner.alerts.channels import channels
 from runner.alerts.outbox import Outbox
 from runner.alerts.settings import Settings, read_settings
 from runner.alerts.told import Told
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.logs import log
 from runner.texts import printable

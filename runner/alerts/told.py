@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from runner.folders.run_dir import DataDir, write_atomically
+from runner.files import write_atomically
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 
 PATIENCE_SECONDS = 2.0

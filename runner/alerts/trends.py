@@ -9,10 +9,10 @@ from contextlib import suppress
 from datetime import datetime
 
 from runner.alerts.events import Alerts
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.logs import log
 from runner.masking import mask
+from runner.project import PROJECT_ROOT
 from runner.texts import printable
 
 LIMIT_SECONDS = 600.0

@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from runner.backup.snapshots import CHUNK, Entry, Manifest, Snapshot, digest
+from runner.folders.data_dir import DataDir, run_names
 from runner.folders.inside import open_below
 from runner.folders.library import room_of
-from runner.folders.run_dir import UNFINISHED, DataDir, RunDir, run_names
+from runner.folders.run_dir import UNFINISHED, RunDir
 from runner.folders.tree import MAX_DEPTH, levels_below, walk
 from runner.texts import printable
 

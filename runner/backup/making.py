@@ -22,8 +22,8 @@ from runner.backup.snapshots import (
     snapshots,
 )
 from runner.errors import BackupUnusable, InvalidRunFolder, RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from runner.errors import UnusableData
 from runner.machine.variables import for_runs
+from runner.project import PROJECT_ROOT
 from runner.specs.workload import DATA_FILE_SUFFIXES
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 HEAD_COMMAND = (sys.executable, "-m", "runner.worker.data.head")
 LIMIT_SECONDS = 30.0
 KEPT_HEADS = 64

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from runner.errors import InvalidSpec, ProbeFailed
-from runner.folders.queue import PROJECT_ROOT
 from runner.machine.variables import for_runs
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec, TrainingSpec
 from runner.specs.variants import parse_backend
 

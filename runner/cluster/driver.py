@@ -17,11 +17,12 @@ from typing import Protocol
 from runner.cluster.host import Delivery, NodeFacts, facts, files_of
 from runner.cluster.parts import There, at_home, store
 from runner.errors import InvalidRunFolder, RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import Experiment, experiments
 from runner.folders.queue_order import startable
 from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.machine.occupancy import wish_of

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from runner.cluster.parts import PART_BYTES, Known, Part, missing
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment, experiments, find_experiment
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import Machine, Place
 from runner.machine.topology import cores, numa_nodes, shares

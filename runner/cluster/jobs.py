@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.cluster.host import WORKER
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir
 from runner.machine.cpus import cpu_allowance
 from runner.machine.occupancy import wish_of
 from runner.machine.placement import Machine, Place

@@ -24,8 +24,8 @@ from runner.cluster.driver import JobLost, Node
 from runner.cluster.host import WORKER, Delivery, Host, NodeFacts, facts
 from runner.cluster.parts import There
 from runner.errors import RunnerError
-from runner.folders.queue import PROJECT_ROOT
 from runner.machine.placement import Place
+from runner.project import PROJECT_ROOT
 
 PACKAGES = ("runner", "breakeven")
 """Travel to every machine, so that all run the same code as home."""

@@ -14,9 +14,9 @@ from runner.cluster.host import WORKER, Delivery, NodeFacts
 from runner.cluster.jobs import JobFolder, work
 from runner.cluster.parts import PART_BYTES, Part, There, missing
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir
 from runner.machine.placement import Place
 
 MOST_GPUS = 16

@@ -12,7 +12,7 @@ from runner.alerts.told import Told
 from runner.alerts.trends import tell_broken_trends
 from runner.doctor.findings import Health
 from runner.doctor.processes import check_supervisor
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.texts import printable
 
 NOT_TAKEN = 1

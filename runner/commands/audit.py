@@ -5,7 +5,7 @@ import json
 import sys
 
 from runner.folders import audit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.texts import printable
 
 MAX_SHOWN = 50

@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.backup.making import back_up, restore
 from runner.backup.snapshots import MANIFEST, Manifest, find, incomplete, snapshots, verify
 from runner.errors import BackupUnusable
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]

@@ -35,7 +35,7 @@ from runner.commands.script import add_script_options, read_script, split_at_das
 from runner.commands.suite import add_suite_options, read_cells
 from runner.commands.waiting import run_through, with_storage
 from runner.errors import NotWritable, RunnerError
-from runner.folders.data_folder import DEFAULT_TEXT, default_data_folder
+from runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from runner.folders.moved import moved_spec
 from runner.folders.queue import (
     cancel,
@@ -46,7 +46,6 @@ from runner.folders.queue import (
     resume,
     submit,
 )
-from runner.folders.run_dir import DataDir
 from runner.locks import is_locked
 from runner.machine.capabilities import probe, read_capabilities
 from runner.specs.experiment import ExperimentSpec

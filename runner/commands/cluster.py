@@ -4,7 +4,7 @@ import argparse
 
 from runner.cluster.driver import Engine, drive
 from runner.errors import RunnerError
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.supervision.supervisor import LINGER_SECONDS
 
 HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"

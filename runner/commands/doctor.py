@@ -11,7 +11,7 @@ from runner.doctor.bundle import write_bundle
 from runner.doctor.examination import examine
 from runner.doctor.findings import Finding, Health, worst
 from runner.folders import audit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.masking import mask
 from runner.texts import printable
 

@@ -8,11 +8,11 @@ import sys
 import threading
 from types import FrameType
 
+from runner.folders.data_dir import DataDir
 from runner.folders.meetings import Meeting, Meetings
 from runner.folders.process import end_group, start_in_own_session
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
 from runner.machine.variables import for_runs
+from runner.project import PROJECT_ROOT
 
 LOOK_SECONDS = 0.25
 

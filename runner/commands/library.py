@@ -10,8 +10,8 @@ from functools import partial
 
 from runner.errors import RunnerError
 from runner.folders import library, retention
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
-from runner.folders.run_dir import DataDir
 from runner.folders.sizes import parse_size
 from runner.texts import printable
 

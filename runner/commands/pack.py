@@ -7,8 +7,9 @@ import time
 from contextlib import suppress
 
 from runner.errors import InvalidRunFolder, RunnerError, UnknownExperiment
+from runner.folders.data_dir import DataDir, run_names
 from runner.folders.queue import folders_of
-from runner.folders.run_dir import DataDir, RunDir, run_names
+from runner.folders.run_dir import RunDir
 from runner.texts import printable
 
 BAD_INPUT = 2

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from runner.errors import RunnerError
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import ensure_supervisor, find_experiment
-from runner.folders.run_dir import DataDir
 from runner.machine.occupancy import held_by, outlook, told
 from runner.texts import printable
 

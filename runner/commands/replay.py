@@ -1,9 +1,9 @@
 """What the command `replay` is asked for: a run that is there, measured again."""
 
 from runner.errors import UnknownExperiment
+from runner.folders.data_dir import DataDir
 from runner.folders.library import example_folders
 from runner.folders.queue import agreed_spec, folders_of
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.replays import replay
 

@@ -11,8 +11,8 @@ from types import FrameType
 
 from runner.checks.experiment import check_user_code
 from runner.commands.terminal import watch
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import (
-    PROJECT_ROOT,
     Experiment,
     cancel,
     ensure_supervisor,
@@ -20,8 +20,8 @@ from runner.folders.queue import (
     find_experiment,
     submit,
 )
-from runner.folders.run_dir import DataDir
 from runner.locks import is_locked
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 
 BAD_INPUT = 2

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.texts import printable
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from runner.doctor.findings import Finding
 from runner.errors import NotWritable, RunnerError
-from runner.folders.data_folder import DATA_VARIABLE
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.data_dir import DATA_VARIABLE, DataDir
+from runner.folders.run_dir import RunDir
 from runner.masking import mask_private
 
 LAST_EXPERIMENTS = 5

@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.doctor.asking import ask
 from runner.doctor.findings import Finding, Health
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
 

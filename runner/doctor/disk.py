@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.doctor.findings import Finding, Health
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import MIN_FREE_BYTES
-from runner.folders.run_dir import DataDir
 
 COMFORTABLE_BYTES = 2_000_000_000
 """Some cold compile caches and checkpoints."""

@@ -10,7 +10,7 @@ from runner.doctor.findings import Finding, Health
 from runner.doctor.folders import check_folders
 from runner.doctor.processes import check_processes
 from runner.doctor.software import check_compiler, check_python, check_versions
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.texts import printable
 
 Check = Callable[[], Iterable[Finding]]

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.doctor.findings import Finding, Health
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import damages
-from runner.folders.run_dir import DataDir
 from runner.texts import printable
 
 SHOWN = 3

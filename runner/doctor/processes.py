@@ -8,6 +8,7 @@ from contextlib import suppress
 from runner.doctor.findings import Finding, Health
 from runner.errors import InvalidRunFolder
 from runner.folders.busy import STUCK_SECONDS, seconds_busy
+from runner.folders.data_dir import DataDir, run_names
 from runner.folders.process_table import (
     command_line,
     holders,
@@ -17,7 +18,7 @@ from runner.folders.process_table import (
     state_of,
 )
 from runner.folders.queue_order import read_order, waiting
-from runner.folders.run_dir import DataDir, RunDir, run_names
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.locks import FileLock, is_locked
 from runner.supervision.exit_records import ExitRecords

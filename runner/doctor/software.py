@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from runner.doctor.findings import Finding, Health
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.texts import printable
 
 REQUIREMENTS = PROJECT_ROOT / "requirements.txt"

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 from runner.logs import log
 from runner.masking import mask

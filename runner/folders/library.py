@@ -14,10 +14,12 @@ from pathlib import Path
 
 from runner.errors import RunnerError, UnknownExperiment
 from runner.folders import audit, tree
+from runner.folders.data_dir import DataDir, run_dirs
 from runner.folders.labels import Change, Labels
-from runner.folders.queue import PROJECT_ROOT, find_experiment, folders_of, writing
-from runner.folders.run_dir import DataDir, RunDir, run_dirs
+from runner.folders.queue import find_experiment, folders_of, writing
+from runner.folders.run_dir import RunDir
 from runner.locks import FileLock
+from runner.project import PROJECT_ROOT
 
 LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir, write_atomically
+from runner.files import write_atomically
+from runner.folders.data_dir import DataDir
 
 ADDRESS_VARIABLE = "BREAKEVEN_ADDRESS"
 """Name or address under which other machines find this one; its host name if it is not set."""

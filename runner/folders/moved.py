@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from runner.errors import InvalidRunFolder, RunnerError
+from runner.files import write_atomically
 from runner.folders.inside import read_document
-from runner.folders.run_dir import RunDir, write_atomically
+from runner.folders.run_dir import RunDir
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.specs.parallel import Parallel
 from runner.specs.validation import require

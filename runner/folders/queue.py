@@ -25,17 +25,18 @@ from runner.errors import (
     UnknownExperiment,
 )
 from runner.folders import audit
+from runner.folders.data_dir import DataDir
 from runner.folders.moved import write_devices
 from runner.folders.process import start_in_own_session
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.locks import is_locked
 from runner.masking import has_secret, mask
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec, RunSpec
 
 MIN_FREE_BYTES = 200_000_000
 """Journals of an experiment take a few MB; a cold compile cache takes up to about 100."""
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)

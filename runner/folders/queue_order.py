@@ -9,11 +9,12 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from runner.files import write_atomically
 from runner.folders import audit
+from runner.folders.data_dir import DataDir
 from runner.folders.inside import read_document
 from runner.folders.library import locked
 from runner.folders.queue import Experiment, experiments, submit, writing
-from runner.folders.run_dir import DataDir, write_atomically
 from runner.folders.states import RunState
 from runner.specs.validation import Spec
 

@@ -12,8 +12,9 @@ from functools import partial
 
 from runner.errors import RunnerError
 from runner.folders import library
+from runner.folders.data_dir import DataDir, run_names
 from runner.folders.queue import can_resume
-from runner.folders.run_dir import DataDir, RunDir, run_names
+from runner.folders.run_dir import RunDir
 
 FREED_SHARE = 0.8
 """Of a journal that is packed, at least (docs/decisions/packed-journals.md)."""

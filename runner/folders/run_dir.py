@@ -30,8 +30,6 @@ import errno
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -39,6 +37,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.files import write_atomically
 from runner.folders.events import open_journal
 from runner.folders.inside import open_inside, read_document, require_plain_tree
 from runner.folders.labels import Labels
@@ -401,76 +400,3 @@ class RunDir:
 def _spec_at(folder: Path, *version: int) -> RunSpec:
     """spec.json is written once, yet asked for whenever somebody looks at the queue."""
     return RunSpec.from_json(read_document(folder, "spec.json"))
-
-
-class DataDir:
-    """The data folder: all run folders, the database, and what coordinates their owners."""
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).expanduser().resolve()
-        self.runs = self.path / "runs"
-        self.database_file = self.path / "breakeven.duckdb"
-        self.database_lock = self.path / "breakeven.duckdb.lock"
-        self.supervisor_lock = self.path / "supervisor.lock"
-        self.alerts_file = self.path / "alerts.json"
-        self.stuck_file = self.path / "stuck.json"
-        self.supervisor_log = self.path / "supervisor.log"
-        self.logs = self.path / "logs"
-        self.capabilities_file = self.path / "capabilities.json"
-        self.library_lock = self.path / "library.lock"
-        self.trash = self.path / "trash"
-        self.queue_file = self.path / "queue.json"
-        self.views_file = self.path / "views.json"
-        self.audit_file = self.path / "audit.jsonl"
-        self.signed_out_file = self.path / "signed-out.json"
-
-    def make(self) -> None:
-        """Makes the folder where there is none: for its account alone. Other accounts of a machine
-        would read logs and data there, and could take its locks. Raises `OSError`."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def run_dir(self, run_id: str) -> RunDir:
-        return RunDir(self.runs / run_id)
-
-    def run_dirs(self) -> Iterator[RunDir]:
-        """All folders that may be run folders, oldest experiment first, whatever they hold."""
-        return run_dirs(self.runs)
-
-
-def run_dirs(parent: Path) -> Iterator[RunDir]:
-    """All folders in `parent` that may be run folders, by name, whatever they hold."""
-    for name in run_names(parent):
-        yield RunDir(parent / name)
-
-
-def run_names(parent: Path) -> list[str]:
-    """Names of all folders in `parent` that may be run folders, in order."""
-    try:
-        with os.scandir(parent) as entries:
-            return sorted(entry.name for entry in entries if _may_be_run_folder(entry))
-    except OSError:  # There is none yet, or none that can be read.
-        return []
-
-
-def _may_be_run_folder(entry: os.DirEntry[str]) -> bool:
-    """A link that leads nowhere may have been one: it is told of, not passed over."""
-    try:
-        is_folder = entry.is_dir()
-    except OSError:  # a link to itself
-        is_folder = True
-    return (is_folder or entry.is_symlink()) and not entry.name.startswith(".")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by `text` so that a reader sees the old content or the new, never a part."""
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise

@@ -16,9 +16,10 @@ from importlib import metadata
 from typing import Any
 
 from runner.errors import InvalidSpec, ProbeFailed
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir, write_atomically
+from runner.files import write_atomically
+from runner.folders.data_dir import DataDir
 from runner.machine.variables import for_runs
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.tasks import TASKS, Task
 

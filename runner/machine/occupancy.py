@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from runner.errors import ProbeFailed, RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.moved import devices_in_use
 from runner.folders.queue import Experiment
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.capabilities import known_devices, probe
 from runner.machine.cpus import cpu_allowance

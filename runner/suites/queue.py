@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment, experiments, new_experiment_id, submit
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import require
 

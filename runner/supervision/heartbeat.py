@@ -10,8 +10,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from runner.files import write_atomically
+from runner.folders.data_dir import DataDir
 from runner.folders.process_table import holders, state_of
-from runner.folders.run_dir import DataDir, write_atomically
 from runner.locks import is_locked
 
 BEAT_SECONDS = 1.0

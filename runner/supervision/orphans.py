@@ -8,10 +8,11 @@ leaves no comparison without a baseline. All others are recorded as lost.
 from collections.abc import Sequence
 
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.events import each_event
 from runner.folders.process import kill_abandoned
 from runner.folders.process_table import kill_members, members
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords, say
 

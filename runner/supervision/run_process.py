@@ -15,12 +15,12 @@ from runner.folders.process import (
     start_in_own_session,
 )
 from runner.folders.process_table import RUN_VARIABLE, kill_members
-from runner.folders.queue import PROJECT_ROOT
 from runner.folders.records import Claim
 from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.placement import Place
 from runner.machine.variables import for_runs, hint, withheld
+from runner.project import PROJECT_ROOT
 from runner.specs.cpu_lists import write_cpus
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.exits import explain

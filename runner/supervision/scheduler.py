@@ -19,9 +19,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.events import each_event
 from runner.folders.queue import Experiment, check_membership, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.logs import log
 from runner.machine.cpus import cpu_allowance

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment
-from runner.folders.run_dir import DataDir
 from runner.machine.placement import Machine, Place, split
 from runner.machine.topology import cores
 from runner.supervision.exit_records import ExitRecords

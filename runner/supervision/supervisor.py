@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from runner.alerts.events import Alerts
 from runner.alerts.trends import tell_broken_trends
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment
 from runner.folders.queue_order import startable
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.logs import log, open_log

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.folders import audit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.exchange import reports
 from storage.exchange.archives import USUAL, Limits, named
 from storage.exchange.imports import ImportedRow, import_file

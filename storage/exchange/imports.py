@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import ImportUnusable
 from storage.exchange.archives import KNOWN
 from storage.exchange.import_json import IDENTITY, JUDGED, LONGEST_COUNT, PASSED, read_records

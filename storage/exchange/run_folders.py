@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir, run_dirs
 from runner.folders.events import stat_journal
 from runner.folders.queue import agreed_spec, check_membership
-from runner.folders.run_dir import DataDir, RunDir, run_dirs
+from runner.folders.run_dir import RunDir
 from runner.folders.tree import walk
 from runner.locks import FileLock
 from runner.texts import printable

@@ -19,7 +19,7 @@ import duckdb
 import pandas as pd
 
 from runner.folders.busy import busy
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 from runner.texts import printable
 from storage.errors import StoreLocked, StoreUnusable

@@ -5,7 +5,7 @@ import os
 import secrets
 from pathlib import Path
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import TeamStoreUnusable
 
 FILE = "team-store-id"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import FileLock
 from storage.errors import TeamStoreUnusable
 from storage.index.results import Results

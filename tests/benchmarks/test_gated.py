@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from benchmarks.harness_figures import processes
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.runner.supervision.test_supervisor import events, experiment

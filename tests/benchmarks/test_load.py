@@ -11,8 +11,8 @@ from benchmarks.load.ages import ages
 from benchmarks.load.logged import errors_in
 from benchmarks.load.reader import Reader, reading
 from benchmarks.load.soak import Look, slope, table
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.serving import served

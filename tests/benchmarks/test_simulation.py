@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation.history import Result, play
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.turns import TurnPost
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served

@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect
 
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.library import EXAMPLES
 from runner.folders.queue import experiments, find_experiment
-from runner.folders.run_dir import DataDir
 from tests.browser.thousand import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_thousand
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served

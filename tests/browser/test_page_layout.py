@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.serving import served

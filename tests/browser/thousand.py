@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from runner.folders import library
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.nights import record_slower_torch

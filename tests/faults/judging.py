@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison
 from storage.index.store import Store

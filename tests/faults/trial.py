@@ -16,7 +16,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
 from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

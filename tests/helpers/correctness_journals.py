@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.data_dir import DataDir
+from runner.folders.run_dir import RunState
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.machine.capabilities import Capabilities, Device
 from runner.specs.tasks import Task
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import experiment_spec, record_experiment
 

@@ -12,8 +12,8 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from runner.commands.options import spec_options
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.options import write_options
 from storage.index.store import Store

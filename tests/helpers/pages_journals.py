@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.locks import is_locked
 from tests.helpers.machine import MACHINE, keep
 

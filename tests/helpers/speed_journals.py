@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, SpeedSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runner.folders.run_dir import DataDir, RunState
+from runner.folders.data_dir import DataDir
+from runner.folders.run_dir import RunState
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from tests.helpers.journals import Recording, falling_losses
 

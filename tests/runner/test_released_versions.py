@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment, experiments
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.supervision import supervisor
 from runner.worker.event_log import EventLog

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import CacheSpec
 from storage.__main__ import main

@@ -3,7 +3,7 @@
 import pytest
 
 from runner.commands.conditions import parse_conditions
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from storage.__main__ import main
 from tests.helpers.journals import (

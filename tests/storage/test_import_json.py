@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import ImportUnusable
 from storage.exchange.bring import bring
 from storage.exchange.imports import imported

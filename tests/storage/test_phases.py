@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.estimates.costs import costs_of
 from storage.estimates.phases import PhaseTimes, phase_times

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
 from storage.estimates.costs import Costs, RunCosts, costs_of, earlier_costs
 from storage.estimates.remaining import expected_seconds, remaining_seconds

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from storage.errors import ImportUnusable, NotExportable
 from storage.exchange import reports
 from storage.exchange.bring import bring

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 
 STATEMENT = re.compile(
     r"\b(SELECT|INSERT INTO|DELETE FROM|UPDATE|CREATE|FROM|WHERE|ATTACH|COPY|DROP|ORDER BY)\b"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import close_store
 from views.parts import actions, downloads

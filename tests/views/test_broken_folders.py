@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.data_dir import DataDir
+from runner.folders.run_dir import RunDir
 from storage.index.journal_rows import EVENT_TABLES, event_columns
 from storage.index.store import Store
 from tests.helpers.breakages import HOSTILE_NAMES, break_file

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec
 from storage.library.catalog import compute
 from storage.numbers.recorded import NUMBERS, read_chapters, read_definitions

@@ -4,8 +4,8 @@ import os
 
 import pandas as pd
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.machine.cpus import CpuAllowance
 from runner.specs.experiment import SpeedSpec
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record

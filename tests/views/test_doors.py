@@ -16,9 +16,10 @@ from streamlit import config
 from streamlit.testing.v1 import AppTest
 
 from runner.errors import InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.queue import PROJECT_ROOT, experiments
-from runner.folders.run_dir import DataDir
+from runner.folders.queue import experiments
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ModelSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.machine import MACHINE, keep

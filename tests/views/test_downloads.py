@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.cache import CacheSpec
 from storage.exchange.harness import write_csv
 from storage.exchange.table_files import to_csv

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

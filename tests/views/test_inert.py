@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.hostile_texts.sources import Sources
 from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS
 from tests.helpers.serving import served

@@ -10,8 +10,8 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1.element_tree import Selectbox
 
 from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.machine import capabilities
 from runner.machine.capabilities import Device, read_capabilities
 from runner.specs import tasks

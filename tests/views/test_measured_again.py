@@ -2,8 +2,8 @@
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.specs.replays import replay
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened, text

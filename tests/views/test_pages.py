@@ -13,9 +13,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
 from runner.specs.experiment import CacheSpec

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec

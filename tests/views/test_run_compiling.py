@@ -3,7 +3,7 @@ kept of it."""
 
 from dataclasses import replace
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES

@@ -5,8 +5,8 @@ import os
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.specs.scenarios import SCENARIOS
 from storage.comparison.comparison import compare
 from storage.comparison.rounds import round_speedups

@@ -3,8 +3,8 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage.index.store import Store
 from storage.suite.cells import outcomes

@@ -5,8 +5,8 @@ import os
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from storage.estimates.phases import PhaseTimes
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.machine import WITH_GPU, keep

@@ -14,8 +14,8 @@ import streamlit as st
 
 from runner.errors import InvalidSpec, RunnerError
 from runner.folders import audit
-from runner.folders.queue import PROJECT_ROOT
 from runner.logs import log
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from runner.specs.script import SCRIPT_DATA
 from runner.specs.workload import BUILTIN

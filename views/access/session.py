@@ -26,7 +26,8 @@ from streamlit.auth_util import get_cookie_with_chunks
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from runner.folders.run_dir import DataDir, write_atomically
+from runner.files import write_atomically
+from runner.folders.data_dir import DataDir
 from runner.logs import log
 from views.access import team
 from views.access.team import Role, Team

@@ -6,10 +6,11 @@ from urllib.parse import parse_qsl, urlencode
 import streamlit as st
 
 from runner.errors import RunnerError
+from runner.files import write_atomically
 from runner.folders import audit
+from runner.folders.data_dir import DataDir
 from runner.folders.library import locked
 from runner.folders.queue import writing
-from runner.folders.run_dir import DataDir, write_atomically
 from views.access import permissions
 from views.parts.actions import errors_said
 from views.shared.inert import inert

@@ -10,8 +10,8 @@ import streamlit as st
 
 from runner.errors import RunnerError
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import MAX_NAME, MAX_TAG, Labels
-from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState
 from storage import queries
 from storage.difference.sides import MAX_SIDES

@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from runner.errors import RunnerError
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.workload import DATA_FILE_SUFFIXES
 from storage.errors import ImportUnusable, StoreError
 from storage.exchange.bring import Brought, bring

@@ -7,8 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment
-from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState
 from runner.machine.occupancy import held_by, outlook, told
 from views.access import permissions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.commands.terminal import ends_quietly
 from runner.errors import RunnerError
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.commands import BAD_INPUT, open_store
 from storage.errors import StoreError
 from views.report.files import report_file

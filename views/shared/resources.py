@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 import streamlit as st
 
 from runner.errors import NotWritable, ProbeFailed
-from runner.folders.data_folder import default_data_folder
+from runner.folders.data_dir import DataDir, default_data_folder, run_names
 from runner.folders.queue import ensure_supervisor, experiments
-from runner.folders.run_dir import DataDir, run_names
 from runner.folders.states import RunState
 from runner.machine.capabilities import Capabilities, probe, read_capabilities
 from storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable

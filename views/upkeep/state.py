@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.folders.busy import STUCK_SECONDS, seconds_busy
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import MIN_FREE_BYTES
 from runner.folders.queue_order import read_order
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.supervision.heartbeat import Pulse, feel
 from runner.texts import duration, printable

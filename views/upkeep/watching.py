@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.doctor.examination import look
 from runner.doctor.findings import Finding, Health
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 5.0

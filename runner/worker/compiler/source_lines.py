@@ -7,7 +7,7 @@ from traceback import FrameSummary
 
 import torch
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 
 RUNNER = f"{PROJECT_ROOT / 'runner'}/"
 TORCH = f"{Path(torch.__file__).parent}/"

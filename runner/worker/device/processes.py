@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypedDict
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 
 PROC = Path("/proc")
 WORKER_MODULE = b"runner.worker"

@@ -12,6 +12,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from runner.folders.data_dir import DataDir
 from runner.folders.meetings import (
     Meeting,
     Meetings,
@@ -19,7 +20,7 @@ from runner.folders.meetings import (
     own_address,
     wait_for_others,
 )
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.specs.experiment import RunSpec
 from runner.supervision.exits import WorkerExit, explain
 from runner.supervision.turns import TURN_PIPES_VARIABLE

@@ -13,9 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.meetings import Meeting, Meetings
 from runner.folders.moved import spec_in_use
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.supervision.exits import WorkerExit
 from runner.supervision.placing import DEVICES_VARIABLE, placed
 from runner.worker.launching.elastic import run_ranks

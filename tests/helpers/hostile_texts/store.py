@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.accuracy import AccuracySpec
 from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.oidc.sign_in import SECRET, write_team
 from tests.helpers.serving import ROOT, served
 

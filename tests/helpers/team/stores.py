@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.data_dir import DataDir
+from runner.folders.run_dir import RunDir
 from storage.index.journal_rows import EVENT_TABLES
 from storage.index.store import Store
 from storage.team.address import Address

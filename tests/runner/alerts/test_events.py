@@ -11,8 +11,8 @@ from runner.alerts.channels import NotTaken, Webhook
 from runner.alerts.events import Alerts
 from runner.alerts.settings import read_settings
 from runner.commands.cli import main
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision import supervisor

@@ -18,7 +18,7 @@ from runner.alerts.channels import Mail, NotTaken
 from runner.alerts.events import Alerts, content_of
 from runner.alerts.settings import read_settings
 from runner.alerts.told import Told
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 
 pytestmark = pytest.mark.heavy

@@ -8,8 +8,8 @@ from runner.alerts import trends
 from runner.alerts.events import Alerts
 from runner.alerts.told import Told
 from runner.commands.cli import main
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import submit
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision import supervisor
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER

@@ -16,11 +16,12 @@ from runner.backup.snapshots import Snapshot, find, incomplete, snapshots, verif
 from runner.commands.cli import main
 from runner.errors import BackupUnusable
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import submit
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.supervision.exit_records import ExitRecords

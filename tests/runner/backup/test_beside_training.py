@@ -7,8 +7,9 @@ import pytest
 from runner.backup.making import back_up, restore
 from runner.backup.snapshots import verify
 from runner.commands.progress import RunProgress
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import (
     CheckpointSpec,

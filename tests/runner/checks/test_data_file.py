@@ -15,7 +15,7 @@ from runner.checks import data_file
 from runner.checks.data import check_data
 from runner.checks.data_file import locate, read_head
 from runner.errors import InvalidSpec, UnusableData, WorkloadError
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.worker.data.samples import choose_images, choose_texts
 from runner.worker.probe import tasks
 from tests.helpers.workloads import spec

@@ -15,8 +15,8 @@ from runner.cluster.driver import JobLost, Node, drive
 from runner.cluster.host import Delivery, Host, facts
 from runner.cluster.parts import Part, There
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.machine.placement import Place
 from runner.specs.experiment import CheckpointSpec, TrainingSpec

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir
+from runner.folders.queue import cancel, experiments, find_experiment, submit
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ModelSpec
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.either_worker import REAL
@@ -37,7 +38,7 @@ DRIVE = """
 import sys
 from runner.cluster.driver import drive
 from runner.cluster.ray_engine import PACKAGES, RayEngine
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 folder, address, patience = sys.argv[1:]
 engine = RayEngine(address, namespace=folder, packages=(*PACKAGES, "tests"),
                    worker=("-m", "tests.runner.cluster.either_worker"),

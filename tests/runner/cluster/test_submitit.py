@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT, cancel, find_experiment, submit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
+from runner.folders.queue import cancel, find_experiment, submit
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.test_ray import check_whole
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -28,7 +29,7 @@ DRIVE = """
 import sys
 from runner.cluster.driver import drive
 from runner.cluster.submitit_engine import SubmititEngine
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 home = DataDir(sys.argv[1])
 engine = SubmititEngine(home, cluster=sys.argv[3], worker=("-m", "tests.helpers.fake_worker"),
                         patience_seconds=float(sys.argv[2]))

@@ -10,9 +10,10 @@ import pytest
 
 from runner.checks.experiment import check
 from runner.errors import InvalidSpec
-from runner.folders.queue import PROJECT_ROOT, find_experiment, submit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
+from runner.folders.queue import find_experiment, submit
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision.supervisor import supervise
 from runner.worker.training.plan import plan_blocks

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
+from runner.project import PROJECT_ROOT
 from runner.worker.data.reviews import generate_reviews
 from storage.comparison.comparison import Comparison, compare
 from storage.index.store import Store

@@ -12,7 +12,7 @@ from runner.commands import cli, waiting
 from runner.commands.cli import parser
 from runner.commands.options import read_spec, spec_options, write_spec
 from runner.errors import InvalidSpec, RunnerError
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from views.shared import reproduce

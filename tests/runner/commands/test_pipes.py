@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
+from runner.project import PROJECT_ROOT
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -8,8 +8,8 @@ import pytest
 from runner.commands import cli, terminal
 from runner.commands.progress import RunProgress
 from runner.commands.terminal import watch
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import EvaluationSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

@@ -14,11 +14,13 @@ import pytest
 
 from runner.checks.user_code import CODE_VARIABLE
 from runner.errors import RunnerError
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, resume, submit
+from runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,

@@ -31,13 +31,14 @@ from runner.doctor.processes import (
     check_orphaned_runs,
     check_supervisor,
 )
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.process_table import RUN_VARIABLE
-from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.queue import submit
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.locks import FileLock
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

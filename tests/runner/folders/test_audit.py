@@ -11,7 +11,7 @@ import pytest
 from runner.commands.cli import main
 from runner.folders import audit, library, queue, queue_order
 from runner.folders.audit import Actor
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import experiment_spec
 
 HOSTILE = "<img src=x onerror=alert(1)>\n[x](http://evil.example)\x1b[2J\u202e=HYPERLINK(1)"

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import runner.supervision.supervisor
 from runner.commands.cli import main
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec, RunSpec
 from runner.supervision.supervisor import supervise

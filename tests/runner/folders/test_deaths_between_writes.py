@@ -20,10 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from runner.errors import RunnerError
 from runner.folders import library, queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
 from runner.folders.queue import can_resume, cancel, find_experiment, resume, submit
 from runner.folders.records import Claim
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.orphans import close_orphans

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.folders.events import MAX_LINE_BYTES, each_event, read_events
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.worker.event_log import EventLog
 
 FILL_DISK = """

@@ -10,9 +10,9 @@ import pytest
 from runner.commands import cli
 from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError, UnknownExperiment
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.locks import FileLock
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 

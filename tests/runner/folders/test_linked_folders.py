@@ -8,11 +8,12 @@ import pytest
 import runner.supervision.supervisor
 from runner.errors import RunnerError
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import cancel, find_experiment, resume, submit
 from runner.folders.records import Claim
 from runner.folders.retention import plan
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.orphans import close_orphans

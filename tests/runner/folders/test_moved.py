@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from runner.errors import InvalidRunFolder, InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.moved import devices_in_use, moved_spec, spec_in_use
 from runner.folders.queue import find_experiment, resume, submit
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.occupancy import wish_of
 from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec

@@ -12,8 +12,9 @@ import pytest
 from runner.commands.cli import main
 from runner.errors import InvalidRunFolder
 from runner.folders import packed
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_complete_lines, read_events, stat_journal
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.worker.event_log import EventLog
 from tests.helpers.journals import (

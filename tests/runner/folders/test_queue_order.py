@@ -7,10 +7,10 @@ import pytest
 from runner.commands import cli, queue
 from runner.errors import RunnerError
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import find_experiment, submit
 from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from tests.helpers.journals import experiment_spec
 

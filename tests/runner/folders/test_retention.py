@@ -9,10 +9,10 @@ import pytest
 from runner.commands.cli import main
 from runner.commands.library import _bytes
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import submit
 from runner.folders.retention import plan
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.queue import find_experiment, new_experiment_id, submit
-from runner.folders.run_dir import Claim, DataDir, Exit, RunDir, write_atomically
+from runner.folders.run_dir import Claim, Exit, RunDir
 from runner.folders.states import RunState
 from runner.locks import FileLock, is_locked
 from runner.specs.experiment import ExperimentSpec
@@ -88,22 +89,6 @@ def test_the_log_tail_is_the_end_of_the_output(run: RunDir) -> None:
     assert run.log_tail(2) == "line 998\nline 999"
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, "old")
-
-    def fail(source: str, target: Path) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no"):
-        write_atomically(path, "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_nothing_is_queued_on_a_disk_without_room(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,18 +132,3 @@ def test_a_run_folder_records_plain_json(run: RunDir) -> None:
     run.write_claim(claim(HERE, HERE))
     assert json.loads(run.claim_file.read_text())["process"]["pid"] == os.getpid()
     assert run.read_claim() == claim(HERE, HERE)
-
-
-def test_a_new_data_folder_is_its_accounts_alone_and_an_old_one_stays_as_it_is(
-    tmp_path: Path,
-) -> None:
-    """Others of the machine would read logs and data there, and hold its locks."""
-    spec = ExperimentSpec(name="trial", backends=(), controls=0)
-    submitted, locked, shared = (DataDir(tmp_path / name) for name in ("queue", "lock", "shared"))
-    submit(submitted, spec)
-    assert FileLock(locked.supervisor_lock).try_acquire()
-    assert all(one.path.stat().st_mode & 0o777 == 0o700 for one in (submitted, locked))
-    shared.path.mkdir()
-    shared.path.chmod(0o755)
-    submit(shared, spec)
-    assert shared.path.stat().st_mode & 0o777 == 0o755

@@ -4,7 +4,6 @@ import ast
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
 from runner.folders.states import (
     ACTIVE_RUNS,
     FAILED_RUNS,
@@ -12,6 +11,7 @@ from runner.folders.states import (
     ExperimentState,
     RunState,
 )
+from runner.project import PROJECT_ROOT
 
 
 def test_a_run_is_active_here_or_elsewhere_or_over() -> None:

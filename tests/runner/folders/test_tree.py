@@ -9,8 +9,8 @@ import pytest
 from runner.backup.making import back_up
 from runner.errors import InvalidRunFolder
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.inside import require_plain_tree
-from runner.folders.run_dir import DataDir
 from runner.folders.tree import MAX_DEPTH, remove, walk
 from storage.exchange.run_folders import pack
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import submit
-from runner.folders.run_dir import DataDir
 from runner.machine.temporary import keep_others_out, name_of_torchs
 from runner.specs.experiment import ExperimentSpec
 from runner.worker.process import prepare

@@ -9,9 +9,9 @@ import pytest
 from runner.commands import cli
 from runner.commands.suite import read_cells
 from runner.errors import InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments, find_experiment, submit
 from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.validation import Spec

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import runner.folders.queue
-from runner.folders.queue import PROJECT_ROOT, experiments, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.data_dir import DataDir
+from runner.folders.queue import experiments, submit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, RunSpec, TrainingSpec
 from storage import queries
 from storage.errors import StoreUnusable
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.heavy
 FIRST, SECOND = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
 SUPERVISE = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))

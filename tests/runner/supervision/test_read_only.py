@@ -13,8 +13,9 @@ from streamlit.testing.v1 import AppTest
 
 from runner.doctor.findings import Health
 from runner.doctor.processes import check_dashboard, check_locks
-from runner.folders.queue import PROJECT_ROOT, submit
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
+from runner.folders.queue import submit
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.pages import close_store

@@ -20,11 +20,12 @@ import pytest
 from runner.backup.making import back_up
 from runner.doctor.bundle import write_bundle
 from runner.errors import InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT, submit
-from runner.folders.run_dir import DataDir
+from runner.folders.queue import submit
 from runner.folders.states import RunState
 from runner.machine.variables import for_runs, hint, withheld
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from storage import queries
 from storage.exchange.run_folders import pack
@@ -50,7 +51,7 @@ class Spy:
 """
 SUPERVISE = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]))

@@ -13,8 +13,9 @@ import runner.supervision.scheduler
 import runner.supervision.supervisor
 from runner.commands import cli
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.capabilities import Device
 from runner.machine.cpus import CpuAllowance

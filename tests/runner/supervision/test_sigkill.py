@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
-from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.queue import ensure_supervisor, find_experiment, submit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.waiting import wait_until
 

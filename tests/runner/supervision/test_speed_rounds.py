@@ -8,9 +8,10 @@ import pytest
 import runner.supervision.run_process
 import runner.supervision.supervisor
 from runner.errors import InvalidSpec
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
 from runner.supervision.supervisor import supervise

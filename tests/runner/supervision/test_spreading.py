@@ -8,8 +8,9 @@ from itertools import pairwise
 import pytest
 
 import runner.supervision.supervisor
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.occupancy import held_by
 from runner.specs.experiment import ExperimentSpec

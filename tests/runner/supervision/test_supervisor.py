@@ -18,13 +18,15 @@ import pytest
 import runner.supervision.run_process
 import runner.supervision.supervisor
 from runner.folders import queue_order
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import ProcessIdentity
-from runner.folders.queue import PROJECT_ROOT, cancel, experiments, find_experiment, submit
+from runner.folders.queue import cancel, experiments, find_experiment, submit
 from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from runner.machine.cpus import CpuAllowance
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.orphans import close_orphans
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.heavy
 
 SUPERVISE = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.supervision.supervisor import supervise
 supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))
 """

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 import runner.supervision.supervisor
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import submit
-from runner.folders.run_dir import DataDir
 from runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until

@@ -5,9 +5,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index.store import Store

@@ -16,8 +16,8 @@ from torch._dynamo import utils as dynamo_utils
 
 from runner.checks.user_code import CODE_VARIABLE
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT
 from runner.folders.run_dir import RunDir
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.data_dir import DataDir
+from runner.folders.run_dir import RunDir
 from runner.machine.cgroups import cpu_groups, cpu_quota, throttled_periods
 from runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import RunSpec
 from runner.worker.device import monitor as device_monitor
 from runner.worker.device import nvidia, processes

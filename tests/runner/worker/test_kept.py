@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
 from storage import queries
 from storage.compiling.kept import code_difference, kept_of

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.worker.process import loading
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from runner.errors import WorkloadError
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ModelSpec, TrainingSpec
 from runner.specs.tasks import Task
 from runner.specs.training import EvaluationSpec, Metric

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.project import PROJECT_ROOT
 from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from runner.worker.event_log import EventLog

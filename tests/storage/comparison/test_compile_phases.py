@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.compile_phases import phases_by_run, taken_apart
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import AccuracySpec, ExperimentSpec
 from storage import queries

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from storage import queries
 from storage.comparison.comparison import compare

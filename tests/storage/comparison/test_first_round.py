@@ -1,6 +1,6 @@
 """The first round of a race, whose order is no draw of chance, is in no speedup."""
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.comparison.rounds import round_speedups
 from storage.index.store import Store

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.comparison.latency import cold_and_warm
 from storage.comparison.results import Comparison, Result

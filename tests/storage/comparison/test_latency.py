@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import CacheSpec, ExperimentSpec
 from storage.__main__ import main
 from storage.comparison.latency import ColdWarm, NoLatency, cold_and_warm, without_latency

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, ModelSpec
 from runner.worker.event_log import EventLog
 from storage.comparison.comparison import compare

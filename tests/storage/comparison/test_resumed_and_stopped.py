@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
 from storage.comparison.comparison import compare

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from runner.commands.conditions import Condition
+from runner.folders.data_dir import DataDir
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.supervision.ending import Ending
 from storage.commands import exit_status

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, SpeedSpec
 from storage.comparison.comparison import compare
 from storage.comparison.results import Comparison, Result

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

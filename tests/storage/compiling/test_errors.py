@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.comparison.correctness import checks
 from storage.compiling.errors import Growth, growths, placed

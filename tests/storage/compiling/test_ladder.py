@@ -6,7 +6,7 @@ import pytest
 
 from runner.commands.cli import parser
 from runner.commands.options import read_spec
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
 from runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder

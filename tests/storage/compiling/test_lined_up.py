@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.compiling.difference import compile_difference, load_compiled
 from storage.compiling.lines import NEW, LineMap
 from storage.index.store import Store

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
 from storage.__main__ import main
 from storage.difference.comparable import comparable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.replays import replay
 from storage.difference.figures import Figure
 from storage.difference.replays import Replay, load_replay, replays_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from storage.__main__ import main
 from storage.difference.scaling import Refusal, Scaling, scaling_kind, scalings

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import StoreUnusable
 from storage.index import folders, ingest, journal_inserts, line_views, watch
 from storage.index.journal_lines import FREQUENT
@@ -184,7 +184,7 @@ def test_lines_that_were_read_are_let_go_before_the_transaction_ends(tmp_path: P
 
 INGEST_ALL = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index import folders, ingest, store
 folders.MAX_TICK_BYTES, ingest.MANY_LOOKS = 3_000, 2
 whole = ingest.whole

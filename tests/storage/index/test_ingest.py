@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.worker.event_log import EventLog
 from storage import queries
@@ -307,7 +307,7 @@ def test_examples_are_told_apart_and_a_local_copy_takes_their_place(
 
 INGEST_FOREVER = """
 import sys
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 
 with Store.open(DataDir(sys.argv[1])) as store:

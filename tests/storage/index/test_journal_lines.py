@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.worker.event_log import EventLog
 from storage import queries
 from storage.index import journal_inserts, line_views

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index.store import Store

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment
-from runner.folders.run_dir import DataDir
 from storage import queries
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment

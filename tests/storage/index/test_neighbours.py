@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.index.journal_rows import EVENT_TABLES, event_columns
 from storage.index.store import Store

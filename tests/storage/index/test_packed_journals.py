@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.errors import ImportUnusable
 from storage.exchange import run_folders

@@ -6,8 +6,8 @@ import os
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from runner.folders.states import ExperimentState, RunState
 from storage import queries
 from storage.comparison.evidence import load_evidence

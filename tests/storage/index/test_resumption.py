@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index.store import Store

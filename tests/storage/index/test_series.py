@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import EvaluationSpec
 from storage import queries
 from storage.index.store import Store

@@ -11,8 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
+from runner.project import PROJECT_ROOT
 from storage import queries
 from storage.errors import NotInStore, StoreLocked, StoreUnusable
 from storage.index.store import Store
@@ -47,7 +47,7 @@ def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir
 def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir) -> None:
     script = (
         "import sys, time\n"
-        "from runner.folders.run_dir import DataDir\n"
+        "from runner.folders.data_dir import DataDir\n"
         "from storage.index.store import Store\n"
         "store = Store.open(DataDir(sys.argv[1]))\n"
         "print(store.ingest(), flush=True)\n"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
 from runner.folders.process import ProcessIdentity
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.index import listing, watch

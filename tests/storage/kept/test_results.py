@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runner.folders import library
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from storage.comparison import comparison
 from storage.comparison.results import Comparison

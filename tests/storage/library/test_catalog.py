@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage.comparison.comparison import compare
 from storage.index.store import Store

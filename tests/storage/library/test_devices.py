@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.__main__ import main
 from storage.index.store import Store
 from storage.library.catalog import compute

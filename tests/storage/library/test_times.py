@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from runner.alerts.trends import _mark
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.index.store import Store
 from storage.library.backend_rows import backend_rows

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import TrainingSpec
 from storage.__main__ import main

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from storage.profile.explanation import explain
 from storage.profile.profiles import IDLE, Profile

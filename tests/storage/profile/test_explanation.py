@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.__main__ import main
 from storage.index.store import Store
 from storage.profile.explanation import Explanation, explain

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from storage.profile.ranks import ranks_of
 from tests.helpers.journals import Recording, experiment_spec

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses

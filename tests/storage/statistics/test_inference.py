@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec, TrainingSpec
 from runner.specs.training import Precision
 from storage.comparison.comparison import compare

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison.comparison import compare
 from storage.index.store import Store
 from storage.statistics.training_loss import check_loss, loss_excess

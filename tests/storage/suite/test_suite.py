@@ -9,8 +9,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
 from storage.__main__ import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import commands, queries
 from storage.__main__ import main
 from storage.index.store import Store

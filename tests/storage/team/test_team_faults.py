@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import TeamStoreUnusable
 from storage.index.store import Store
 from storage.team.address import Address
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 FEEDING = """
 import sys
 from pathlib import Path
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.team.address import Address
 from storage.team.feed import Feed
 from storage.team.lake import Lake

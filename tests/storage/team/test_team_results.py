@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from storage.comparison import comparison
 from storage.comparison.results import Comparison
 from storage.index.store import Store

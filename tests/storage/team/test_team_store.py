@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.errors import TeamStoreUnusable

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.config import HTTP_PROTOCOLS
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.serving import served
 from tests.helpers.waiting import wait_until
 from views.access import patience

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.oidc.sign_in import (
     ADDRESS,
     ISSUER,

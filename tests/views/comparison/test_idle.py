@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.run_dir import DataDir
 from storage.comparison import comparison
 from storage.index.store import Store
 from storage.library.catalog import catalog

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.comparison import comparison
 from storage.comparison.comparison import compare
 from storage.index.store import Store

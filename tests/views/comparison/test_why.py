@@ -5,7 +5,7 @@ import json
 import pytest
 
 from runner.errors import InvalidSpec
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.specs.experiment import ExperimentSpec
 from storage.index.store import Store
 from storage.profile.explanation import explain

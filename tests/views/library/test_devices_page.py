@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 from tests.helpers.machine import MACHINE
 from tests.helpers.pages import compare_all, opened, text

@@ -7,8 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from runner.folders import library
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import experiments, find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
 from storage.library.catalog import compute

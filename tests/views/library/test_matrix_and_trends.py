@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.journals import record_experiment
 from tests.helpers.nights import SPEC, record_slower_torch
 from tests.helpers.pages import compare_all, opened, text

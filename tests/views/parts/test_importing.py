@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.exchange import reports
 from storage.exchange.imports import imported
 from storage.exchange.run_folders import pack

@@ -13,7 +13,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from tests.helpers.comparisons import series
 from views.charts import layers as charts
 from views.parts.drawing import KeptBrowser, NotDrawn

@@ -13,8 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from runner.folders.data_dir import DataDir
 from runner.folders.labels import Labels
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from storage import queries
 from storage.comparison.results import Result
 from storage.errors import NotExportable

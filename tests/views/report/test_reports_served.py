@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.errors import NotExportable
 from storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec

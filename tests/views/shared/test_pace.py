@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage.index.store import Store
 from tests.helpers.journals import Recording
 from views.shared import pace

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
-from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.queue import submit
 from runner.folders.queue_order import hold, pause
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
 from storage.index.store import Store
 from tests.helpers.journals import Recording, record_experiment

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from runner.alerts.events import Alerts
 from runner.doctor import processes
 from runner.doctor.findings import Health
+from runner.folders.data_dir import DataDir
 from runner.folders.queue import submit
-from runner.folders.run_dir import DataDir
 from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from runner.supervision import heartbeat, supervisor
 from runner.supervision.run_process import RunProcess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from runner.doctor.findings import Finding, Health
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from runner.logs import log, open_log, read_log
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import Chat

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from runner.errors import WorkloadError
-from runner.folders.queue import PROJECT_ROOT
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from runner.worker.data.reviews import generate_reviews
 from runner.worker.data.samples import choose_texts

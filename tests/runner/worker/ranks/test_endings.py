@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.process import end_group, start_in_own_session
-from runner.folders.queue import PROJECT_ROOT, submit
+from runner.folders.queue import submit
 from runner.folders.records import Exit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, TrainingSpec
 from runner.supervision.exits import WorkerExit
 from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost

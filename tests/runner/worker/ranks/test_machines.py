@@ -11,12 +11,14 @@ from unittest import mock
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.meetings import ADDRESS_VARIABLE, Meetings
 from runner.folders.process import end_group
-from runner.folders.queue import PROJECT_ROOT, ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.queue import ensure_supervisor, find_experiment, submit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
 from runner.supervision.exits import WorkerExit
 from runner.worker.launching import elastic

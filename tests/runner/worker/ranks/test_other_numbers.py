@@ -9,9 +9,9 @@ import pytest
 
 from runner.__main__ import main
 from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
 from runner.folders.queue import ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import DataDir
 from runner.folders.states import RunState
 from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
 from runner.worker.model.models import BUILTIN_CONFIGURATIONS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from tests.helpers.waiting import wait_until
 from tests.runner.worker.ranks.test_endings import Work, ended, environment
 

@@ -13,10 +13,12 @@ import torch
 
 import breakeven
 from runner.checks.user_code import CODE_VARIABLE
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT, find_experiment, resume, submit
-from runner.folders.run_dir import DataDir, RunDir
+from runner.folders.queue import find_experiment, resume, submit
+from runner.folders.run_dir import RunDir
 from runner.folders.states import RunState
+from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ScriptSpec
 from storage import queries
 from storage.index.store import Store

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
-from runner.folders.queue import PROJECT_ROOT
-from runner.folders.run_dir import DataDir
+from runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
 
 pytestmark = pytest.mark.heavy
