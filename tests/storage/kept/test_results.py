@@ -1,7 +1,7 @@
 """What an experiment came to is computed once, and believed only as long as it holds."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,20 +28,6 @@ OTHER = "20261122-000000-000000-aaaa"
 @pytest.fixture(autouse=True)
 def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The experiments that were compared, not read."""
-    found: list[str] = []
-    compute = comparison._compare
-
-    def listen(store: Store, experiment_id: str) -> Comparison:
-        found.append(experiment_id)
-        return compute(store, experiment_id)
-
-    monkeypatch.setattr(comparison, "_compare", listen)
-    yield found
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What one process of a team computed, the others read; nobody computes what others feed."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 from runner.folders.data_dir import DataDir
 from runner.folders.process import ProcessIdentity
 from storage.comparison import comparison
-from storage.comparison.results import Comparison
-from storage.index.store import Store
 from storage.kept import results
 from storage.library.ahead import State, compare_next
 from storage.library.catalog import catalog
@@ -26,20 +23,6 @@ from tests.helpers.team.stores import data_folder, sqlite_store
 
 pytestmark = pytest.mark.heavy
 OTHER = "20251101-000000-000000-0000"
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The experiments that were compared, not read."""
-    found: list[str] = []
-    compute = comparison._compare
-
-    def listen(store: Store, experiment_id: str) -> Comparison:
-        found.append(experiment_id)
-        return compute(store, experiment_id)
-
-    monkeypatch.setattr(comparison, "_compare", listen)
-    yield found
 
 
 @pytest.fixture

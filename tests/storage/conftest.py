@@ -1,0 +1,21 @@
+"""Fixtures of what is stored and computed."""
+
+import pytest
+
+from storage.comparison import comparison
+from storage.comparison.results import Comparison
+from storage.index.store import Store
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of experiments that were compared since, and whose comparison was not read."""
+    found: list[str] = []
+    compute = comparison._compare
+
+    def listen(store: Store, experiment_id: str) -> Comparison:
+        found.append(experiment_id)
+        return compute(store, experiment_id)
+
+    monkeypatch.setattr(comparison, "_compare", listen)
+    return found
