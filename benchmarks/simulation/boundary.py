@@ -108,7 +108,7 @@ def _others(system: System) -> Replaced:
         (scheduler, "cpu_allowance", lambda: allowance),
         (spreading, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
         (supervisor, "this_machine", lambda data_dir: MACHINE),
-        (supervisor, "learn_devices", lambda data_dir, wishes: False),
+        (supervisor, "learn_devices", lambda data_dir, wishes, in_vain: None),
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
         (exit_records, "print", lambda *words, **options: None),

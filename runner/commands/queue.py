@@ -8,7 +8,8 @@ from runner.errors import RunnerError
 from runner.folders import queue_order
 from runner.folders.data_dir import DataDir
 from runner.folders.queue import ensure_supervisor, find_experiment
-from runner.machine.occupancy import held_by, outlook, told
+from runner.machine.capabilities import knows_devices
+from runner.machine.occupancy import held_by, outlook, told, waiting_words
 from runner.texts import printable
 
 Act = Callable[[DataDir, str], object]
@@ -72,10 +73,11 @@ def _print_queue(data_dir: DataDir) -> None:
     if not found:
         sys.stdout.write("nothing waits\n")
     free = [one for one in found if one.experiment_id not in order.held]
-    waits = outlook(data_dir, free, at_work).waits
+    waits, known = outlook(data_dir, free, at_work).waits, knows_devices(data_dir)
     for number, one in enumerate(found, start=1):
         why = "held" if one.experiment_id in order.held else ""
         if one.experiment_id in waits and not order.paused and at_work:
-            why = f"waits for {', '.join(waits[one.experiment_id])}"
+            others = ", ".join(waits[one.experiment_id])
+            why = waiting_words(one, others, devices_known=known)
         shown = f"  ({why})" if why else ""
         sys.stdout.write(f"{number}. {one.experiment_id}  {printable(one.spec.name)}{shown}\n")

@@ -1,8 +1,8 @@
 """What this machine offers: devices, torch, Dynamo backends, optimizers, tasks, a C++ compiler.
 
 Only a subprocess that imports torch can know; it takes seconds, so its answer is kept in the data
-folder and serves until another torch is installed, there is another task, or the answer is a day
-old.
+folder and serves until another torch is installed, there is another task, other devices are to be
+seen, or the answer is a day old.
 """
 
 import json
@@ -18,6 +18,7 @@ from typing import Any
 from runner.errors import InvalidSpec, ProbeFailed
 from runner.files import write_atomically
 from runner.folders.data_dir import DataDir
+from runner.machine.sight import Sight, seen
 from runner.machine.variables import for_runs
 from runner.project import PROJECT_ROOT
 from runner.specs.experiment import ExperimentSpec
@@ -52,12 +53,14 @@ class Capabilities:
     tasks: dict[str, Task]
     cpp_compiler: str | None
     """Path of the C++ compiler that Inductor needs on the CPU; None if there is none."""
+    seen: Sight
+    """What was to be seen of the devices when the probe began."""
     time: float
     """When the probe ran, in seconds since the epoch."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Capabilities":
-        lists = ("backends", "debug_backends", "optimizers")
+        lists = ("backends", "debug_backends", "optimizers", "seen")
         return cls(
             **{
                 **content,
@@ -99,10 +102,15 @@ class Capabilities:
 
 
 def known_devices(data_dir: DataDir) -> tuple[Device, ...]:
-    """Those of the kept answer, however old: a machine's devices change less often than what is
-    installed; none if there is no answer."""
+    """Those of the kept answer, whether or not it still holds; none if there is no answer."""
     found = _kept(data_dir)
     return () if found is None else found.devices
+
+
+def knows_devices(data_dir: DataDir) -> bool:
+    """Whether the kept answer, however old, is of the machine as it is now."""
+    found = _kept(data_dir)
+    return found is not None and is_of_this_machine(found)
 
 
 def _kept(data_dir: DataDir) -> Capabilities | None:
@@ -115,21 +123,25 @@ def _kept(data_dir: DataDir) -> Capabilities | None:
 def read_capabilities(data_dir: DataDir) -> Capabilities | None:
     """The kept answer, at once; None if there is none or it no longer holds."""
     found = _kept(data_dir)
+    if found is None or not is_of_this_machine(found):
+        return None
+    return found if 0 <= time.time() - found.time < MAX_AGE_SECONDS else None
+
+
+def is_of_this_machine(found: Capabilities) -> bool:
+    """Whether nothing that an answer depends on was seen to change since."""
     try:
         torch_version = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        return None
-    if found is None:
-        return None
+        return False
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable
-    fresh = 0 <= time.time() - found.time < MAX_AGE_SECONDS
-    same_tasks = set(found.tasks) == set(TASKS)
-    return found if same_torch and same_python and same_tasks and fresh else None
+    return same_torch and same_python and set(found.tasks) == set(TASKS) and found.seen == seen()
 
 
 def probe(data_dir: DataDir) -> Capabilities:
     """Asks torch in a subprocess (seconds) and keeps the answer; raises `ProbeFailed`."""
+    before = seen()
     try:
         answer = subprocess.run(
             PROBE_COMMAND,
@@ -146,7 +158,9 @@ def probe(data_dir: DataDir) -> Capabilities:
         tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
         raise ProbeFailed(f"torch could not be asked what this machine offers:\n{tail}")
     content = json.loads(answer.stdout.splitlines()[-1])
-    found = Capabilities.from_dict({**content, "python": sys.executable, "time": time.time()})
+    found = Capabilities.from_dict(
+        {**content, "python": sys.executable, "seen": before, "time": time.time()}
+    )
     with suppress(OSError):  # A folder that cannot be written keeps no answer; this one holds.
         data_dir.path.mkdir(parents=True, exist_ok=True)
         write_atomically(data_dir.capabilities_file, json.dumps(asdict(found), indent=2) + "\n")

@@ -8,9 +8,10 @@ from runner.folders.data_dir import DataDir
 from runner.folders.moved import devices_in_use
 from runner.folders.queue import Experiment
 from runner.folders.states import RunState
-from runner.machine.capabilities import known_devices, probe
+from runner.machine.capabilities import known_devices, knows_devices, probe
 from runner.machine.cpus import cpu_allowance
 from runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
+from runner.machine.sight import Sight, seen, shows_gpu
 from runner.machine.topology import cores, numa_nodes, shares
 from runner.specs.cpu_lists import parse_cpus, write_cpus
 
@@ -22,16 +23,25 @@ def this_machine(data_dir: DataDir) -> Machine:
     return Machine(cpus=cpus, shares=shares(nodes, cores(cpus), numa_nodes()))
 
 
-def learn_devices(data_dir: DataDir, wishes: Iterable[Wish]) -> bool:
-    """Asks torch (seconds) which devices this machine has, if nobody has and one is wished for: of
-    devices that nobody knows each has all CPUs to itself, so that they work one after the other.
-    Returns whether it was asked, with or without an answer."""
-    wanted = any(name != CPU for wish in wishes for name in wish.devices)
-    if not wanted or known_devices(data_dir):
-        return False
+def learn_devices(
+    data_dir: DataDir, wishes: Iterable[Wish], in_vain: Sight | None = None
+) -> Sight | None:
+    """Asks torch (seconds) which devices this machine has, if that is not known of the machine as
+    it is now, and one is wished for or there is a GPU: of devices that nobody knows each has all
+    CPUs to itself, so that they work one after the other.
+
+    Not while anything is measured, which would share its CPUs. Returns what was seen of the machine
+    when torch gave no answer that could be kept; given it the next time as `in_vain`, torch is not
+    asked of the same machine again.
+    """
+    sight = seen()
+    if sight == in_vain or knows_devices(data_dir):
+        return in_vain
+    if not shows_gpu(sight) and all(name == CPU for wish in wishes for name in wish.devices):
+        return in_vain
     with suppress(ProbeFailed):  # What runs then tells the reason.
         probe(data_dir)
-    return True
+    return None if knows_devices(data_dir) else sight
 
 
 def wish_of(experiment: Experiment) -> Wish:
@@ -70,6 +80,15 @@ def told(place: Place) -> str:
     """A place in words: `cuda:0, CPUs 0-15`."""
     alone = ", alone on the machine" if place.exclusive else ""
     return f"{', '.join(place.devices)}, CPUs {write_cpus(place.cpus)}{alone}"
+
+
+def waiting_words(experiment: Experiment, others: str, *, devices_known: bool) -> str:
+    """What an experiment of the queue waits for; `others`: what holds, or was there before for,
+    what it needs; `devices_known` as `knows_devices` says."""
+    words = f"waits for {others}"
+    if devices_known or all(name == CPU for name in wish_of(experiment).devices):
+        return words
+    return f"{words}; torch is asked which devices there are once nothing is measured"
 
 
 def outlook(data_dir: DataDir, queue: Iterable[Experiment], running: Iterable[Experiment]) -> Plan:

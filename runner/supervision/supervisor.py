@@ -22,6 +22,7 @@ from runner.locks import FileLock
 from runner.logs import log, open_log
 from runner.machine.occupancy import learn_devices, this_machine, wish_of
 from runner.machine.placement import Machine, Place, is_full, plan
+from runner.machine.sight import Sight
 from runner.supervision.exit_records import ExitRecords
 from runner.supervision.heartbeat import Heartbeat
 from runner.supervision.orphans import close_orphans
@@ -94,7 +95,8 @@ class _Work:
         """Ids of experiments whose thread is done."""
         self._given_up: set[tuple[str, int]] = set()
         """Run and attempt whose end could not be recorded, so that it seems to wait for ever."""
-        self._has_asked_torch = False
+        self._asked_in_vain: Sight | None = None
+        """What was to be seen of this machine when torch gave no answer."""
         self._machine = Machine(cpus=frozenset())
         """As it was when the last experiment began."""
         self._seen: tuple[object, ...] = ()
@@ -138,9 +140,8 @@ class _Work:
         if not found:
             return
         wishes = [wish_of(one) for one in found.values()]
-        # Beside somebody's measurement torch is not loaded; one that gave no answer gives none.
-        if not held and not self._has_asked_torch:
-            self._has_asked_torch = learn_devices(self._data_dir, wishes)
+        if not held:  # Torch takes seconds of CPU and opens devices: not beside a measurement.
+            self._asked_in_vain = learn_devices(self._data_dir, wishes, self._asked_in_vain)
         self._machine = this_machine(self._data_dir)
         begins = plan(wishes, held, self._machine).begins
         for key in list(begins)[: 1 if self._exclusive else None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.folders.data_dir import DataDir
 from runner.machine.capabilities import Capabilities, Device
+from runner.machine.sight import seen
 from runner.specs.tasks import Task
 
 TASKS = {
@@ -25,6 +26,7 @@ MACHINE = Capabilities(
     optimizers=("Adam", "AdamW", "SGD"),
     tasks=TASKS,
     cpp_compiler="/usr/bin/g++",
+    seen=seen(),
     time=time.time(),
 )
 WITH_GPU = replace(MACHINE, devices=(*MACHINE.devices, Device(id="cuda:0", name="Test GPU",

@@ -10,7 +10,8 @@ from runner.folders import queue_order
 from runner.folders.data_dir import DataDir
 from runner.folders.queue import Experiment
 from runner.folders.states import ExperimentState
-from runner.machine.occupancy import held_by, outlook, told
+from runner.machine.capabilities import knows_devices
+from runner.machine.occupancy import held_by, outlook, told, waiting_words
 from views.access import permissions
 from views.parts import actions
 from views.shared import words
@@ -44,6 +45,7 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
     free = [one for one in found if one.experiment_id not in order.held]
     held = held_by(at_work)
     waits = outlook(folder, free, at_work).waits if at_work and not order.paused else {}
+    known = bool(waits) and knows_devices(folder)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**Queue: {words.plural(len(found), 'experiment')}**", width="content")
         if order.paused:
@@ -60,9 +62,10 @@ def show_queue(active: pd.DataFrame, shown: str) -> None:
                 _show_one(key, names[key], place=place, held=key in order.held)
                 if key in held:
                     st.caption(inert(told(held[key])), width="content")
-                elif key in waits:
-                    others = [names.get(one, one) for one in waits[key]]
-                    st.caption(f"waits for {inert(_some(others))}", width="content")
+                elif place is not None and key in waits:
+                    others = _some([names.get(one, one) for one in waits[key]])
+                    why = waiting_words(found[place], others, devices_known=known)
+                    st.caption(inert(why), width="content")
             with st.container(horizontal=True, width="content", gap="small"):
                 if permissions.may_act() and place is not None:
                     _show_moves(found[place], place, held=key in order.held, last=len(found) - 1)

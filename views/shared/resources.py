@@ -23,7 +23,12 @@ from runner.errors import NotWritable, ProbeFailed
 from runner.folders.data_dir import DataDir, default_data_folder, run_names
 from runner.folders.queue import ensure_supervisor, experiments
 from runner.folders.states import RunState
-from runner.machine.capabilities import Capabilities, probe, read_capabilities
+from runner.machine.capabilities import (
+    Capabilities,
+    is_of_this_machine,
+    probe,
+    read_capabilities,
+)
 from storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
 from views.shared.inert import inert
 
@@ -129,10 +134,16 @@ def look_at_machine(folder: DataDir, *, again: bool = False) -> Future[Capabilit
         if known is not None:
             future = Future()
             future.set_result(known)
-        elif future is None or (again and future.done()):
+        elif future is None or (future.done() and (again or _is_outdated(future))):
             future = shared.workers.submit(probe, folder)
         shared.probes[folder.path] = future
         return future
+
+
+def _is_outdated(answer: Future[Capabilities]) -> bool:
+    """Whether the machine was seen to change since torch answered. Asked in vain it is not asked
+    again by itself, and the age of an answer alone is not worth seconds beside a measurement."""
+    return answer.exception() is None and not is_of_this_machine(answer.result())
 
 
 def capabilities() -> Capabilities | None:
