@@ -5,7 +5,6 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from runner.folders.states import RunState
 from runner.specs.experiment import ExperimentSpec
@@ -153,17 +152,18 @@ def _stops(runs: Sequence[Evidence]) -> Iterator[Caution]:
 
 
 def _about_compiling(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
-    """Functions that the compiler gave up on, and runs of which it compiled nothing at all. A
-    script says itself what is compiled, and may say it of what is never called."""
+    """Functions that the compiler gave up on, and runs of which it compiled nothing at all, for
+    whatever other reason."""
     backends = [run for run in runs if run.role == "backend" and len(run.steps)]
+    gave_up = [run for run in backends if run.compiled_frames["failure"].notna().any()]
+    explained = {run.label for run in gave_up}
     idle: dict[str, dict[str, Any]] = {
-        run.label: {} for run in backends if spec.is_script and not run.has_compiled
+        run.label: {} for run in backends if run.runs_uncompiled and run.label not in explained
     }
     if idle:
-        yield Caution(kind="nothing compiled", runs=idle)
-    for run in backends:
-        if run.compiled_frames["failure"].notna().any():
-            yield Caution(kind="given up", runs={run.label: _given_up(run.compiled_frames)})
+        yield Caution(kind="nothing compiled", runs=idle, figures={"is_script": spec.is_script})
+    for run in gave_up:
+        yield Caution(kind="given up", runs={run.label: _given_up(run)})
     baseline = of_role(runs, "baseline")
     usual = baseline.step_seconds if baseline else None
     for run in backends:
@@ -186,8 +186,9 @@ def _compiling_throughout(run: Evidence) -> dict[str, Any]:
     }
 
 
-def _given_up(frames: pd.DataFrame) -> dict[str, Any]:
+def _given_up(run: Evidence) -> dict[str, Any]:
     """Which functions, once each, and whether some of their calls are compiled nonetheless."""
+    frames = run.compiled_frames
     has_failed = frames["failure"].notna()
     functions = []
     for _, mine in frames.groupby(frames["compile_id"].str.partition("/")[0], sort=False):
@@ -200,7 +201,7 @@ def _given_up(frames: pd.DataFrame) -> dict[str, Any]:
                 "is_part": bool(mine["failure"].isna().any()),
             })  # fmt: skip
     reason = printable(frames.loc[has_failed, "failure"].iloc[0].partition("\n")[0])
-    return {"functions": functions, "reason": reason, "is_all": bool(has_failed.all())}
+    return {"functions": functions, "reason": reason, "is_all": run.runs_uncompiled}
 
 
 def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:

@@ -20,6 +20,8 @@ from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.queries.kept import kept
 
+RESUMED = "torch_dynamo_resume_in_"
+"""How Dynamo begins the name of what follows a graph break in a function."""
 MANY_BLOCKS = 6
 """Of a run that compiles in each of so many blocks more will not be without."""
 
@@ -94,6 +96,20 @@ class Evidence:
     @cached_property
     def has_compiled(self) -> bool:
         return bool(self.steps["compiled"].any()) or len(self.compiled_frames) > 0
+
+    @cached_property
+    def runs_uncompiled(self) -> bool:
+        """Whether all of it ran as it would without a compiler: no compilation began, or Dynamo
+        found nothing to capture in any of them, or gave up on it. A compilation of which it
+        reported no frame is believed to have come to something."""
+        if not self.has_compiled:
+            return True
+        frames = self.compiled_frames
+        # A frame that goes on behind a graph break and holds nothing has no count at all.
+        count = frames["graph_ops"]
+        goes_on = frames["function"].fillna("").str.startswith(RESUMED) & count.isna()
+        is_empty = frames["failure"].notna() | count.fillna(1).eq(0) | goes_on
+        return len(frames) > 0 and bool(is_empty.all())
 
     @cached_property
     def never_ceases_to_compile(self) -> bool:

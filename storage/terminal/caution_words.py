@@ -166,11 +166,13 @@ def _noisy(caution: Caution) -> Sentence:
 
 
 def _nothing_compiled(caution: Caution) -> Sentence:
-    return said(
-        "Nothing was compiled in {runs}: what the script handed over was never called, or the "
-        "compiler left it alone, so these runs are baselines by another name.",
-        runs=", ".join(caution.runs),
-    )  # fmt: skip
+    if caution.figures["is_script"]:
+        why = "what the script handed over was never called, or the compiler left it alone"
+    else:
+        why = "the compiler found nothing in the model that it could capture"
+    be = "this run is a baseline" if len(caution.runs) == 1 else "these runs are baselines"
+    return said("Nothing was compiled in {runs}: {why}, so {be} by another name.",
+                runs=", ".join(caution.runs), why=why, be=be)  # fmt: skip
 
 
 def _given_up(label: str, facts: Facts) -> Sentence:

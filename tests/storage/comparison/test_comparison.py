@@ -495,6 +495,52 @@ def test_a_backend_whose_every_function_was_given_up_is_no_compiled_one(data_dir
     assert "which gave up there and compiled nothing else" in warning
 
 
+def test_what_was_given_up_behind_a_break_before_which_there_was_nothing_is_all_of_it(
+    data_dir: DataDir,
+) -> None:
+    behind = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7"}
+    (warning,) = record_frames(
+        data_dir, {**FORWARD, "graph_ops": 0}, {**behind, "failure": LOOP, "graph_ops": None}
+    )
+    assert "which gave up there and compiled nothing else" in warning
+
+
+BREAK = {"compile_id": "1/0", "function": "torch_dynamo_resume_in_forward_at_7", "graph_ops": None}
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_told"),
+    [
+        ([{**FORWARD, "graph_ops": 0}, BREAK], True),
+        ([{**FORWARD, "graph_ops": 0}, {**BREAK, "graph_ops": 4}], False),
+        ([FORWARD], False),  # Of which nobody counted the operations.
+    ],
+)
+def test_a_model_of_which_no_operation_was_captured_is_a_baseline_by_another_name(
+    data_dir: DataDir, frames: list[dict[str, Any]], is_told: bool
+) -> None:
+    record_frames(data_dir, *frames)
+    told = [one for one in warnings_of(compared(data_dir)) if "another name" in one]
+    words = (
+        "Nothing was compiled in inductor: the compiler found nothing in the model that it could "
+        "capture, so this run is a baseline by another name."
+    )
+    assert told == ([words] if is_told else [])
+
+
+def test_a_backend_under_which_no_compilation_began_is_a_baseline_by_another_name(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment_spec(80)
+    record_experiment(data_dir.runs, spec)
+    shutil.rmtree(data_dir.run_dir(f"{EXPERIMENT_ID}.inductor").path)
+    run = Recording(data_dir.runs, "inductor", spec).claim().start()
+    run.blocks([0.2] * (spec.num_steps // spec.block_steps), falling_losses(80))
+    run.evaluation(0.8).end()
+    (warning, *_) = warnings_of(compared(data_dir))
+    assert warning.startswith("Nothing was compiled in inductor")
+
+
 def test_of_a_function_compiled_too_often_only_some_calls_are_compiled(data_dir: DataDir) -> None:
     limit = {"compile_id": "0/8", "failure": "Dynamo recompile limit exceeded\n  Explanation"}
     (warning,) = record_frames(data_dir, FORWARD, {**FORWARD, "compile_id": "0/1"}, limit)
