@@ -44,12 +44,13 @@ READING = """
   there by chance; the time of the kernels and the spread of steps stand in the table. Whether what
   all together differ by is more than that, so few models cannot tell.
 * **The order of work.** In every training step the harness copies its inputs, and clears gradients
-  before the forward pass; Breakeven copies nothing, and clears them at the end, while the device
+  before the forward pass; Breakeven copied nothing, and cleared them at the end, while the device
   still works. So the harness has more graphs to start, one after the other, and the device stands
   still between them. Measured in the harness's own process and by its own clock: the same model,
   loss and optimizer compiled in our order, ten steps in a row. Of what they differ by, gradients
   that were cleared beforehand are a part; Python's garbage collector is none worth telling
-  (`apart` in the records).
+  (`apart` in the records). Under the harness's settings a suite's training steps follow its order
+  since 2026-11-23, after these records.
 * **What is asked for differs a little.** Models that the harness trains by SGD are trained by SGD
   here, but it does not compile that optimizer, and Breakeven does. For image models it takes the
   mean of what they answer for a loss, Breakeven cross-entropy.

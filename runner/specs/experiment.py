@@ -175,6 +175,11 @@ class ExperimentSpec(PlaceSpec):
         return None if self.is_script else self.training.precision
 
     @property
+    def steps_like_harness(self) -> bool:
+        """Whether a step's work is done in the order in which PyTorch's harness does it."""
+        return self.kind.cycles_batches and self.settings == "harness"
+
+    @property
     def has_dropout(self) -> bool:
         """Whether every run of the experiment trains with the model's dropout."""
         if self.kind.compares_tensors:

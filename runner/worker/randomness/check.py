@@ -133,6 +133,7 @@ class RandomNumbersCheck:
             training,
             hooks,
             self._together,
+            like_harness=self._spec.experiment.steps_like_harness,
         )
         eager = maker.make("forward", leave_alone)
 

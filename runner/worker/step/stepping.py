@@ -83,8 +83,12 @@ class StepMaker:
         training: TrainingSpec,
         hooks: Hooks,
         together: Together | None = None,
+        *,
+        like_harness: bool = False,
     ) -> None:
-        """`together`: how the model is trained by several ranks, if it is."""
+        """`together`: how the model is trained by several ranks, if it is. `like_harness`: a step
+        copies its inputs and clears the gradients before its forward pass, as PyTorch's harness
+        does, instead of clearing them at its end, while the device still works."""
         self._model = model
         self._stepped = model if together is None else together.stepped
         self._gradients = nothing_around if together is None else together.gradients
@@ -94,6 +98,7 @@ class StepMaker:
         self._precision = precision
         self._training = training
         self._hooks = hooks
+        self._like_harness = like_harness
 
     def make(self, scope: Scope, compile: Compile) -> Step:
         """One whole optimizer step, of which `compile` is given what lies in the scope."""
@@ -108,7 +113,8 @@ class StepMaker:
         if self._weighs:
             weighed = compile(self._iterate_weighed(forward))
             return lambda batches: weighed(batches[0])
-        whole = compile(self._iterate(forward))
+        iterate = self._iterate_like_harness if self._like_harness else self._iterate
+        whole = compile(iterate(forward))
         return lambda batches: whole(batches[0].inputs)
 
     # `iterate` repeats the lines of `backward` rather than calling it: Dynamo cannot go on inside
@@ -119,6 +125,28 @@ class StepMaker:
         scales_loss = scaler.is_enabled()
 
         def iterate(batch: dict[str, Tensor]) -> StepResult:
+            with precision.autocast():
+                loss, terms = objective(forward(**batch), batch["labels"])
+            (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
+            return StepResult(loss.detach(), terms, update())
+
+        return iterate
+
+    def _iterate_like_harness(
+        self, forward: Callable[..., Any]
+    ) -> Callable[[dict[str, Tensor]], StepResult]:
+        """The same in the order of PyTorch's harness."""
+        precision, objective, optimizers = self._precision, self._objective, self._optimizers
+        update, scaler = self._update(clears=False), precision.scaler
+        scales_loss = scaler.is_enabled()
+
+        def clear() -> None:
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+
+        def iterate(batch: dict[str, Tensor]) -> StepResult:
+            batch = {name: tensor.clone() for name, tensor in batch.items()}
+            clear()
             with precision.autocast():
                 loss, terms = objective(forward(**batch), batch["labels"])
             (scaler.scale(loss) if scales_loss else loss).backward()  # type: ignore[no-untyped-call]
@@ -182,7 +210,7 @@ class StepMaker:
 
         return step
 
-    def _update(self) -> Callable[[], Tensor | None]:
+    def _update(self, *, clears: bool = True) -> Callable[[], Tensor | None]:
         """Clips, steps the optimizers, clears the gradients; gives their norm before clipping."""
         optimizers, scaler = self._optimizers, self._precision.scaler
         scales_loss = scaler.is_enabled()
@@ -200,8 +228,9 @@ class StepMaker:
                     optimizer.step()
             if scales_loss:
                 scaler.update()
-            for optimizer in optimizers:
-                optimizer.zero_grad()
+            if clears:
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
             return norm
 
         return update

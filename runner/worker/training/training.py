@@ -119,8 +119,9 @@ class Trainer:
             why = "It is not asked of devices that keep a part of all weights each (fsdp)."
             log.append("random_numbers", error=why)
         maker = StepMaker(
-            model, self._objective, optimizers, precision, training, self._hooks, together
-        )
+            model, self._objective, optimizers, precision, training, self._hooks, together,
+            like_harness=experiment.steps_like_harness,
+        )  # fmt: skip
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
 
     def train(self, turns: TurnSource) -> bool:

@@ -70,24 +70,28 @@ def make_step(
     model: Line,
     optimizers: list[torch.optim.Optimizer],
     compile: Compile = plain,
+    *,
+    like_harness: bool = False,
 ) -> Step:
     split = make_split({"inputs": torch.zeros(2, 3)}, torch.zeros(2))
     data = Dataset(train=split, validation=split, labels=(), vocabulary_size=None)
     workload = Workload(model=model, data=data, metrics=("mse",), align=lambda *pair: pair)
     hooks = Hooks([], TrainingState(model=model, optimizers=optimizers))
     objective, precision = Objective(spec, workload), MixedPrecision(spec, CPU)
-    maker = StepMaker(model, objective, optimizers, precision, spec, hooks)
+    maker = StepMaker(
+        model, objective, optimizers, precision, spec, hooks, like_harness=like_harness
+    )
     return maker.make("iteration", compile)
 
 
 def build(
-    compile: Compile = plain, **training: Any
+    compile: Compile = plain, *, like_harness: bool = False, **training: Any
 ) -> tuple[Line, Callable[..., StepResult], torch.optim.Optimizer]:
     """A model, its step as a function of the batches of a window, and its optimizer."""
     spec = TrainingSpec(**{"optimizer": "SGD", "learning_rate": 0.1, **training})
     model = Line()
     optimizers = make_optimizers(spec, model, CPU)
-    step = make_step(spec, model, optimizers, compile)
+    step = make_step(spec, model, optimizers, compile, like_harness=like_harness)
     return model, lambda given: step(windows(given)), optimizers[0]
 
 
@@ -108,6 +112,19 @@ def test_a_window_steps_like_one_large_batch_the_last_smaller_one_too(size_of_wi
     torch.testing.assert_close(model.slope.detach(), before - 0.1 * gradient_of_all(given))
     losses = [Line()(**batch).loss.item() for batch in given]
     assert result.loss.item() == pytest.approx(sum(losses) / size_of_window)
+
+
+def test_in_the_harness_s_order_gradients_are_cleared_before_a_step_and_inputs_are_copied() -> None:
+    given = batches(3)
+    usual, usual_step, _ = build()
+    model, step, _ = build(like_harness=True)
+    seen: list[torch.Tensor] = []
+    model.register_forward_pre_hook(lambda *call: seen.append(call[2]["inputs"]), with_kwargs=True)
+    for batch in given:
+        assert step([batch]).loss.equal(usual_step([batch]).loss)
+        assert seen[-1].equal(batch["inputs"]) and seen[-1] is not batch["inputs"]
+    assert model.slope.equal(usual.slope)
+    assert model.slope.grad is not None and usual.slope.grad is None
 
 
 def test_clipping_by_norm_scales_the_gradient_and_records_its_norm() -> None:
