@@ -1,6 +1,8 @@
-"""However a run of several ranks ends: in bounded time, with its reason, leaving nobody behind."""
+"""Ranks of one machine talk to nobody in the network; however a run of several ends, it does so in
+bounded time, with its reason, leaving nobody behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +30,9 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
 RANK = "runner.worker.launching.rank"
+LISTENS = "0A"
+LOOPBACK = re.compile("0100007F|0{24}01000000|0{16}FFFF00000100007F")
+"""127.0.0.1 and ::1 as Linux's table of sockets has them, words of the machine's order."""
 
 
 class Work:
@@ -53,10 +58,17 @@ class Work:
             pass_fds=(read_fd, write_fd),
         )
         self.post.close_run_ends()
+        self._is_set_up = False
+
+    def set_up(self) -> None:
+        """Waits until all ranks are, who say so once."""
+        if not self._is_set_up:
+            wait_until(lambda: "ready" in self.post.read())
+        self._is_set_up = True
 
     def begin(self) -> None:
-        """Waits until all ranks are set up, gives them the turn, and lets them make some steps."""
-        wait_until(lambda: "ready" in self.post.read())
+        """Gives all ranks the turn once they are set up, and lets them make some steps."""
+        self.set_up()
         self.post.give(Turn(round=0, position=0))
         time.sleep(1.5)
         assert self.process.poll() is None and len(self.ranks) == 2
@@ -90,6 +102,13 @@ def work(tmp_path: Path) -> Iterator[Work]:
         yield work
 
 
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
+    """One that is looked at from outside before a rank of it is killed."""
+    with ended(Work(DataDir(tmp_path_factory.mktemp("looked_at")))) as work:
+        yield work
+
+
 @contextmanager
 def ended(work: Work) -> Iterator[Work]:
     """Nothing of it is left afterwards."""
@@ -99,7 +118,30 @@ def ended(work: Work) -> Iterator[Work]:
     end_group(work.process)
 
 
-def test_a_rank_that_is_killed_ends_the_run_with_its_reason(work: Work) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's table of sockets")
+def test_a_run_on_several_devices_listens_to_nobody_outside(looked_at: Work) -> None:
+    """A store of torch's listens to the network, and its agent runs what anybody puts there."""
+    work = looked_at
+    work.set_up()
+    addresses = [one for pid in (work.process.pid, *work.ranks) for one in listening(pid)]
+    assert addresses  # Ranks do find each other somehow.
+    assert [one for one in addresses if not LOOPBACK.fullmatch(one)] == []
+    for pid in work.ranks:  # Where the machine's own name leads to the network, too.
+        told = environment(pid)
+        assert told["GLOO_SOCKET_IFNAME"] == told["NCCL_SOCKET_IFNAME"] == "lo"
+
+
+def listening(pid: int) -> list[str]:
+    """The addresses of a process's sockets that others may connect to."""
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    own = {link.removeprefix("socket:[").removesuffix("]") for link in links if "socket:" in link}
+    rows = [row.split() for table in ("tcp", "tcp6")
+            for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]]  # fmt: skip
+    return [row[1].partition(":")[0] for row in rows if row[3] == LISTENS and row[9] in own]
+
+
+def test_a_rank_that_is_killed_ends_the_run_with_its_reason(looked_at: Work) -> None:
+    work = looked_at
     work.begin()
     os.kill(work.ranks[1], signal.SIGKILL)
     assert work.process.wait(10) == WorkerExit.RANK_LOST
