@@ -20,7 +20,7 @@ import pytest
 from runner.folders.data_dir import DataDir
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 # Two threads on two cores make an Inductor step ten times slower, and tests share the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -35,6 +35,8 @@ NOT_FAST = re.compile(
 """What a test file says that has no fast test in it."""
 LONGEST_SLEEP_SECONDS = 0.02
 """Streamlit's own tests of pages look so often whether a page is done."""
+ARGUMENTS = ["--no-sandbox", "--process-per-site"]
+"""A reader's pages of one server share a process, and what is compiled there."""
 FULL_LOOK_EVERY = 100
 """Looks at what is younger between two full ones; Python's own are 10."""
 
@@ -108,9 +110,19 @@ def browser() -> Iterator["Browser"]:
 
     with sync_playwright() as playwright:
         path = shutil.which("chromium") or shutil.which("google-chrome")
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def reader(browser: "Browser", address: str) -> Iterator["BrowserContext"]:
+    """A reader of the file's dashboard, whose browser loads its scripts once: each test has a page
+    of its own, in the process that a page keeps which stays open."""
+    context = browser.new_context()
+    context.new_page().goto(f"{address}/_stcore/health")
+    yield context
+    context.close()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ a planted step; by keyboard, on a phone, dark."""
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, FloatRect, Page, expect
+from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
 
 from runner.folders import library
 from runner.folders.data_dir import DataDir
@@ -18,7 +18,8 @@ from tests.helpers.serving import served
 pytestmark = pytest.mark.browser
 PATIENCE = 60_000.0
 """Milliseconds."""
-LAPTOP, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
+LAPTOP: ViewportSize = {"width": 1280, "height": 720}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 SHIPPED = {run.name.partition(".")[0] for run in EXAMPLES.glob("*/*.baseline")}
 ALL = f"{NUM_EXPERIMENTS + len(SHIPPED):,}"
 FIRST_ROW, ROW_HEIGHT = 52, 35
@@ -40,12 +41,18 @@ def address(folder: DataDir) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport=LAPTOP)
-    page.set_default_timeout(PATIENCE)
+def page(reader: BrowserContext) -> Iterator[Page]:
+    page = new_page(reader, LAPTOP)
     expect.set_options(timeout=PATIENCE)
     yield page
     page.close()
+
+
+def new_page(reader: BrowserContext, screen: ViewportSize) -> Page:
+    page = reader.new_page()
+    page.set_viewport_size(screen)
+    page.set_default_timeout(PATIENCE)
+    return page
 
 
 @pytest.fixture
@@ -196,7 +203,7 @@ def test_a_planted_step_is_told_and_its_first_experiment_is_a_click_away(page: P
 
 
 def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a_dark_phone(
-    browser: Browser, page: Page, address: str
+    reader: BrowserContext, page: Page, address: str
 ):
     page.goto(f"{address}/matrix?q=night")
     expect(page.get_by_text("Speedup by backend and model")).to_be_visible()
@@ -204,8 +211,8 @@ def test_the_matrix_is_asked_for_by_keyboard_and_its_address_shows_it_again_on_a
     page.keyboard.type("torch")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Speedup by backend and torch")).to_be_visible()
-    again = browser.new_page(viewport=PHONE, color_scheme="dark")
-    again.set_default_timeout(PATIENCE)
+    again = new_page(reader, PHONE)
+    again.emulate_media(color_scheme="dark")
     again.goto(page.url)
     expect(again.get_by_text("Speedup by backend and torch")).to_be_visible()
     cells = again.locator(".st-key-chart-matrix .heatmap-label")
@@ -231,9 +238,9 @@ def test_one_runs_again_with_a_change(listed: Page, folder: DataDir):
     assert len(list(experiments(folder))) == NUM_EXPERIMENTS
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: str):
-    page = browser.new_page(viewport=PHONE, color_scheme="dark")
-    page.set_default_timeout(PATIENCE)
+def test_on_a_phone_nothing_is_wider_than_the_screen(reader: BrowserContext, address: str):
+    page = new_page(reader, PHONE)
+    page.emulate_media(color_scheme="dark")
     for path in ("experiments", f"difference?side={PAIR[0]}&side={PAIR[1]}"):
         page.goto(f"{address}/{path}")
         expect(page.get_by_text("experiments" if path == "experiments" else "By how much").last

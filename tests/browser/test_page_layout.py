@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import BrowserContext, Page
 
 from runner.folders.data_dir import DataDir
 from tests.browser.zooming import x_range, zoom
@@ -41,9 +41,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(
     params=["projector", "phone", pytest.param("desk", marks=pytest.mark.slow)], scope="module"
 )
-def compare(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
+def compare(reader: BrowserContext, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
     width, height = SCREENS[request.param]
-    page = browser.new_page(viewport={"width": width, "height": height})
+    page = reader.new_page()
+    page.set_viewport_size({"width": width, "height": height})
     page.goto(address)
     page.locator(".leaderboard td.namesake").first.wait_for(timeout=60_000)
     page.wait_for_timeout(500)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as TooLate
 
 from runner.folders.data_dir import DataDir
@@ -52,8 +52,9 @@ def address(runs: dict[str, Recording]) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+def page(reader: BrowserContext, address: str) -> Iterator[Page]:
+    page = reader.new_page()
+    page.set_viewport_size({"width": 1280, "height": 1000})
     page.set_default_timeout(60_000)
     expect.set_options(timeout=60_000)
     yield page
@@ -128,14 +129,17 @@ def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
     expect(choice.locator(CHOSEN)).to_have_text("Time saved")
 
 
-def test_a_browser_loads_one_plotly_and_that_once(page: Page, address: str):
+def test_a_browser_loads_one_plotly_and_that_once(browser: Browser, address: str):
     """Megabytes of JavaScript, which are there before the first chart is."""
+    page = browser.new_page()  # of a reader who was never here
+    page.set_default_timeout(60_000)
     for loads in ([True], [False]):
         page.goto(f"{address}/?experiment={OLDER}")
         page.locator(".moving-chart .main-svg").first.wait_for()
         loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
         sizes = {name: size for name, size in page.evaluate(loaded) if "plotly" in name.lower()}
         assert [size > 100_000 for size in sizes.values()] == loads, sizes
+    page.close()
 
 
 def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn_it_is(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
@@ -35,8 +35,9 @@ def address(folder: DataDir) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1280, "height": 720})
+def page(reader: BrowserContext) -> Iterator[Page]:
+    page = reader.new_page()
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.set_default_timeout(30 * SECOND)
     expect.set_options(timeout=30 * SECOND)
     yield page
