@@ -179,9 +179,13 @@ def show_table(rows: pd.DataFrame, title: str) -> None:
 
 
 def show_history(found: Sequence[Device]) -> None:
-    """One device over time."""
+    """One device over time, if anything is known of one: first those that became worse."""
+    known = [one for one in found if any(one.series(quantity) for quantity in QUANTITIES)]
+    if not known:
+        st.caption("How a device fares over time is told once an experiment on it was compared.")
+        return
     keys = {f"{one.host} {one.id} {one.name}": one for one in
-            sorted(found, key=lambda one: not one.worsenings)}  # fmt: skip
+            sorted(known, key=lambda one: not one.worsenings)}  # fmt: skip
     names = list(keys)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         key = st.selectbox(
@@ -190,14 +194,15 @@ def show_history(found: Sequence[Device]) -> None:
             if key in keys else "",
         )  # fmt: skip
     device = keys[key if key in keys else names[0]]
+    told = [one for one in QUANTITIES if device.series(one)]
 
     def draw(quantity: Quantity) -> Any:
         return lambda: device_history(device, quantity)
 
     with files_of(Origin(name="device", facts=(f"{device.name}, {device.id} of {device.host}",))):
         chart_card(
-            "Over time", {NUMBERS[one].title: draw(one) for one in QUANTITIES},
-            lambda: history(device), name="device-history", numbers=list(QUANTITIES),
+            "Over time", {NUMBERS[one].title: draw(one) for one in told},
+            lambda: history(device), name="device-history", numbers=told,
             help="A mark is an experiment, a line the level that it belongs to; red where the "
             "device came to a worse one.",
         )  # fmt: skip

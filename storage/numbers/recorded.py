@@ -219,7 +219,7 @@ _RECORDED = (
     _recorded("waited_seconds", "Step, waited for", "A step's time when the host waits for the "
               "device after each.", format_seconds, "s"),
     _recorded("launches", "Launches a step", "Kernels and graphs that the host starts in a step.",
-              format_number),
+              format_count),
     _recorded("compute_seconds", "Computing", "Time of a step in which a rank's device computes.",
               format_seconds, "s"),
     _recorded("communication_seconds", "Communication", "Time of a step in which a rank sends or "

@@ -69,6 +69,14 @@ def test_a_share_is_drawn_in_per_cent_and_what_was_held_back_is_marked() -> None
     assert figure.layout.yaxis.tickformat == ".2~%"
 
 
+def test_a_clock_that_holds_still_has_its_numbers_written_alike() -> None:
+    frame = pd.DataFrame({
+        "run_id": "x.baseline", "label": "baseline", "role": "baseline", "step": [0, 10],
+        "sm_clock_mhz": [1980.0, 1980.0], "held_back": [None, None],
+    })  # fmt: skip
+    assert device_series(frame, "sm_clock_mhz").layout.yaxis.tickformat == ","
+
+
 def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
     spec = experiment_spec(devices=("cuda:0",))
     run = Recording(folder.runs, "inductor", spec).claim(ProcessIdentity.of(os.getpid())).start()

@@ -3,10 +3,13 @@ kept of it."""
 
 from dataclasses import replace
 
+import pandas as pd
+
 from runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES
+from views.run_tabs.compiling import frames
 from views.shared.inert import JOINER
 
 SPEC = replace(experiment_spec(), backends=("inductor", "eager"), keep_code=True)
@@ -89,3 +92,10 @@ def test_a_run_that_kept_nothing_says_how_to_ask(folder: DataDir):
     run = Recording(folder.runs, "inductor").claim().start()
     run.blocks([0.1] * 4, LOSSES).end()
     assert "--keep-code" in text(opened("run", run=INDUCTOR, tab="Compiling"))
+
+
+def test_a_frame_of_which_torch_names_no_file_has_none() -> None:
+    metrics = pd.DataFrame({"file": ["net.py", None], "line": [6.0, None], "graph_ops": [3, 4]})
+    shown = frames(metrics)
+    assert list(shown.columns) == ["file", "graph_ops"]
+    assert shown["file"].iloc[0] == "net.py:6" and pd.isna(shown["file"].iloc[1])

@@ -20,6 +20,9 @@ WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
 LONG_LABEL = 14
+NARROWEST_PLOT, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 430, 4.8, 16, 0.6
+"""Pixels: between the axes of a figure that has half of a page 1,280 wide, of a character beside a
+bar, and from bar to text. And the share of the plot that texts may take at most."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "reserved_memory_bytes": ("|", "line-ns"),
@@ -115,7 +118,9 @@ def _bars(
         marker={"size": 22, "color": "rgba(0, 0, 0, 0)"},  # unseen, it keeps the text off the bar
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
-    room = 1.25 + 0.008 * max((len(text) for text in texts), default=0)
+    longest = max((len(text) for text in texts), default=0)
+    beside = (TEXT_GAP + TEXT_PIXELS * longest) / NARROWEST_PLOT
+    room = max(1.25 + 0.008 * longest, 1 / (1 - min(beside, MOST_BESIDE)))
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
     return per_run(figure, labels, "").update_xaxes(range=[0.0, highest * room])
 

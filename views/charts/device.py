@@ -38,8 +38,8 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
         )  # fmt: skip
     over_steps(figure, axis(name))
     if name in SHARES:
-        figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
-    return figure
+        return figure.update_yaxes(tickformat=".2~%", rangemode="tozero")
+    return figure.update_yaxes(tickformat=",")  # Plotly's own has a comma in 1,980.5, not in 1980.
 
 
 def device_history(device: Device, quantity: Quantity) -> go.Figure:

@@ -21,6 +21,8 @@ from views.shared import links
 
 HEIGHT = 340
 LONG_LABEL = 26
+COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
+"""What stands below a figure as whole numbers, and up to how many each has its own."""
 FEW_RUNS, LEGEND_LINE = 4, 16
 LINE_WIDTH, BELOW_ALL = 1.6, 1.6
 """Width of a line, and what more the baseline has, which lies below all others."""
@@ -123,6 +125,8 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
     """
     named = sum(trace.showlegend is not False for trace in figure.data)
     alone = {"showlegend": False, "margin_t": 8} if named < 2 else {}
+    # A few steps would else be parted into halves.
+    whole = {"dtick": 1} if over in COUNTED and _highest(figure) <= FEW_STEPS else {}
     return lay_out(
         figure,
         **layout()
@@ -130,10 +134,16 @@ def over_steps(figure: go.Figure, y_title: str, over: str = "step") -> go.Figure
         | {"height": HEIGHT + LEGEND_LINE * max(0, named - FEW_RUNS)},
         hovermode="x unified",
         meta={"x": over},
-        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False},
+        xaxis={"title_text": links.axis(over), "showgrid": False, "zeroline": False, **whole},
         yaxis={"title_text": y_title, "zeroline": False},
         **alone,
     )
+
+
+def _highest(figure: go.Figure) -> float:
+    """Of all that is drawn, the farthest to the right; 0 where nothing is."""
+    drawn = (np.asarray(trace.x, float) for trace in figure.data if trace.x is not None)
+    return max((float(x[np.isfinite(x)].max(initial=0.0)) for x in drawn), default=0.0)
 
 
 def lay_out(figure: go.Figure, **told: Any) -> go.Figure:

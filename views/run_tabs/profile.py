@@ -17,7 +17,7 @@ from views.parts.downloads import download
 from views.parts.tables import show_table
 from views.shared.links import sentence
 
-NUMBERS = {"seconds": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
+NUMBERS = {"time": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
 MAX_TRACE_BYTES = 200_000_000
 PERFETTO = "It opens in a trace viewer such as Perfetto (`ui.perfetto.dev`)."
 
@@ -35,7 +35,9 @@ def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
         share=profile.kernels["seconds"] / profile.busy_seconds,
     ).rename(columns={"work_class": "class"})
     frame = frame[["name", "class", "seconds", "share", "calls", "phase", "dtype", "op"]]
-    show_table("Kernels and operators", frame, "profile-kernels", "None.", NUMBERS)
+    # Each time is written with its unit; a file has them all in seconds.
+    shown = frame.rename(columns={"seconds": "time"})
+    show_table("Kernels and operators", shown, "profile-kernels", "None.", NUMBERS, download=frame)
 
 
 def show_trace(profile: Profile, run: pd.Series, folder: RunDir) -> None:

@@ -128,5 +128,5 @@ def _title(side: Side) -> Html:
 def _quotient(found: Difference | None) -> Html:
     if found is None:
         return '<span class="verdict plain">not compared</span>'
-    text = difference_text(found).rpartition(", ")[0].replace("times", "x", 1)
+    text = difference_text(found).rpartition(", ")[0].replace(" times", "x", 1)
     return f"{with_interval(text)} {verdict_word(found.verdict, CLASSES[found.verdict])}"

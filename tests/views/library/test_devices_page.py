@@ -14,15 +14,16 @@ pytestmark = pytest.mark.heavy
 SPEC = experiment_spec(backends=(), num_steps=16, block_steps=2)
 
 
-def record(folder: DataDir, day: int, seconds: float, *, is_over: bool = True) -> None:
+def record(
+    folder: DataDir, day: int, seconds: float, *, host: str = "node-1", num_blocks: int = 8
+) -> None:
     for variant in SPEC.variants:
         spec = replace(SPEC, name=f"night {day}")
         run = Recording(folder.runs, variant.label, spec, f"202611{day:02d}-093015-123456-7f3a")
-        environment = {"host": "node-1", "device_name": "H100", "devices": ["cuda:1"]}
+        environment = {"host": host, "device_name": "H100", "devices": ["cuda:1"]}
         run.claim().start(environment=environment)
-        run.blocks([seconds] * 8, falling_losses(16), 0.0)
-        if is_over:
-            run.evaluation(0.8).end()
+        run.blocks([seconds] * num_blocks, falling_losses(16), 0.0)
+        run.evaluation(0.8).end()
 
 
 def test_a_device_that_became_slow_is_told_first_and_what_is_here_stands_apart(
@@ -41,3 +42,22 @@ def test_a_device_that_became_slow_is_told_first_and_what_is_here_stands_apart(
     (row,) = elsewhere[elsewhere["host"] == "node-1"].to_dict("records")
     assert (row["device"], row["id"], row["experiments"]) == ("H100", "cuda:1", 12)
     assert row["worse"] == "slower"
+
+
+def test_over_time_only_what_is_known_is_offered(folder: DataDir) -> None:
+    """A chart of nothing has an axis from -1 to 6, and says no more."""
+    record(folder, 1, 0.1, host="node-2", num_blocks=1)
+    record(folder, 2, 0.1)
+    compare_all(folder)
+    app = opened("devices")
+    (chosen,) = app.selectbox
+    assert [one.rpartition(", ")[2] for one in chosen.options] == ["cuda:1 of node-1"]
+    (quantities,) = app.button_group
+    assert "Pace of a device" not in quantities.options
+
+
+def test_where_nothing_is_known_over_time_it_says_when_it_will_be(folder: DataDir) -> None:
+    record(folder, 1, 0.1, host="node-2", num_blocks=1)
+    compare_all(folder)
+    app = opened("devices")
+    assert "is told once an experiment on it was compared" in text(app) and not app.selectbox

@@ -28,7 +28,8 @@ def recorded(folder: DataDir) -> DataDir:
 def test_two_that_are_alike_share_tables_and_axes(recorded: DataDir):
     app = opened("difference", side=IDS[:2])
     said = text(app)
-    assert "1.00 x" in said and "same" in said
+    assert "1.00x" in said and "same" in said
+    assert "1.00 x" not in said, "written as speedups are"
     assert "Nothing: settings, machines, software and data are the same." in said
     assert "Losses are not drawn together" not in said
     drawn = charts(app)
