@@ -17,6 +17,7 @@ from storage.index.journal_rows import (
     OF_LINE,
     Columns,
     Cursor,
+    believed,
     event_columns,
     journal_files,
     line_reader,
@@ -72,7 +73,7 @@ def _insert_others(
     tables = event_columns(cursor)
     columns = KIND | _merged(tables, kinds)
     with _lines_at_hand(cursor, lines.reader(texts, _owners(journals, numbers))):
-        return _distribute(cursor, tables, kinds, line_reader(columns, LINES))
+        return _distribute(cursor, tables, columns, kinds, line_reader(columns, LINES))
 
 
 def found_lines(seen: Look) -> Found:
@@ -93,8 +94,14 @@ def _owners(runs: Iterable[str], numbers: Mapping[str, int]) -> list[Owner]:
 
 
 def _merged(tables: Mapping[str, Columns], kinds: Iterable[str]) -> Columns:
-    """All columns that any of these kinds has."""
-    return {name: column for kind in kinds for name, column in tables[EVENT_TABLES[kind]].items()}
+    """All columns that any of these kinds has; as texts, those that are of different types: CPUs
+    are a list of numbers in an environment, and counted beside a block."""
+    merged: Columns = {}
+    for kind in kinds:
+        for name, (type_, required) in tables[EVENT_TABLES[kind]].items():
+            other, _ = merged.get(name, (type_, required))
+            merged[name] = (type_ if other == type_ else "VARCHAR", required)
+    return merged
 
 
 @contextmanager
@@ -115,8 +122,9 @@ def _insert_with_care(cursor: Cursor, slices: Mapping[Owner, bytes]) -> int:
         lines = b"".join(with_owner(*owner, mine) for owner, mine in group.items())
         kinds = kinds_in(lines, EVENT_TABLES)
         with journal_files({(0, "all"): lines}) as names:
-            source = reader(_merged(tables, kinds), OF_LINE)
-            num_rows += _distribute(cursor, tables, kinds, source, names)
+            merged = _merged(tables, kinds)
+            source = reader(merged, OF_LINE)
+            num_rows += _distribute(cursor, tables, merged, kinds, source, names)
     return num_rows
 
 
@@ -136,11 +144,12 @@ def _groups(slices: Mapping[Owner, bytes]) -> Iterator[dict[Owner, bytes]]:
 def _distribute(
     cursor: Cursor,
     tables: Mapping[str, Columns],
+    staged: Columns,
     kinds: Collection[str],
     source: str,
     files: list[str] | None = None,
 ) -> int:
-    """Inserts lines of these kinds into their tables."""
+    """Inserts lines of these kinds into their tables; `staged`: the columns that `source` has."""
     if not kinds:
         return 0
     arguments = [] if files is None else [files]
@@ -149,11 +158,21 @@ def _distribute(
     num_rows = 0
     for kind in EVENT_TABLES.keys() & found:
         columns = tables[EVENT_TABLES[kind]]
-        num_rows += _insert_kind(cursor, kind, columns, "staged", _is_event(kind, columns))
+        mine = f"(SELECT kind, {OF_LINE}, {_as_typed(columns, staged)} FROM staged)"
+        num_rows += _insert_kind(cursor, kind, columns, mine, _is_event(kind, columns))
     resumed = cursor.execute("SELECT DISTINCT run_id FROM staged WHERE kind = 'resumed'").fetchall()
     take_back(cursor, [run_id for (run_id,) in resumed])
     cursor.execute("DROP TABLE staged")
     return num_rows
+
+
+def _as_typed(columns: Columns, staged: Columns) -> str:
+    """These columns, each of its own type; what is of another becomes NULL."""
+    return ", ".join(
+        name if staged[name][0] == type_
+        else f"{believed(name, type_, f'TRY_CAST({name} AS {type_})')} AS {name}"
+        for name, (type_, _) in columns.items()
+    )  # fmt: skip
 
 
 def _is_event(kind: str, columns: Columns) -> str:

@@ -110,7 +110,7 @@ def reader(columns: Columns, owner: str = OF_FILE) -> str:
     """
     types = {"kind": "VARCHAR"} | {name: kind for name, (kind, _) in columns.items()}
     listed = ", ".join(f"'{name}': '{kind}'" for name, kind in (types | OWNER).items())
-    fields = ", ".join(f"{_believed(name, kind)} AS {name}" for name, kind in types.items())
+    fields = ", ".join(f"{believed(name, kind)} AS {name}" for name, kind in types.items())
     return (
         f"(SELECT {fields}, {owner} FROM "
         f"read_ndjson(?, columns={{{listed}}}, ignore_errors=true, filename=true))"
@@ -123,7 +123,7 @@ def line_reader(columns: Columns, table: str) -> str:
     types = {name: kind for name, (kind, _) in columns.items()}
     shape = json.dumps(types)
     fields = ", ".join(
-        f"{_believed(name, kind, f'line.{name}')} AS {name}" for name, kind in types.items()
+        f"{believed(name, kind, f'line.{name}')} AS {name}" for name, kind in types.items()
     )
     return (
         f"(SELECT {fields}, {OF_LINE} FROM "
@@ -131,7 +131,8 @@ def line_reader(columns: Columns, table: str) -> str:
     )
 
 
-def _believed(name: str, kind: str, value: str = "") -> str:
+def believed(name: str, kind: str, value: str = "") -> str:
+    """SQL of a field as far as it is believed; `value`: where it is read, if not by its name."""
     value = value or name
     if name == "time":
         return f"CASE WHEN {value} >= 0 AND {value} < {MAX_TIME} THEN {value} END"

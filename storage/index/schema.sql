@@ -82,6 +82,7 @@ CREATE TABLE environments (
     cpu_model VARCHAR, num_cpus BIGINT, cpu_threads BIGINT, gpu_memory_bytes BIGINT,
     cuda VARCHAR, driver VARCHAR, variables JSON, usable_cpus BIGINT, cpu_threads_reason VARCHAR,
     interop_threads BIGINT, max_sm_clock_mhz DOUBLE, power_limit_watts DOUBLE, notes JSON,
+    -- A list such as 0-3,8; in device_samples their number.
     cpus VARCHAR, devices JSON
 );
 

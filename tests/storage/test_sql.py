@@ -16,8 +16,8 @@ STATEMENT = re.compile(
 )
 REVIEWED = {
     "index/ingest.py": {"', '.join(names)", "condition", "table"},
-    "index/journal_inserts.py": {"EVENT_TABLES[kind]", "condition", "kind", "names", "required",
-                                 "source"},
+    "index/journal_inserts.py": {"EVENT_TABLES[kind]", "_as_typed(columns, staged)", "condition",
+                                 "kind", "names", "required", "source"},
     "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)", "shape", "table"},
     "index/resumption.py": {"condition", "table"},
     "queries/device.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},

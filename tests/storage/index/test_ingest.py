@@ -124,6 +124,25 @@ def test_fields_nobody_knows_are_ignored_and_ill_typed_ones_are_undefined(
         ]
 
 
+@pytest.mark.parametrize("with_care", [False, True])
+def test_fields_of_one_name_and_two_types_are_read_as_what_each_is(
+    data_dir: DataDir, with_care: bool
+) -> None:
+    """The CPUs of an environment are a list, those beside a block a number."""
+    recording = Recording(data_dir.runs, "baseline").start(environment={"cpus": "0-1,4"})
+    for cpus in (3, "many", 2**60):
+        recording.log.append("device", round=0, first_step=0, wall_seconds=1.0, cpus=cpus)
+    recording.log.flush()
+    if with_care:
+        with recording.run.events_file.open("a") as journal:
+            journal.write("no event\n")
+    with Store.open(data_dir) as store:
+        store.ingest()
+        assert store.query("SELECT cpus FROM environments")["cpus"].tolist() == ["0-1,4"]
+        counts = store.query("SELECT cpus FROM device_samples ORDER BY seq")["cpus"]
+        assert counts.iloc[0] == 3 and counts.iloc[1:].isna().all()
+
+
 def test_losses_that_are_not_finite_survive(data_dir: DataDir) -> None:
     recording = Recording(data_dir.runs, "baseline").start()
     recording.block([0.1] * 4, [2.0, math.nan, math.inf, -math.inf])
