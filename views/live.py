@@ -19,6 +19,7 @@ from storage.estimates.phases import phase_times
 from storage.index.store import Store
 from storage.numbers.formats import format_share
 from storage.numbers.recorded import NUMBERS
+from views.access import permissions
 from views.charts import layers as charts
 from views.charts import run as run_charts
 from views.charts.marks import mark_resumptions
@@ -78,6 +79,9 @@ def main() -> None:
 
 def show_nothing() -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
+        if not permissions.may_act():
+            st.markdown("**Nothing is running.** What is started shows here.", width="content")
+            return
         st.markdown("**Nothing is running.** Start an experiment and watch its runs race here.",
                     width="content")  # fmt: skip
         st.page_link("views/launch.py", label="Launch", icon=":material/rocket_launch:")

@@ -21,7 +21,7 @@ from runner.folders.process import ProcessIdentity
 from runner.folders.queue import experiments
 from runner.project import PROJECT_ROOT
 from runner.specs.experiment import DataSpec, ModelSpec
-from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.oidc.sign_in import write_team
 from tests.helpers.oidc.socket_client import Page
@@ -261,6 +261,26 @@ def test_others_see_everything_and_are_offered_nothing_that_changes_it(
     others.setenv(permissions.OTHERS_VARIABLE, "launch")
     assert "Stop it" in buttons(opened("live", experiment=EXPERIMENT_ID))
     assert "Launch" in buttons(opened("launch"))
+
+
+def test_who_may_only_look_is_told_of_nothing_else_and_why(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_experiment(folder.runs)
+    everything = "Tick rows to open, compare, run again, label, put away or delete them."
+    assert everything in text(opened("experiments"))
+    assert "Start an experiment and watch" in text(opened("live"))
+    monkeypatch.setattr(permissions, "may_act_by", lambda headers: False)
+    assert "Tick rows to open or compare them." in text(opened("experiments"))
+    assert "Start an experiment and watch" not in text(opened("live"))
+    assert "is served to others" in text(opened("launch"))
+    monkeypatch.setattr(doors, "are_anothers", lambda headers: True)
+    assert "another account of this machine" in text(opened("launch"))
+
+
+def test_a_request_of_another_account_is_told_by_what_the_doors_put_in_it() -> None:
+    assert doors.are_anothers({"via": "another account of this machine"})
+    assert not doors.are_anothers({"via": "1.1 proxy"}) and not doors.are_anothers({})
 
 
 def test_on_this_machine_alone_everything_is_offered(folder: DataDir) -> None:

@@ -101,6 +101,12 @@ def serves_others(headers: Iterable[str] = ()) -> bool:
     return team.is_asked() or listens or named or any(name.lower() in FORWARDED for name in headers)
 
 
+def are_anothers(headers: Mapping[str, str]) -> bool:
+    """Whether they are of a request that another account of this machine sent."""
+    name, value = (one.decode() for one in ANOTHERS)
+    return headers.get(name) == value
+
+
 def is_ours(host: str) -> bool:
     """Whether a request's `Host` is a name of ours.
 

@@ -27,10 +27,15 @@ OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
 """What others may do: `view`, as by default, or `launch`."""
 FILES_VARIABLE = "BREAKEVEN_FILES"
 """Folders whose data files and models others may use by path, separated like `PATH`."""
-WITHOUT_SIGN_IN: Markdown = (
-    "**Viewing only.** This dashboard is served to others, and it does not ask who they are: there "
-    "is no sign-in. So nothing can be started, stopped or uploaded here. Whoever runs it can have "
-    f"people sign in (`{team.TEAM_VARIABLE}`), or allow everybody that with "
+WITHOUT_SIGN_IN = (
+    "This dashboard is served to others, and it does not ask who they are: there is no sign-in."
+)
+ANOTHER_ACCOUNT = (
+    "You opened this page as another account of this machine than the one that runs the dashboard."
+)
+MAY_ONLY_LOOK: Markdown = (
+    "**Viewing only.** {why} So nothing can be started, stopped or uploaded here. Whoever runs it "
+    f"can have people sign in (`{team.TEAM_VARIABLE}`), or allow everybody that with "
     f"`{OTHERS_VARIABLE}=launch`: launching is running programs on that machine."
 )
 AS_VIEWER: Markdown = (
@@ -59,7 +64,10 @@ def may_act_by(headers: object) -> bool:
 
 def viewing_only() -> Markdown:
     """Why this session may only look."""
-    return AS_VIEWER if team.is_asked() else WITHOUT_SIGN_IN
+    if team.is_asked():
+        return AS_VIEWER
+    is_anothers = doors.are_anothers(st.context.headers)
+    return MAY_ONLY_LOOK.format(why=ANOTHER_ACCOUNT if is_anothers else WITHOUT_SIGN_IN)
 
 
 def require_acting() -> None:

@@ -47,7 +47,8 @@ def show(store: Store, rows: pd.DataFrame) -> None:
     line = st.container(horizontal=True, vertical_alignment="center", gap="small", key="picked")
     with line:
         if rows.empty:
-            st.caption("Tick rows to open, compare, run again, label, put away or delete them.")
+            more = ", run again, label, put away or delete" if permissions.may_act() else ""
+            st.caption(f"Tick rows to open{',' if more else ' or'} compare{more} them.")
             return
         _show_links(rows)
         if permissions.may_act():

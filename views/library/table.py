@@ -58,7 +58,7 @@ COLUMNS = {
                        (("width", 140),)),
     "verdict": Column("Speed", lambda row: row["verdict"] if row["known"] else PENDING,
                       "speed_verdict", settings=(("width", 100),)),
-    "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 90),)),
+    "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
     "pays": Column("Pays off", _text("break_even_verdict"), "break_even_verdict"),
