@@ -238,11 +238,20 @@ def test_a_report_of_a_suite_run_begins_with_what_it_comes_to(data_dir: DataDir)
     assert page.count('<section class="slide') == 2, "the screens are those of the suite run"
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report that browsers only read."""
+    folder = tmp_path_factory.mktemp("written")
+    data_dir = DataDir(folder / "data")
+    record_experiment(data_dir.runs, experiment_spec(num_steps=80, name="Race"))
+    with Store.in_memory(data_dir) as store:
+        (folder / "report.html").write_text(report(store, [EXPERIMENT_ID]))
+    return folder / "report.html"
+
+
 @pytest.fixture
-def shown(browser: Browser, store: Store, tmp_path: Path) -> Iterator[Page]:
+def shown(browser: Browser, written: Path) -> Iterator[Page]:
     """A report opened from the disk, without a network, on a projector."""
-    file = tmp_path / "report.html"
-    file.write_text(report(store, [EXPERIMENT_ID]))
     context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)
     page = context.new_page()
     wrong: list[str] = []
@@ -250,7 +259,7 @@ def shown(browser: Browser, store: Store, tmp_path: Path) -> Iterator[Page]:
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("request", lambda asked: wrong.append(asked.url)
             if not asked.url.startswith(("file:", "data:", "blob:")) else None)  # fmt: skip
-    page.goto(file.as_uri())
+    page.goto(written.as_uri())
     yield page
     assert not wrong
     context.close()
@@ -329,14 +338,12 @@ def test_what_is_played_back_plays_pauses_and_goes_where_its_reader_wants(shown:
 
 @pytest.mark.browser
 def test_axe_finds_nothing_serious_in_a_report_or_on_its_screens(
-    browser: Browser, store: Store, tmp_path: Path
+    browser: Browser, written: Path
 ) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(report(store, [EXPERIMENT_ID]))
     context = browser.new_context(viewport={"width": 1280, "height": 720}, bypass_csp=True)
     page = context.new_page()
     page.emulate_media(color_scheme="light")
-    page.goto(file.as_uri())
+    page.goto(written.as_uri())
     page.locator(".chart .main-svg").first.wait_for()
     assert not serious(page)
     # Only colours can be the worse for the other theme, and of screens the table has the most.
