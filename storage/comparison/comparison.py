@@ -234,7 +234,6 @@ def _break_even(run: Evidence, pairs: pd.DataFrame, difference: float) -> BreakE
         (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
         for factor in (1.0, 1 / difference, difference)
     )
+    ends = (least, most) if difference != 1 else None  # Each would be resampled for the same again.
     steps_per_epoch = run.workload.get("steps_per_epoch")
-    return break_even(
-        compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"], (least, most)
-    )
+    return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"], ends)

@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from runner.errors import InvalidSpec
@@ -19,6 +18,7 @@ from storage.comparison.randomness import Randomness, load_randomness
 from storage.errors import NotInStore
 from storage.index.store import Store
 from storage.queries.kept import kept
+from storage.queries.rows import ends_of_runs
 
 RESUMED = "torch_dynamo_resume_in_"
 """How Dynamo begins the name of what follows a graph break in a function."""
@@ -231,9 +231,8 @@ def _said_steps(workload: dict[str, Any], steps: pd.DataFrame) -> int:
 def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
     """Finds the rows of a run, of which there may be very many, where those of each lie together,
     as queries return them."""
-    ids = frame["run_id"].to_numpy(dtype=object)
-    ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1), len(ids)] if len(ids) else []
-    parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise([0, *ends])}
+    ids = frame["run_id"].array
+    parts = {ids[begin]: frame.iloc[begin:end] for begin, end in pairwise(ends_of_runs(frame))}
     return lambda run_id: parts.get(run_id, frame.iloc[:0])
 
 

@@ -1,5 +1,6 @@
 """Rounds in which baseline and another run were both timed: what every speedup is made of."""
 
+import numpy as np
 import pandas as pd
 
 from storage.comparison.evidence import Evidence
@@ -15,10 +16,38 @@ def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     steadily in a round, in the order of time; of `storage.comparison.repeats.pool`."""
     if baseline is None or run.role == "baseline":
         return pd.DataFrame({name: [] for name in [*KEYS, "baseline", "other"]}, dtype=float)
-    columns = [*KEYS, "seconds"]
-    pairs = baseline.steady_blocks[columns].merge(run.steady_blocks[columns], on=KEYS)
-    pairs = pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
+    pairs = pair(baseline.steady_blocks, run.steady_blocks)
     return pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
+
+
+def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """process, round, num_steps, and the seconds of both as baseline and other."""
+    if not (_are_in_turn(blocks) and _are_in_turn(others, like=blocks)):
+        columns = [*KEYS, "seconds"]
+        pairs = blocks[columns].merge(others[columns], on=KEYS)
+        return pairs.rename(columns={"seconds_x": "baseline", "seconds_y": "other"})
+    # As nearly always, one block a round: a tenth of the time that a join takes.
+    rounds, mine, its = np.intersect1d(
+        blocks["round"], others["round"], assume_unique=True, return_indices=True
+    )
+    num_steps = blocks["num_steps"].to_numpy()[mine]
+    alike = num_steps == others["num_steps"].to_numpy()[its]
+    return pd.DataFrame({
+        "process": blocks["process"].iloc[0],
+        "round": rounds[alike],
+        "num_steps": num_steps[alike],
+        "baseline": blocks["seconds"].to_numpy()[mine][alike],
+        "other": others["seconds"].to_numpy()[its][alike],
+    })  # fmt: skip
+
+
+def _are_in_turn(blocks: pd.DataFrame, like: pd.DataFrame | None = None) -> bool:
+    """Whether the blocks are of one process, that of `like`, each of a later round."""
+    if blocks.empty:
+        return False
+    processes, rounds = blocks["process"].to_numpy(), blocks["round"].to_numpy()
+    process = processes[0] if like is None else like["process"].iloc[0]
+    return bool((processes == process).all() and (rounds[1:] > rounds[:-1]).all())
 
 
 def round_speedups(store: Store, experiment_id: str) -> pd.DataFrame:

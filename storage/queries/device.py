@@ -53,7 +53,8 @@ def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> 
     frame["time"] = timestamp(frame["time"])
     for column in LISTS:
         values, known = frame[column].to_numpy(dtype=object), frame.pop(f"{column}_known")
-        lists: list[list[Any] | None] = [[] if is_known else None for is_known in known]
+        nothing: list[Any] = []  # One for all: tens of thousands would be a collector's work.
+        lists: list[list[Any] | None] = [nothing if is_known else None for is_known in known]
         for at in np.flatnonzero(frame[column].notna().to_numpy()):
             lists[at] = list(values[at])
         frame[column] = pd.Series(lists, index=frame.index, dtype=object)

@@ -92,6 +92,15 @@ def with_runs(store: Store, experiment_id: str, frame: pd.DataFrame) -> pd.DataF
     return frame
 
 
+def ends_of_runs(frame: pd.DataFrame) -> list[int]:
+    """Where the rows of each run begin, which lie together, and where the last ones end."""
+    ids = frame["run_id"].array
+    if not len(ids):
+        return [0]
+    # Held against each other as they are: to make objects of all texts takes ten times as long.
+    return [0, *(np.flatnonzero(np.asarray(ids[1:] != ids[:-1])) + 1), len(ids)]
+
+
 @kept
 def _runs(store: Store, experiment_id: str) -> pd.DataFrame:
     return store.query(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from storage.index.store import Store
 from storage.queries.kept import at_hand, kept
-from storage.queries.rows import MINE, rows
+from storage.queries.rows import MINE, ends_of_runs, rows
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
@@ -45,25 +45,20 @@ def cumulative_times(
     steps = step_times(store, experiment_id)
     steps = steps.loc[steps["seconds"].notna(), ["run_id", "label", "role", "step", "seconds"]]
     # Rows of a run lie together, in the order of its steps.
-    ids, seconds = steps["run_id"].to_numpy(dtype=object), steps["seconds"].to_numpy(dtype=float)
-    parts = [np.cumsum(seconds[begin:end]) for begin, end in pairwise(_ends(ids))]
+    seconds = steps["seconds"].to_numpy(dtype=float)
+    parts = [np.cumsum(seconds[begin:end]) for begin, end in pairwise(ends_of_runs(steps))]
     done = np.concatenate(parts) if parts else seconds
     return steps.assign(seconds=done).reset_index(drop=True)
-
-
-def _ends(ids: NDArray[np.object_]) -> list[int]:
-    """Where the rows of each run begin, which lie together, and where the last ones end."""
-    return [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1), len(ids)] if len(ids) else [0]
 
 
 def _thinned(frame: pd.DataFrame, column: str, max_points: int) -> pd.DataFrame:
     """Of runs longer than `max_points`, whose rows lie together, the lowest and highest point of
     each bucket of steps; of equals the first. NaN is above all numbers."""
-    ids, values = frame["run_id"].to_numpy(dtype=object), frame[column].to_numpy(dtype=float)
+    values = frame[column].to_numpy(dtype=float)
     parts = [
         begin + (np.arange(end - begin) if end - begin <= max_points
                  else _extremes(values[begin:end], max(max_points // 2, 1)))
-        for begin, end in pairwise(_ends(ids))
+        for begin, end in pairwise(ends_of_runs(frame))
     ]  # fmt: skip
     return frame.iloc[np.concatenate(parts) if parts else []].reset_index(drop=True)
 

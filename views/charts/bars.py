@@ -15,10 +15,13 @@ from storage.numbers.metrics import METRICS, axis_unit
 from views.charts.layers import lay_out, layout
 from views.charts.palette import FAINT, run_looks
 from views.shared import links
+from views.shared.figure import Figure, traces_of
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
 ROW_HEIGHT = 34
+ROOM, LEGEND_HEIGHT = 84, 28
+"""What a figure takes beside its rows, without a legend, and what that takes."""
 LONG_LABEL = 14
 NARROWEST_PLOT, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 430, 4.8, 16, 0.6
 """Pixels: between the axes of a figure that has half of a page 1,280 wide, of a character beside a
@@ -35,7 +38,7 @@ def step_times(frame: pd.DataFrame) -> go.Figure:
 
     `frame`: label, seconds; steady steps only.
     """
-    figure = go.Figure()
+    figure = Figure()
     looks = run_looks(frame["label"])
     factor, title = axis_unit("step_seconds", frame["seconds"])
     title = links.axis("step_seconds", title)
@@ -76,9 +79,10 @@ def peak_memory(results: Sequence[Result]) -> go.Figure:
             marker={"symbol": symbol, "size": 10, "line": {"width": 2, "color": color},
                     "color": color},
         )  # fmt: skip
-    if any(trace.showlegend for trace in figure.data):
+    if any(trace.get("showlegend") for trace in traces_of(figure)):
         # What is marked is said above, not only on hover.
-        figure.update_layout(showlegend=True, margin_t=36, height=figure.layout.height + 28)
+        height = ROOM + ROW_HEIGHT * len(results)
+        figure.update_layout(showlegend=True, margin_t=36, height=height + LEGEND_HEIGHT)
     ticks = _binary_ticks(max((_number(end) for end in ends), default=0.0))
     return figure.update_xaxes(
         tickvals=ticks,
@@ -107,7 +111,7 @@ def _bars(
     """A bar per run, and beyond it, from `ends` on, its text."""
     looks = run_looks(result.label for result in results)
     labels, colors = list(looks), [look.color for look in looks.values()]
-    figure = go.Figure()
+    figure = Figure()
     figure.add_bar(
         x=[_number(value) for value in values], y=labels, orientation="h", width=0.56,
         marker={"color": colors, "pattern": _patterns(results, colors)},
@@ -126,7 +130,7 @@ def _bars(
 
 
 def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure:
-    shared = layout() | {"height": 84 + ROW_HEIGHT * len(labels)}
+    shared = layout() | {"height": ROOM + ROW_HEIGHT * len(labels)}
     rows = {
         "categoryorder": "array", "categoryarray": list(labels), "autorange": "reversed",
         "title_text": "", "tickvals": list(labels),

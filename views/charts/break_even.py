@@ -20,6 +20,7 @@ from storage.statistics.speedups import BreakEven
 from views.charts.layers import by_run, line_style, over_steps
 from views.charts.palette import NEUTRAL, Look
 from views.shared import links
+from views.shared.figure import Figure
 
 MAX_EXTRAPOLATION = 10
 """Lines are extended to at most this many times the measured steps."""
@@ -67,7 +68,7 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
     if baseline is None:
-        return over_steps(go.Figure(), links.axis("time_saved"))
+        return over_steps(Figure(), links.axis("time_saved"))
     gains = [
         replace(
             curve,
@@ -112,7 +113,7 @@ def _note(result: Result, found: BreakEven) -> str:
 
 def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
     """Lines, their dotted continuations, and a ring where each meets the baseline."""
-    figure = go.Figure()
+    figure = Figure()
     measured = max((curve.last for curve in curves), default=0.0)
     near = {
         curve.label: curve.pays_off

@@ -9,6 +9,7 @@ from storage.comparison.compile_phases import PHASES
 from storage.numbers.metrics import METRICS
 from views.charts.layers import layout
 from views.charts.palette import COLORS, FAINT, run_looks
+from views.shared.figure import Figure
 from views.shared.links import axis
 
 ROW_HEIGHT = 56
@@ -24,7 +25,7 @@ def latencies(data: pd.DataFrame) -> go.Figure:
 
     `data`: backend, repeat, cache, seconds.
     """
-    figure = go.Figure()
+    figure = Figure()
     looks = run_looks(data["backend"])
     for (backend, cache), mine in data.groupby(["backend", "cache"], sort=False):
         color = looks[str(backend)].color
@@ -50,7 +51,7 @@ def phases(data: pd.DataFrame) -> go.Figure:
 
     `data`: backend, cache, phase, seconds.
     """
-    figure = go.Figure()
+    figure = Figure()
     for phase, look in PHASE_LOOKS.items():
         mine = data[data["phase"] == phase]
         figure.add_bar(

@@ -8,6 +8,7 @@ from storage.numbers.recorded import NUMBERS
 from storage.statistics.steps import divide
 from views.charts.layers import HEIGHT, by_run, layout, line_style, over_steps, thinned
 from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL
+from views.shared.figure import Figure
 from views.shared.inert import inert
 from views.shared.links import axis
 
@@ -21,7 +22,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: run_id, label, role, step, `held_back` (why, as text; None where nothing did) and a
     column of that name.
     """
-    figure = go.Figure()
+    figure = Figure()
     for label, _role, look, run in by_run(frame):
         run = thinned(run, name)
         figure.add_scatter(
@@ -48,7 +49,7 @@ def device_history(device: Device, quantity: Quantity) -> go.Figure:
     values = [one.value(quantity) or 0.0 for one in known]
     when = [one.submitted for one in known]
     look = KNOWN["inductor"]
-    figure = go.Figure()
+    figure = Figure()
     figure.add_scatter(
         x=when, y=values, mode="markers", name="Experiment",
         marker={"color": look.color, "symbol": look.symbol, "size": 7},

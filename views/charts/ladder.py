@@ -9,6 +9,7 @@ from storage.numbers.metrics import axis_unit
 from views.charts.bars import per_run
 from views.charts.palette import BAD, KNOWN, NEUTRAL
 from views.shared import links
+from views.shared.figure import Figure
 
 COLORS = {"faster": KNOWN["eager"].color, "slower": BAD}
 """Of changes that the interval is sure of; all others are neutral."""
@@ -26,7 +27,7 @@ def waterfall(ladder: Ladder) -> go.Figure:
     factor, title = axis_unit(
         "step_seconds", pd.Series([value for value in tops if value], dtype=float)
     )
-    figure = go.Figure()
+    figure = Figure()
     labels = ["baseline", *(one.result.label for one in ladder.rungs)]
     figure.add_bar(y=["baseline"], x=[(baseline or 0.0) * factor], orientation="h", width=0.56,
                    marker={"color": NEUTRAL}, hoverinfo="skip", showlegend=False)  # fmt: skip

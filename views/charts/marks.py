@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from views.charts.palette import NEUTRAL, run_looks
+from views.shared.figure import traces_of
 
 FEW = 2
 """Runs that a mark calls by name."""
@@ -27,7 +28,11 @@ def mark_compiler_events(figure: go.Figure, events: pd.DataFrame) -> go.Figure:
     """
     if events.empty:
         return figure
-    lines = {trace.name: trace.line.color for trace in figure.data if trace.mode == "lines"}
+    lines = {
+        trace.get("name"): trace.get("line", {}).get("color")
+        for trace in traces_of(figure)
+        if trace.get("mode") == "lines"
+    }
     colors = {label: lines.get(label, look.color)
               for label, look in run_looks(events["label"]).items()}  # fmt: skip
     for row, (kind, symbol) in enumerate(EVENTS.items()):

@@ -10,6 +10,7 @@ from storage.library.matrix import Cell, Matrix
 from storage.numbers.metrics import METRICS
 from views.charts.layers import layout, shortened
 from views.charts.palette import BAD, KNOWN, NEUTRAL
+from views.shared.figure import Figure
 
 ROW_HEIGHT, MARGINS = 56, 110
 MAX_ACROSS = 10
@@ -31,7 +32,7 @@ def heat_map(found: Matrix) -> go.Figure:
         down, across, rows = across, down, [list(column) for column in zip(*rows, strict=True)]
     values = [[_place(found.quantity, cell) for cell in row] for row in rows]
     low, high, colors = _scale(found.quantity, values)
-    figure = go.Figure()
+    figure = Figure()
     figure.add_heatmap(
         x=list(across), y=list(down), z=values, zmin=low, zmax=high,
         colorscale=colors, showscale=False, xgap=3, ygap=3,

@@ -14,6 +14,7 @@ from storage.terminal.finding_words import class_title
 from views.charts.layers import layout, shortened
 from views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
 from views.shared import links
+from views.shared.figure import Figure
 
 BETTER = KNOWN["eager"].color
 ROW_HEIGHT = 30
@@ -34,7 +35,7 @@ def breakdown(profiles: Sequence[Profile]) -> go.Figure:
     shown = frame[(frame >= WORTH_A_COLOUR * longest).any(axis=1)]
     rest = frame.drop(index=shown.index).sum()
     factor, title = _unit(longest)
-    figure = go.Figure()
+    figure = Figure()
     by_itself = all(one.works_by_itself for one in known)
     classes = [name for name in shown.index if name != IDLE]
     for place, name in enumerate(classes):

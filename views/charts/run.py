@@ -10,6 +10,7 @@ from storage.numbers.metrics import METRICS, axis_unit
 from views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
 from views.charts.palette import run_looks
 from views.shared import links
+from views.shared.figure import Figure
 
 SMALL_HEIGHT = 220
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}
@@ -27,7 +28,7 @@ def step_series(frame: pd.DataFrame) -> go.Figure:
 
     `frame`: label, role, step, seconds, compiled.
     """
-    figure = go.Figure()
+    figure = Figure()
     factor, title = axis_unit("step_seconds", frame["seconds"])
     frame = frame.assign(seconds=frame["seconds"] * factor)
     legend = {"showlegend": True}
@@ -57,7 +58,7 @@ def setting(frame: pd.DataFrame, name: str) -> go.Figure:
     `frame`: run_id, label, role, step and a column of that name. Gradient norms that are not
     finite, as fp16 has them while its scale settles, leave a gap.
     """
-    figure = go.Figure()
+    figure = Figure()
     _label, _role, look, run = next(by_run(frame))
     run = thinned(run, name)
     values = run[name].astype(float)
@@ -74,7 +75,7 @@ def named_series(frame: pd.DataFrame, title: str) -> go.Figure:
 
     `frame`: step, name, value. What is not finite leaves a gap.
     """
-    figure = go.Figure()
+    figure = Figure()
     looks = run_looks(frame["name"])
     for name, series in frame.groupby("name", sort=False):
         series = thinned(series, "value")

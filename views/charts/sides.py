@@ -11,6 +11,7 @@ from storage.statistics.speedups import ratio_text
 from views.charts.layers import layout, line_style, moving_average, over_steps, smoothing_window
 from views.charts.palette import KNOWN, NEUTRAL, Look
 from views.shared import links
+from views.shared.figure import Figure
 
 ROW_HEIGHT = 30
 LOOKS: dict[str, Look] = dict(
@@ -23,7 +24,7 @@ LOOKS: dict[str, Look] = dict(
 
 def losses(frame: pd.DataFrame) -> go.Figure:
     """Training loss over steps, a line for each side. `frame`: letter, step, loss."""
-    figure = go.Figure()
+    figure = Figure()
     window = smoothing_window(frame)
     for letter, run in frame.groupby("letter", sort=True):
         line = line_style(LOOKS[str(letter)])
@@ -39,7 +40,7 @@ def losses(frame: pd.DataFrame) -> go.Figure:
 
 def speedups(sides: Sequence[Side]) -> go.Figure:
     """A dot and its interval per backend and side, all on one axis, beside 1."""
-    figure, names = go.Figure(), labels(sides)
+    figure, names = Figure(), labels(sides)
     for side in sides:
         look = LOOKS[side.letter]
         found = [(label, one.speedup) for label in names if (one := side.result(label))]

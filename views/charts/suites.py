@@ -12,6 +12,7 @@ from storage.suite.groups import Outcome
 from views.charts.layers import layout
 from views.charts.palette import FAINT, NEUTRAL, run_looks
 from views.shared import links
+from views.shared.figure import Figure
 
 ROW_HEIGHT = 26
 MARGINS = 120
@@ -57,7 +58,7 @@ def speedup_matrix(found: Sequence[Outcome]) -> Matrix:
 def speedups(frame: pd.DataFrame) -> go.Figure:
     """Models by their best speedup, a mark with its interval for each backend; hollow where it does
     not count, because the accuracy check did not pass. A stroke marks an earlier run's."""
-    figure = go.Figure()
+    figure = Figure()
     models = frame.groupby("model")["speedup"].max().sort_values(ascending=False).index
     looks = run_looks(frame["backend"])
     write = METRICS["speedup"].format

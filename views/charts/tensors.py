@@ -10,6 +10,7 @@ from storage.compiling.errors import Pass
 from storage.numbers.recorded import NUMBERS
 from views.charts.layers import layout
 from views.charts.palette import BAD, run_looks
+from views.shared.figure import Figure
 from views.shared.links import axis
 
 TITLES: dict[Pass, str] = {
@@ -31,7 +32,7 @@ def errors(data: pd.DataFrame, part: str, which: Pass) -> go.Figure:
     """`data`: as `storage.compiling.errors.placed` has it. A point for each tensor of each backend;
     the line is what the rule allows, and what lies above it fails."""
     mine = data[(data["part"] == part) & (data["pass"] == which)]
-    figure = go.Figure()
+    figure = Figure()
     looks = run_looks(data["label"])
     for label, run in mine.groupby("label", sort=False):
         run = run.sort_values("place")

@@ -9,6 +9,7 @@ from storage.numbers.formats import format_seconds
 from views.charts.cache import PHASE_LOOKS
 from views.charts.layers import layout
 from views.charts.palette import COLORS, NEUTRAL
+from views.shared.figure import Figure
 from views.shared.links import axis
 
 MAX_ROWS = 24
@@ -37,7 +38,7 @@ def timeline(data: pd.DataFrame) -> go.Figure:
     frames = shown_frames(data)
     rows = {frame: number for number, frame in enumerate(frames)}
     data = data[data["frame"].isin(frames)]
-    figure = go.Figure()
+    figure = Figure()
     for stage in STAGES.values():
         mine = data[data["stage"] == stage]
         if mine.empty:

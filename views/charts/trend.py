@@ -11,6 +11,7 @@ from storage.numbers.metrics import METRICS, axis_unit
 from views.charts.layers import HEIGHT, layout
 from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
 from views.shared import links
+from views.shared.figure import Figure
 
 BETTER = KNOWN["eager"].color
 MARGIN = pd.Timedelta(hours=12)
@@ -21,7 +22,7 @@ MAX_MARKED = 12
 
 def trend(found: Sequence[Series]) -> go.Figure:
     """Series of one quantity over the time of submission."""
-    figure = go.Figure()
+    figure = Figure()
     quantity = found[0].quantity
     looks = run_looks(series.backend for series in found)
     factor, title = _unit(found)

@@ -129,7 +129,7 @@ def for_export(figure: go.Figure) -> go.Figure:
     """A copy with a template of its own: no theme reaches it. Its axes lead nowhere, since the
     dashboard is not where it goes.
     """
-    copy = go.Figure(figure)
+    copy = go.Figure(figure.to_dict())
     for axis in [*copy.select_xaxes(), *copy.select_yaxes()]:
         axis.title.text = without_link(axis.title.text or "")
     return copy.update_layout(template="plotly_white", margin={"l": 70, "r": 30, "b": 60})

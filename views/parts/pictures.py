@@ -89,11 +89,12 @@ def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) 
     zoom, small = size.font / USUAL_FONT, size.facts_font / USUAL_FONT
     facts = _facts(about, size)
     above = (TITLE_LINE + 24) * zoom + FACT_LINE * small * len(facts) if size.is_whole else 0
-    legend = LEGEND_LINE * zoom * _legend_rows(figure, size)
+    copy = for_export(figure)
+    legend = LEGEND_LINE * zoom * _legend_rows(copy, size)
     height = size.min_height
     if not size.is_fixed:
-        height = max(height, int((figure.layout.height or 0) * zoom)) + int(above + legend)
-    copy = for_export(figure).update_layout(
+        height = max(height, int((copy.layout.height or 0) * zoom)) + int(above + legend)
+    copy.update_layout(
         template=theme.template,
         paper_bgcolor=theme.paper,
         plot_bgcolor=theme.paper,

@@ -1,0 +1,37 @@
+"""Figures are written down for a page unchecked: here plotly checks those of all examples."""
+
+import json
+
+import plotly.graph_objects as go
+import pytest
+
+from runner.folders.run_dir import DataDir
+from storage import queries
+from storage.comparison.comparison import compare
+from storage.index.store import Store
+from views.comparison.cards import cards
+from views.shared.figure import Figure
+from views.shared.resources import EXAMPLES
+
+
+def test_every_figure_of_the_examples_is_one_that_plotly_accepts(data_dir: DataDir) -> None:
+    told = 0
+    with Store.in_memory(data_dir, EXAMPLES) as store:
+        for one in queries.list_experiments(store)["experiment_id"]:
+            comparison = compare(store, one)
+            if comparison.spec.kind.compares != "runs":
+                continue
+            steps = queries.step_times(store, one)
+            for card in cards(store, comparison, comparison.results, steps).all:
+                for name in card.figures:
+                    written = card.written(name, "group")
+                    again = go.Figure(json.loads(written))
+                    assert json.loads(again.to_json())["data"] == json.loads(written)["data"]
+                    told += 1
+    assert told > 60
+
+
+def test_what_plotly_would_not_accept_is_found() -> None:
+    wrong = Figure().add_scatter(x=[1], y=[1], line={"colour": "red"})
+    with pytest.raises(ValueError, match="colour"):
+        go.Figure(wrong.to_dict())
