@@ -18,6 +18,7 @@ from runner.texts import printable
 from storage.comparison.comparison import compare
 from storage.errors import StoreError
 from storage.index.store import CONFIG, SCHEMA_MARK, Store
+from storage.statistics.resampling import MIN_PAIRS
 
 LAST = 5
 """Experiments whose controls are asked."""
@@ -78,7 +79,8 @@ def noise(data_dir: DataDir) -> dict[str, Any]:
                 floors[experiment.experiment_id] = _floor(store, experiment)
     known = {name: floor for name, floor in floors.items() if floor is not None}
     if not known:
-        evidence = "no experiment with a control has finished here yet"
+        rounds = f"it takes a control and at least {MIN_PAIRS} rounds"
+        evidence = f"no experiment that finished here tells it: {rounds}"
         return {"floor": None, "count": 0, "experiment": None, "evidence": evidence}
     return {"floor": statistics.median(known.values()), "count": len(known),
             "experiment": max(known), "evidence": ""}  # fmt: skip

@@ -51,7 +51,8 @@ def ask_filter(frame: pd.DataFrame) -> Filter:
         "Search", **bound("q", ""), label_visibility="collapsed", icon=":material/search:",
         placeholder="Search: bert h100 -old speedup>1.2",
     )  # fmt: skip
-    text = _readable(text)
+    with field:  # Beside it what is wrong would leave no room for what was written.
+        text = _readable(text)
     asked = Filter(text=text, facets=_facets(), archived=_archived(), sort=_sort())
     chosen = sum(bool(values) for values in asked.facets.values())
     many = f" ({chosen})" if chosen else ""
@@ -92,7 +93,7 @@ def _readable(text: str) -> str:
             raise ValueError(f"a search has at most {MAX_SEARCH} characters")
         parse_terms(text)
     except ValueError as error:
-        st.warning(inert(error), icon=":material/search_off:")
+        st.warning(f"{inert(error)}, so the search is left out.", icon=":material/search_off:")
         return ""
     return text
 

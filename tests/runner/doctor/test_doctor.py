@@ -301,6 +301,7 @@ def test_a_damaged_database_is_found_and_removed_unless_a_dashboard_has_it(
     data_dir.database_file.write_bytes(b"no database" * 1000)
     index, noise = check_database(data_dir)
     assert index.health is Health.DOUBTFUL and noise.health is Health.OK
+    assert "takes a control and at least 6 rounds" in noise.evidence, "it has one, and four rounds"
     lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
     assert lock.try_acquire()
     assert next(iter(check_database(data_dir))).evidence == "a dashboard has it open"

@@ -175,7 +175,7 @@ def test_a_search_that_is_longer_than_any_is_not_made(listed: DataDir):
     """Half a million words in one had been looked for in every experiment for minutes."""
     app = page(q="no-such-word " * 39)  # 507 characters
     assert names(app) == ["Second", "First of all"]
-    assert "a search has at most 500 characters" in text(app)
+    assert "a search has at most 500 characters, so the search is left out." in text(app)
     assert "No experiment fits" in text(page(q="no-such-word " * 38))
 
 
