@@ -5,7 +5,7 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-from runner.folders.run_dir import DataDir
+from runner.folders.data_dir import DataDir
 from storage import queries
 from storage.comparison.comparison import compare
 from storage.index.store import Store
