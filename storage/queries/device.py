@@ -49,7 +49,7 @@ def latest_device_samples(store: Store, experiment_id: str, count: int) -> pd.Da
 
 
 def _samples(store: Store, experiment_id: str, table: str, *parameters: int) -> pd.DataFrame:
-    frame = rows(store, experiment_id, table, COLUMNS, "seq", *parameters)
+    frame = rows(store, experiment_id, table, COLUMNS, "seq", *parameters, many=True)
     frame["time"] = timestamp(frame["time"])
     for column in LISTS:
         values, known = frame[column].to_numpy(dtype=object), frame.pop(f"{column}_known")

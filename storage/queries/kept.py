@@ -15,9 +15,9 @@ import pandas as pd
 
 from storage.index.store import Store
 
-MAX_BYTES = 40_000_000
-"""Of all that is kept of a store: the series of one or two experiments of six runs and 10,000
-steps, which take half as much again as is counted here."""
+MAX_BYTES = 24_000_000
+"""Of all that is kept of a store: the series of one experiment of six runs and 10,000 steps. They
+take a quarter of what is counted here, as most are parts of others."""
 MAX_STANDINGS = 100
 """Experiments of which it is kept how they stand."""
 

@@ -40,12 +40,14 @@ def rows(
     order: str,
     *parameters: object,
     of: Collection[str] = (),
+    many: bool = False,
 ) -> pd.DataFrame:
     """run_id, label, role and columns of the experiment's rows, in the order of the variants.
 
     `source`: a table of events, or a query in parentheses or a view of `schema.sql`, both of the
     experiment of which the number is the parameter `$1`; `parameters` are `$2` and so on. `of`:
-    tables of events without whose rows such a query or view has none.
+    tables of events without whose rows such a query or view has none. `many`: rows of every step
+    or block, of which the three texts are categories.
     """
     is_table = source.isidentifier()
     sql = f"""SELECT place, {columns}
@@ -58,9 +60,8 @@ def rows(
     nothing = _nothing.setdefault(store, {})
     if has_none and sql in nothing:
         return nothing[sql].copy(deep=False)
-    frame = with_runs(
-        store, experiment_id, store.query(sql, [store.number_of(experiment_id), *parameters])
-    )
+    found = store.query(sql, [store.number_of(experiment_id), *parameters])
+    frame = with_runs(store, experiment_id, found, many=many)
     if has_none and frame.empty:
         nothing[sql] = frame.copy(deep=False)
     return frame
@@ -80,15 +81,19 @@ _nothing: WeakKeyDictionary[Store, dict[str, pd.DataFrame]] = WeakKeyDictionary(
 """What queries of a store answer where there is nothing: columns of their types without a row."""
 
 
-def with_runs(store: Store, experiment_id: str, frame: pd.DataFrame) -> pd.DataFrame:
+def with_runs(
+    store: Store, experiment_id: str, frame: pd.DataFrame, *, many: bool = False
+) -> pd.DataFrame:
     """The frame with run_id, label and role for its `place`: a position among the variants.
 
-    To fetch three texts with each of very many rows takes as long as all their numbers.
+    To fetch three texts with each of very many rows takes as long as all their numbers, and to keep
+    them twice the room; as categories they take a byte each.
     """
     runs = _runs(store, experiment_id)
     row = np.searchsorted(runs["position"], frame.pop("place"))
     for column, name in enumerate(("run_id", "label", "role")):
-        frame.insert(column, name, runs[name].array.take(row))
+        texts = runs[name].astype("category") if many else runs[name]
+        frame.insert(column, name, texts.array.take(row))
     return frame
 
 

@@ -27,7 +27,7 @@ def losses(store: Store, experiment_id: str, max_points: int | None = MAX_POINTS
     if steps is not None and steps["loss"].notna().all():
         return steps[["run_id", "label", "role", "step", "loss"]]
     table = f"(SELECT run_id, step, loss FROM steps WHERE {MINE} AND loss IS NOT NULL)"
-    return rows(store, experiment_id, table, "step, loss", "step")
+    return rows(store, experiment_id, table, "step, loss", "step", many=True)
 
 
 @kept
@@ -81,7 +81,7 @@ def step_times(store: Store, experiment_id: str) -> pd.DataFrame:
     columns = (
         "step, epoch + 1 AS epoch, round + 1 AS round, loss, seconds, compiled, attempt, steady"
     )
-    return rows(store, experiment_id, "judged_steps($1)", columns, "step")
+    return rows(store, experiment_id, "judged_steps($1)", columns, "step", many=True)
 
 
 @kept
@@ -90,7 +90,8 @@ def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
 
     Either is missing where it was not recorded; a gradient norm may be infinite.
     """
-    return rows(store, experiment_id, "steps", "step, learning_rate, gradient_norm", "step")
+    columns = "step, learning_rate, gradient_norm"
+    return rows(store, experiment_id, "steps", columns, "step", many=True)
 
 
 @kept
@@ -103,7 +104,7 @@ def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
         "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
         "peak_memory_bytes, reserved_memory_bytes"
     )
-    return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step")
+    return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step", many=True)
 
 
 @kept

@@ -34,7 +34,7 @@ def device_series(frame: pd.DataFrame, name: str) -> go.Figure:
         figure.add_scatter(
             x=held_back["step"], y=held_back[name].astype(float), name="held back", mode="markers",
             marker={"symbol": "x-thin", "size": 8, "line": {"color": BAD, "width": 2}},
-            text=held_back["label"] + ": " + held_back["held_back"],
+            text=held_back["label"].astype("str") + ": " + held_back["held_back"],
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
     over_steps(figure, axis(name))

@@ -191,3 +191,17 @@ def test_of_texts_it_is_known_how_much_room_they_take() -> None:
     frame = pd.DataFrame({"run_id": pd.Series(["x" * 1000] * 100, dtype="str"), "step": range(100)})
     assert 100_000 + 800 <= kept._size(frame) < 110_000
     assert kept._size([frame["step"], frame["step"]]) == 1600
+
+
+def test_texts_beside_many_rows_take_a_byte_each(data_dir: DataDir) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        for ask in (queries.step_times, queries.losses, queries.blocks, queries.step_settings):
+            frame = ask(store, EXPERIMENT_ID)
+            told = frame.drop_duplicates("run_id")
+            ids = [f"{EXPERIMENT_ID}.{label}" for label in told["label"]]
+            assert told["run_id"].tolist() == ids and len(ids) == 3
+            texts = frame[["run_id", "label", "role"]]
+            of_row = [texts[name].array.codes.nbytes / len(texts) for name in texts]
+            assert of_row == [1, 1, 1]
