@@ -28,7 +28,7 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
     """Of these rows of the catalog, or of all, one per backend, oldest experiment first.
 
     Columns: what the catalog says of the experiment, `workload` (`workload_key`), `backend` (its
-    label) and all fields of `BackendSummary`.
+    label) and all fields of `BackendSummary`, but no break-even that is unsure.
     """
     frame = catalog(store) if chosen is None else chosen
     frame = frame[frame["experiment_id"].notna()]
@@ -39,8 +39,12 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
     for one in reversed(over):
         summary = kept_summary(store, one.experiment_id, one.revision)
         for backend in summary.backends if summary else ():
-            known = {"backend": backend.label, "workload": keys.get(one.experiment_id)}
-            rows.append({**told[one.experiment_id], **known, **vars(backend)})
+            known = {
+                "backend": backend.label,
+                "workload": keys.get(one.experiment_id),
+                "break_even_steps": backend.sure_break_even,
+            }
+            rows.append({**told[one.experiment_id], **vars(backend), **known})
     columns = [*OF_EXPERIMENT, "backend", "workload", *BackendSummary.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns, dtype=object)
 

@@ -117,7 +117,7 @@ def _row(
         "verdict": best.speed_verdict,
         "parity": summary.parity if summary else None,
         "compile_seconds": best.compile_seconds,
-        "break_even_steps": best.break_even_steps,
+        "break_even_steps": best.sure_break_even,
         "break_even_verdict": best.break_even_verdict,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-Emptiness = Literal["not run", "not finished", "not measured"]
+Emptiness = Literal["not run", "not finished", "not measured", "unsure"]
 ACROSS = ("model", "data", "task", "scenario", "batch", "precision", "device", "host", "torch",
           "transformers")  # fmt: skip
 """What the columns may be: columns of `backend_rows`."""
@@ -84,8 +84,13 @@ def matrix(rows: pd.DataFrame, across: str, quantity: str) -> Matrix:
 
 
 def _told_of(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, Any]:
-    measured = [row for row in rows if row[quantity] is not None]
+    measured = [row for row in rows if row[quantity] is not None or _is_unsure(row, quantity)]
     return (measured or rows)[-1]
+
+
+def _is_unsure(row: dict[str, Any], quantity: str) -> bool:
+    """Whether there is a value that may be chance, so that it is not told."""
+    return quantity == "break_even_steps" and row["break_even_verdict"] == "unsure"
 
 
 def _cell(
@@ -95,7 +100,9 @@ def _cell(
         return Cell(backend=backend, column=column, empty="not run")
     value = row[quantity]
     empty: Emptiness | None = None
-    if value is None:
+    if _is_unsure(row, quantity):
+        empty = "unsure"
+    elif value is None:
         empty = "not measured" if row["state"] == "finished" else "not finished"
     return Cell(
         backend=backend,

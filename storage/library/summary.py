@@ -45,6 +45,11 @@ class BackendSummary:
     peak_memory_bytes: float | None = None
 
     @property
+    def sure_break_even(self) -> float | None:
+        """Steps until it pays off, infinite for never; None also where that may be chance."""
+        return None if self.break_even_verdict == "unsure" else self.break_even_steps
+
+    @property
     def is_known(self) -> bool:
         """Whether anything was found out about it."""
         return self.compile_seconds is not None or self.parity not in (None, "unknown")

@@ -53,7 +53,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         low, high = row["speedup_low"], row["speedup_high"]
         speedup = Ratio(median=row["speedup"], low=low, high=high, p_value=None, n=0)
     when = row["submitted"]
-    never = row["break_even_verdict"] == "never"
+    pays = row["break_even_verdict"]
     words = (
         row["experiment_id"] or "(imported)",
         printable(row["name"], LONGEST_NAME),
@@ -67,7 +67,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["verdict"],
         row["parity"],
         METRICS["compile_seconds"].format(row["compile_seconds"]),
-        "never" if never else METRICS["break_even_steps"].format(row["break_even_steps"]),
+        pays
+        if pays in ("never", "unsure")
+        else METRICS["break_even_steps"].format(row["break_even_steps"]),
         " ".join(f"#{tag}" for tag in row["tags"]),
     )
     return [DASH if word is None else printable(word) for word in words]

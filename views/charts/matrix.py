@@ -116,8 +116,9 @@ def _in_full(quantity: str, cell: Cell) -> str:
         return "<br>".join([*lines, "no experiment has both"])
     if cell.empty:
         state = (cell.state or "").replace("_", " ")
-        lines.append("it did not finish: " + state if cell.empty == "not finished"
-                     else "it finished without this number")  # fmt: skip
+        lines.append({"not finished": f"it did not finish: {state}",
+                      "not measured": "it finished without this number",
+                      "unsure": "what it saves may be chance"}[cell.empty])  # fmt: skip
     else:
         interval = "" if cell.low is None else f" ({cell.low:.2f} to {cell.high:.2f})"
         lines.append(f"{METRICS[quantity].title}: {_written(quantity, cell)}{interval}")

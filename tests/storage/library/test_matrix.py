@@ -13,6 +13,7 @@ USUAL: dict[str, Any] = {
     **dict.fromkeys(ACROSS, "x"), "batch": 8, "model": "bert", "state": "finished",
     "backend": "inductor", "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6,
     "speed_verdict": "faster", "parity": "holds", "break_even_steps": 40.0,
+    "break_even_verdict": "reached",
     "compile_seconds": 3.0, "peak_memory_bytes": None, "experiment_id": "one",
 }  # fmt: skip
 
@@ -50,6 +51,16 @@ def test_what_is_empty_says_why() -> None:
         ("eager", "a"): "not measured",
         ("eager", "b"): "not run",
     }
+
+
+def test_steps_that_may_be_chance_are_no_number_and_hide_no_older_one_behind_them() -> None:
+    unsure = {"break_even_steps": None, "break_even_verdict": "unsure"}
+    (cell,) = cells(rows({"experiment_id": "old"}, unsure), quantity="break_even_steps")
+    assert (cell.empty, cell.value, cell.experiment_id) == ("unsure", None, "one")
+    heat = drawn(rows(unsure), "break_even_steps")
+    assert heat.z[0][0] is None
+    (speedup,) = cells(rows(unsure))
+    assert (speedup.empty, speedup.value) == (None, 1.5)
 
 
 def test_columns_of_numbers_stand_by_their_size_and_unknown_ones_last() -> None:
