@@ -3,6 +3,7 @@
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from runner.alerts.events import Alerts
 from runner.folders.records import Exit
@@ -21,12 +22,19 @@ class ExitRecords:
 
     def __init__(self, alerts: Alerts | None = None) -> None:
         self._alerts = alerts
-        self._owed: dict[RunDir, Exit] = {}
+        self._owed: dict[Path, tuple[RunDir, Exit]] = {}
+        """By the run's folder: there may be several `RunDir` of it."""
         self._lock = threading.Lock()
 
     @property
     def is_owing(self) -> bool:
         return bool(self._owed)
+
+    def owes(self, run: RunDir) -> bool:
+        """Whether the run has ended though its folder does not say so yet: it is not to be started
+        again."""
+        with self._lock:
+            return run.path in self._owed
 
     def write(self, run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
         """Writes exit.json and drops what is of no more use. Nothing that is wrong with one folder
@@ -44,7 +52,7 @@ class ExitRecords:
         """Tries again to write what there was no room for."""
         with self._lock:
             owed, self._owed = self._owed, {}
-            for run, ended in owed.items():
+            for run, ended in owed.values():
                 # Nobody else records an end, unless the folder was taken away or worked on by hand.
                 if not run.exit_file.exists():
                     self._try(run, ended)
@@ -56,7 +64,7 @@ class ExitRecords:
             if error.errno in NO_ROOM:
                 late = "(written late: the disk had no room for this record)"
                 reason = ended.reason if late in ended.reason else f"{ended.reason} {late}"
-                self._owed[run] = replace(ended, reason=reason)
+                self._owed[run.path] = run, replace(ended, reason=reason)
             else:
                 # The state is then derived from the dead process, and the next start of a
                 # supervisor tries again.

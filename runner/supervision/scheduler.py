@@ -117,7 +117,7 @@ class Scheduler:
         """Compile caches are code, and a folder may have come from anywhere: what is there before
         anything of this experiment ran is believed by nobody."""
         for run in self._variants:
-            if not run.state.is_final:
+            if self._is_open(run):
                 try:
                     run.drop_cache()
                 except OSError as error:
@@ -132,11 +132,14 @@ class Scheduler:
             if run.state is RunState.QUEUED:
                 self._exits.write(run, RunState.FAILED, reason, None)
 
+    def _is_open(self, run: RunDir) -> bool:
+        return not run.state.is_final and not self._exits.owes(run)
+
     def _groups(self) -> list[list[RunDir]]:
         """The runs that have not ended, those together that are alive at once."""
         groups: dict[object, list[RunDir]] = {}
         for run, variant in self._variants.items():
-            if not run.state.is_final:
+            if self._is_open(run):
                 company = self._experiment.spec.company_of(variant)
                 groups.setdefault(company, []).append(run)
         return list(groups.values())

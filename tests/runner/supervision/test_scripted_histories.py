@@ -141,3 +141,24 @@ def test_a_run_that_closes_its_pipe_is_told_of_and_keeps_nobody_busy(tmp_path: P
         assert "closes file descriptors" in str(standing.reason)
         assert script.states()["inductor"] is RunState.FINISHED
         assert script.kernel.calls < 2_000
+
+
+def test_what_ended_on_a_full_disk_is_not_started_again_with_what_was_resumed(
+    tmp_path: Path,
+) -> None:
+    dies = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1),
+                  leaves_checkpoints=True)  # fmt: skip
+    slow = Nature(load_seconds=0.1, step_seconds=3.0)
+    with scripted(tmp_path, slow, dies) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.person(8.0, lambda: resume(find_experiment(script.data_dir, script._some())))
+        script.kernel.run(8.1)
+        script.system.disk_is_full_until = 60.0
+        script.kernel.run()
+        begun = [line for line in script.kernel.said if " begins: " in line]
+        labels = ("baseline", "eager", "inductor")
+        # The ends of two were owed when the third began once more, which had no room either.
+        assert [sum(f"{one} begins" in line for line in begun) for one in labels] == [1, 2, 1]
+        states = script.states()
+        assert states.pop("eager") is RunState.FAILED
+        assert set(states.values()) == {RunState.FINISHED}
