@@ -29,7 +29,8 @@ _versions: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
 
 def known_sizes(store: Store) -> dict[str, Sizes]:
     """What was measured, by experiment, however long ago."""
-    return {experiment_id: sizes for experiment_id, (_when, sizes) in _of(store).items()}
+    known = _of(store).copy()  # pages are drawn while others are measured
+    return {experiment_id: sizes for experiment_id, (_when, sizes) in known.items()}
 
 
 def version(store: Store) -> int:
@@ -48,12 +49,13 @@ def measure(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: 
     """Measures experiments, given with their folders, that nobody has measured lately, for about
     so long; returns how many were never measured and still are not."""
     kept, now = _of(store), time.monotonic()
-    due = [one for one in wanted if one[0] not in kept]
-    due += [one for one in wanted if one[0] in kept and now - kept[one[0]][0] > KEPT_SECONDS]
+    known = kept.copy()  # somebody may forget some of them meanwhile
+    due = [one for one in wanted if one[0] not in known]
+    due += [one for one in wanted if one[0] in known and now - known[one[0]][0] > KEPT_SECONDS]
     for experiment_id, folders in due:
-        before = kept.get(experiment_id)
-        kept[experiment_id] = time.monotonic(), _measured(folders)
-        if before is None or before[1] != kept[experiment_id][1]:
+        before, sizes = kept.get(experiment_id), _measured(folders)
+        kept[experiment_id] = time.monotonic(), sizes
+        if before is None or before[1] != sizes:
             _versions[store] = version(store) + 1
         if time.monotonic() - now > seconds:
             break

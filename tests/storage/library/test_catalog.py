@@ -3,6 +3,8 @@
 import math
 import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +179,22 @@ def test_a_summary_is_read_back_as_it_was() -> None:
     never = BackendSummary(label="a", state="finished", break_even_steps=math.inf)
     whole = Summary(backends=(never,), losses=(1.0, 0.5), num_doubts=2)
     assert Summary.from_json(whole.to_json()) == whole
+
+
+def test_sizes_are_read_while_others_are_measured(
+    data_dir: DataDir,
+) -> None:
+    wanted = [(str(number), ()) for number in range(5000)]
+    before = sys.getswitchinterval()
+    with Store.in_memory(data_dir) as store, ThreadPoolExecutor() as pool:
+        sys.setswitchinterval(1e-6)
+        try:
+            measuring = pool.submit(disk.measure, store, wanted, LONG)
+            while not measuring.done():
+                assert len(disk.known_sizes(store)) <= len(wanted)
+        finally:
+            sys.setswitchinterval(before)
+        assert measuring.result() == 0 and len(disk.known_sizes(store)) == len(wanted)
 
 
 def test_sizes_tell_checkpoints_from_artifacts_and_are_measured_anew_once_forgotten(
