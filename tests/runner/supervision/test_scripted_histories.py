@@ -20,6 +20,10 @@ from runner.folders.states import RunState
 ON_CUDA = SPECS[2]
 """A baseline and two backends, which take turns."""
 USUAL = Nature(load_seconds=0.1, step_seconds=0.1)
+SLOW = Nature(load_seconds=0.1, step_seconds=3.0)
+DIES = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1),
+              leaves_checkpoints=True)  # fmt: skip
+"""It can be resumed."""
 
 
 class Script(History):
@@ -43,6 +47,10 @@ class Script(History):
         self.submitted.append(submit(self.data_dir, ON_CUDA))
         self._ensure()
 
+    def submit_and_resume_after(self, seconds: float) -> None:
+        self.person(0.0, self.submit_on_cuda)
+        self.person(seconds, lambda: resume(find_experiment(self.data_dir, self._some())))
+
 
 @contextmanager
 def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
@@ -61,12 +69,8 @@ def scripted(tmp_path: Path, *natures: Nature) -> Iterator[Script]:
 def test_what_is_resumed_while_its_experiment_is_at_work_runs_once_that_is_over(
     tmp_path: Path,
 ) -> None:
-    dies = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1),
-                  leaves_checkpoints=True)  # fmt: skip
-    slow = Nature(load_seconds=0.1, step_seconds=3.0)
-    with scripted(tmp_path, slow, dies) as script:
-        script.person(0.0, script.submit_on_cuda)
-        script.person(8.0, lambda: resume(find_experiment(script.data_dir, script._some())))
+    with scripted(tmp_path, SLOW, DIES) as script:
+        script.submit_and_resume_after(8.0)
         script.kernel.run(8.0)
         assert script.states()["eager"] is RunState.FAILED
         assert script.states()["baseline"] is RunState.RUNNING
@@ -146,12 +150,8 @@ def test_a_run_that_closes_its_pipe_is_told_of_and_keeps_nobody_busy(tmp_path: P
 def test_what_ended_on_a_full_disk_is_not_started_again_with_what_was_resumed(
     tmp_path: Path,
 ) -> None:
-    dies = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1),
-                  leaves_checkpoints=True)  # fmt: skip
-    slow = Nature(load_seconds=0.1, step_seconds=3.0)
-    with scripted(tmp_path, slow, dies) as script:
-        script.person(0.0, script.submit_on_cuda)
-        script.person(8.0, lambda: resume(find_experiment(script.data_dir, script._some())))
+    with scripted(tmp_path, SLOW, DIES) as script:
+        script.submit_and_resume_after(8.0)
         script.kernel.run(8.1)
         script.system.disk_is_full_until = 60.0
         script.kernel.run()
