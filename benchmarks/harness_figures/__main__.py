@@ -44,6 +44,9 @@ def main() -> None:
     recording.add_argument("--models", type=split_at_commas, default=[])
     recording.add_argument("--parts", type=split_at_commas, default=list(PARTS))
     recording.add_argument("--accuracy", action="store_true", help="statuses instead of times")
+    recording.add_argument(
+        "--apart", action="store_true", help="take the harness's step apart: what its order costs"
+    )
     recording.add_argument("--at-once", type=int, default=1, help="cells that are prepared at once")
     recording.add_argument("--training-at-once", type=int, default=1, help="trainings among them")
     recording.add_argument("--repeats", type=int, default=30, help="steps that the harness times")
@@ -80,7 +83,7 @@ def _record(options: argparse.Namespace) -> None:
     checkout = Checkout(options.checkout, folder / "checkout", options.called)
     Recording(
         [cell for cell in cells if cell.key not in done],
-        pairs_in(folder, checkout, options.device),
+        pairs_in(folder, checkout, options.device, apart=options.apart),
         append_to(options.file),
         lambda text: print(text, flush=True),  # noqa: T201
         at_once=options.at_once,

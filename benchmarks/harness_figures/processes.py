@@ -199,7 +199,10 @@ class Ours:
             time.sleep(POLL_SECONDS)
         if not self._has_profiles(1):
             raise Lost(f"Breakeven: {self._why()}")
-        return {label: _times(run) for label, run in self._runs.items()}
+        times = {label: _times(run) for label, run in self._runs.items()}
+        if not all(found["waited"] for found in times.values()):
+            raise Lost("Breakeven: the device had no room for an uncompiled model as well")
+        return times
 
     def status(self) -> tuple[str, str]:
         """How the backend's accuracy check ended, and what was wrong; raises `Lost`."""

@@ -35,8 +35,11 @@ Record = dict[str, Any]
 class _Pair:
     """Both tools at one cell."""
 
-    def __init__(self, cell: Cell, checkout: Checkout, device: str, folder: Path) -> None:
+    def __init__(
+        self, cell: Cell, checkout: Checkout, device: str, folder: Path, *, apart: bool
+    ) -> None:
         self.cell = cell
+        self._apart = apart
         self.since = time.monotonic()
         self._checkout = checkout
         self._folder = folder
@@ -57,8 +60,8 @@ class _Pair:
         return all(ready)
 
     def measure(self) -> Record | None:
-        """Both, the harness before and after ours; then, when it is ready again, its step taken
-        apart. None as long as that is to come. Raises `Lost`."""
+        """Both, the harness before and after ours; then, if asked for and when it is ready again,
+        its step taken apart. None as long as that is to come. Raises `Lost`."""
         if self.timed is not None:
             return self._taken_apart(self.timed)
         if self.cell.checks:
@@ -69,9 +72,10 @@ class _Pair:
         first = self._harness.time()
         ours = self._ours.time()
         self._ours.end()
-        self.timed = self._with_environment(
-            {"harness": [first, self._harness.time()], "ours": ours}
-        )
+        timed = self._with_environment({"harness": [first, self._harness.time()], "ours": ours})
+        if not self._apart:
+            return timed
+        self.timed = timed
         self.since = time.monotonic()
         self._harness.prepare_our_way()
         return None
@@ -182,12 +186,14 @@ class Recording:
         self._tell(f"{time.monotonic() - self._since:5.0f} s  {text}")
 
 
-def pairs_in(folder: Path, checkout: Checkout, device: str) -> Callable[[Cell], "_Pair"]:
-    """Begins a cell in a folder of its own."""
+def pairs_in(
+    folder: Path, checkout: Checkout, device: str, *, apart: bool
+) -> Callable[[Cell], "_Pair"]:
+    """Begins a cell in a folder of its own. `apart`: the harness's step is taken apart, too."""
 
     def begin(cell: Cell) -> _Pair:
         place = tempfile.mkdtemp(prefix=f"{cell.model}-{cell.part}-", dir=folder)
-        return _Pair(cell, checkout, device, Path(place))
+        return _Pair(cell, checkout, device, Path(place), apart=apart)
 
     return begin
 

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import torch
 from torch.profiler import profile
 
 from runner.folders.run_dir import RunDir
@@ -33,6 +35,9 @@ PyTorch's Dynamo harness takes latencies."""
 TRACE = "profile/trace.json.gz"
 """Of the last turn, beneath the run's artifacts."""
 
+StepOf = Callable[[int], None]
+"""Makes a step, told which it is of its turn."""
+
 
 class StepProfiler:
     """Writes down where the time of steps goes."""
@@ -59,6 +64,14 @@ class StepProfiler:
         self._device = device
         self._log = log
         self._observer = observer
+        self._uncompiled: Callable[[], StepOf] | None = None
+
+    def alternate_with(self, uncompiled: Callable[[], StepOf]) -> None:
+        """Has a step without a compiler made before each one that is waited for, as PyTorch's
+        harness makes them in turns: what it leaves behind in the device's caches costs the next
+        step time. `uncompiled` prepares such steps and raises `torch.OutOfMemoryError` where the
+        device has no room for that; nothing is waited for then."""
+        self._uncompiled = uncompiled
 
     @property
     def num_turns(self) -> int:
@@ -72,7 +85,7 @@ class StepProfiler:
         """That have to be made in each of them."""
         return 1 + (WAITED_STEPS if self._device.works_by_itself else 0) + self._steps
 
-    def take_turns(self, turns: TurnSource, step: Callable[[int], None]) -> bool:
+    def take_turns(self, turns: TurnSource, step: StepOf) -> bool:
         """Gives the turn back and profiles in the next ones. `step` is told which it is.
 
         Returns whether it holds a turn in the end, and not if somebody asked to stop.
@@ -85,7 +98,7 @@ class StepProfiler:
             self._profile(turn.round, step)
         return True
 
-    def _profile(self, round_number: int, step: Callable[[int], None]) -> None:
+    def _profile(self, round_number: int, step: StepOf) -> None:
         """Everything that was measured is written down already: whatever goes wrong here is told,
         and the run has come to its end all the same."""
         since = time.perf_counter()
@@ -134,7 +147,8 @@ class StepProfiler:
         compilations = self._observer.num_compilations
         waited: list[float] = []
         if self._device.works_by_itself:
-            yield from self._wait_for_each(waited)
+            with suppress(torch.OutOfMemoryError):
+                yield from self._wait_for_each(waited)
         with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
             since = time.perf_counter()
             yield from range(self._steps)
@@ -156,7 +170,11 @@ class StepProfiler:
 
     def _wait_for_each(self, seconds: list[float]) -> Iterator[int]:
         """Takes down the seconds of single steps, before anything is profiled."""
+        uncompiled = self._uncompiled() if self._uncompiled is not None else None
         for number in range(WAITED_STEPS):
+            if uncompiled is not None:
+                uncompiled(number)
+                self._device.synchronize()
             since = time.perf_counter()
             yield number
             self._device.synchronize()

@@ -78,13 +78,17 @@ class Inference:
 
     def _answer(self, batch: dict[str, Tensor], compiled: bool) -> tuple[Any, Tensor]:
         if not compiled:
-            # Blocks that were compiled in place would otherwise run compiled here, too.
-            with torch.compiler.set_stance("force_eager"), self._precision.autocast():
-                output = self._model(**batch)
+            output = self.forward_uncompiled(batch)
             return output, logits_of(output)
         output = self.forward(batch)
         logits = logits_of(output)
         return output, logits.clone() if self._replays_graphs else logits
+
+    def forward_uncompiled(self, batch: dict[str, Tensor]) -> Any:
+        """What the model says of a batch without a compiler, in the mode that it is in."""
+        # Blocks that were compiled in place would otherwise run compiled here, too.
+        with torch.compiler.set_stance("force_eager"), self._precision.autocast():
+            return self._model(**batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
         """What the variant's compiled model says of a batch, in the mode that the model is in.

@@ -44,6 +44,8 @@ class ForwardPasses:
         training = experiment.training
         precision = MixedPrecision(training, device.torch_device)
         self._model = Inference(model, precision, spec.variant, training.batch_size, own_loss=False)
+        if experiment.steps_like_harness and spec.variant.backend is not None:
+            self._profiler.alternate_with(lambda: self._answer_uncompiled)
 
     @torch.no_grad()
     def measure(self, turns: TurnSource) -> bool:
@@ -76,3 +78,8 @@ class ForwardPasses:
         """One step: the forward passes over the batches of its place."""
         for batch in self._batches.window(number):
             self._model.forward(batch.inputs)
+
+    def _answer_uncompiled(self, number: int) -> None:
+        """The same without a compiler."""
+        for batch in self._batches.window(number):
+            self._model.forward_uncompiled(batch.inputs)

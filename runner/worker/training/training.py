@@ -23,7 +23,7 @@ from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
 from runner.worker.model.losses import Objective
 from runner.worker.model.workload import Workload
-from runner.worker.profiling.profiler import StepProfiler
+from runner.worker.profiling.profiler import StepOf, StepProfiler
 from runner.worker.randomness.check import RandomNumbersCheck
 from runner.worker.randomness.seeds import step_seed
 from runner.worker.ranks.group import ALONE, Group, first_given
@@ -32,6 +32,7 @@ from runner.worker.step.inference import Inference
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
 from runner.worker.step.stepping import MixedPrecision, StepMaker, StepResult
+from runner.worker.step.uncompiled import uncompiled_copy
 from runner.worker.training.evaluation import evaluate
 from runner.worker.training.plan import Block, plan_blocks
 from runner.worker.training.recording import BlockRecorder, Steps
@@ -123,6 +124,8 @@ class Trainer:
             like_harness=experiment.steps_like_harness,
         )  # fmt: skip
         self._step = maker.make(spec.variant.scope, make_compiler(spec.variant))
+        if experiment.steps_like_harness and spec.variant.backend is not None and group.size == 1:
+            self._profiler.alternate_with(self._uncompiled_steps)
 
     def train(self, turns: TurnSource) -> bool:
         """Trains to the end of the plan, or of training by its own rules (True), or until somebody
@@ -285,8 +288,18 @@ class Trainer:
         return True
 
     def _profiled_step(self, number: int) -> None:
+        self._make_step(self._profiled_batches(number))
+
+    def _profiled_batches(self, number: int) -> list[MicroBatch]:
         batches = self._batches_of(self._state.epoch)
-        self._make_step(batches.window(number % max(1, self._experiment.num_full_steps)))
+        return batches.window(number % max(1, self._experiment.num_full_steps))
+
+    def _uncompiled_steps(self) -> StepOf:
+        """Steps without a compiler, which train a copy of the model."""
+        step = uncompiled_copy(
+            self._state.model, self._objective, self._experiment, self._device.torch_device
+        )
+        return lambda number: step(self._profiled_batches(number))
 
     def _make_step(self, batches: Sequence[MicroBatch]) -> StepResult:
         if self._variant.captures_cuda_graphs:

@@ -4,9 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from runner.specs.experiment import SpeedSpec
+from runner.specs.experiment import ExperimentSpec, SpeedSpec
+from runner.worker.device.cpu import CpuDevice
 from runner.worker.profiling import profiler
+from runner.worker.step.inference import Inference
+from runner.worker.training import training
+from runner.worker.training.training import Trainer
 from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -79,3 +84,89 @@ def test_forward_passes_are_profiled_too(tmp_path: Path) -> None:
     events = run(spec, tmp_path / "journal")
     (found,) = of_kind(events, "profile")
     assert found["busy_seconds"] > 0 and found["host_seconds"]["backward"] == 0
+
+
+def like_harness(part: str) -> ExperimentSpec:
+    """Two rounds, and one profiled step in each turn."""
+    speed = SpeedSpec(part=part, batches=2, min_rounds=6, max_rounds=6)
+    return experiment(scenario="speed", speed=speed, settings="harness", profile_steps=1)
+
+
+@pytest.fixture
+def device_at_work_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU is: steps are waited for, in three profiled turns."""
+    monkeypatch.setattr(CpuDevice, "works_by_itself", True)
+
+
+def spied_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seen: list[str]) -> None:
+    real = getattr(owner, name)
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(name)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, spy)
+
+
+OF_A_TURN = {
+    "eager": ["compiled", *["uncompiled", "compiled"] * 10, "compiled"],
+    "baseline": ["compiled"] * 12,
+}
+"""One step unseen, ten that are waited for, one profiled."""
+
+
+@pytest.mark.parametrize("label", ["eager", "baseline"])
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_like_the_harness_a_forward_pass_that_is_waited_for_comes_after_an_uncompiled_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    seen: list[str] = []
+    spied_on(monkeypatch, Inference, "forward", seen)
+    spied_on(monkeypatch, Inference, "forward_uncompiled", seen)
+    events = run(like_harness("inference"), tmp_path / "journal", label)
+    names = {"forward": "compiled", "forward_uncompiled": "uncompiled"}
+    assert [names[one] for one in seen][-3 * len(OF_A_TURN[label]) :] == OF_A_TURN[label] * 3
+    assert [len(one["waited_seconds"]) for one in of_kind(events, "profile")] == [10, 10, 10]
+
+
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    weights: list[torch.Tensor] = []
+    real = training.uncompiled_copy
+
+    def copied(model: torch.nn.Module, *arguments: Any) -> Any:
+        step = real(model, *arguments)
+        parameter = next(model.parameters())
+
+        def uncompiled(batches: Any) -> None:
+            before = parameter.detach().clone()
+            step(batches)
+            seen.append("uncompiled")
+            weights.append(parameter.detach() - before)
+
+        return uncompiled
+
+    monkeypatch.setattr(training, "uncompiled_copy", copied)
+    spied_on(monkeypatch, Trainer, "_make_step", seen)
+    run(like_harness("training"), tmp_path / "journal", "eager")
+    names = {"_make_step": "compiled", "uncompiled": "uncompiled"}
+    begin = seen.index("uncompiled") - 1
+    assert [names[one] for one in seen][begin:][:66] == OF_A_TURN["eager"] * 3
+    assert not any(change.any() for change in weights)
+
+
+@pytest.mark.usefixtures("device_at_work_by_itself")
+def test_where_there_is_no_room_for_a_copy_nothing_is_waited_for_and_all_else_is_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(training, "uncompiled_copy", no_room)
+    events = run(like_harness("training"), tmp_path / "journal", "eager")
+    profiles = of_kind(events, "profile")
+    assert [one["waited_seconds"] for one in profiles] == [None] * 3
+    assert all("failure" not in one and one["seconds"] > 0 for one in profiles)

@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 from runner.errors import InvalidSpec, WorkloadError
-from runner.specs.experiment import TrainingSpec
+from runner.specs.experiment import ExperimentSpec, TrainingSpec
 from runner.worker.callbacks import Hooks, TrainingState
 from runner.worker.compiler.compiling import Compile
 from runner.worker.data.batches import MicroBatch
@@ -22,6 +22,7 @@ from runner.worker.model.workload import Workload
 from runner.worker.step.optimizers import make_optimizers
 from runner.worker.step.schedules import LearningRate
 from runner.worker.step.stepping import MixedPrecision, Step, StepMaker, StepResult
+from runner.worker.step.uncompiled import uncompiled_copy
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -125,6 +126,26 @@ def test_in_the_harness_s_order_gradients_are_cleared_before_a_step_and_inputs_a
         assert seen[-1].equal(batch["inputs"]) and seen[-1] is not batch["inputs"]
     assert model.slope.equal(usual.slope)
     assert model.slope.grad is not None and usual.slope.grad is None
+
+
+def test_a_copy_is_trained_without_a_compiler_and_leaves_the_model_as_it_is() -> None:
+    """By gradient descent at 0.1 on one batch, what the usual step would make of the model."""
+    spec = TrainingSpec(optimizer="SGD", learning_rate=0.1)
+    model, usual_step, _ = build()
+    before = model.slope.detach().clone()
+    seen: list[torch.Tensor] = []
+
+    def objective(output: Answer, labels: torch.Tensor) -> tuple[torch.Tensor, None]:
+        seen.append(output.loss.detach())
+        return output.loss, None
+
+    step = uncompiled_copy(model, objective, ExperimentSpec(name="x", training=spec), CPU)
+    (batch,) = batches(1)
+    step(windows([batch]))
+    step(windows([batch]))
+    assert model.slope.equal(before) and model.slope.grad is None
+    expected = [usual_step([batch]).loss, usual_step([batch]).loss]
+    assert seen == expected and seen[1] < seen[0]
 
 
 def test_clipping_by_norm_scales_the_gradient_and_records_its_norm() -> None:
