@@ -35,6 +35,9 @@ class Figure:
     still: tuple[float, float] | None
     """How long the device stands still between its first and its last work in a step of the
     harness, and in our order; None likewise."""
+    alternates: bool
+    """Whether ours, too, has an uncompiled step before each compiled one, as it has since
+    2026-11-23."""
     spreads: tuple[float, float]
     """Width of the middle half of single steps, relative to the median: the harness's, ours."""
 
@@ -53,6 +56,7 @@ class Figure:
             harness_kernels=tuple(statistics.median(run[busy]) for run in runs if busy in run),
             our_way=None if apart is None else statistics.median(apart["our_way"]["seconds"]),
             still=None if apart is None else (_still(apart["harness"]), _still(apart["our_way"])),
+            alternates="alternates" in record,
             spreads=(max(_spread(run[kind]) for run in runs), _spread(ours["waited"])),
         )
 
@@ -127,7 +131,7 @@ def _restlessness(figure: Figure) -> str | None:
 
 def _by_kind(figure: Figure, kind: str) -> str:
     if kind == "compiled":
-        if figure.agrees_alone:
+        if figure.agrees_alone and not figure.alternates:
             return "alternating: by itself the harness takes as long as ours"
         beyond = statistics.geometric_mean(figure.harness) - figure.kernels
         return (

@@ -72,7 +72,9 @@ class _Pair:
         first = self._harness.time()
         ours = self._ours.time()
         self._ours.end()
-        timed = self._with_environment({"harness": [first, self._harness.time()], "ours": ours})
+        timed = self._with_environment(
+            {"alternates": True, "harness": [first, self._harness.time()], "ours": ours}
+        )
         if not self._apart:
             return timed
         self.timed = timed
@@ -120,8 +122,8 @@ class _Pair:
 
 class Recording:
     """Works off cells, one record each. Trainings take much of a device's memory: of them only so
-    many at once. What fails beside others, as where they do not fit together, is tried once more
-    with fewer of them."""
+    many at once. What fails beside others, as where they do not fit together, is tried again with
+    one fewer at once, however many failed together."""
 
     def __init__(
         self,
@@ -134,14 +136,13 @@ class Recording:
         training_at_once: int,
     ) -> None:
         self._waiting = list(cells)
-        self._again: set[Cell] = set()
         self._pairs: list[_Pair] = []
         self._begin = begin
         self._write = write
         self._tell = say
         self._at_once = at_once
         self._training_at_once = training_at_once
-        self._since = time.monotonic()
+        self._since = self._shrunk = time.monotonic()
 
     def run(self, seconds: float) -> None:
         """What is not timed when the seconds are over is given up without a record."""
@@ -174,13 +175,15 @@ class Recording:
         self._pairs.remove(pair)
         pair.end()
         self._say(f"{cell.name}: {_told(found)}, {time.monotonic() - pair.since:.0f} s in all")
-        if "lost" in found and self._pairs and cell not in self._again:
-            self._again.add(cell)
-            self._waiting.append(cell)
-            self._at_once = len(self._pairs)
-            self._training_at_once = max(1, self._training_at_once - 1)
-        else:
+        is_of_the_last_to_fail = pair.since < self._shrunk
+        if "lost" not in found or (self._at_once == 1 and not is_of_the_last_to_fail):
             self._write(found)
+            return
+        self._waiting.append(cell)
+        if not is_of_the_last_to_fail:
+            self._shrunk = time.monotonic()
+            self._at_once -= 1
+            self._training_at_once = max(1, self._training_at_once - 1)
 
     def _say(self, text: str) -> None:
         self._tell(f"{time.monotonic() - self._since:5.0f} s  {text}")

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -103,6 +103,11 @@ def test_a_difference_has_the_reason_that_its_figures_show(
     figure = Figure.of(a_record(ours, first, second, alone, busy), kind)
     assert not figure.agrees
     assert reason(figure, kind).startswith(begins)
+
+
+def test_where_ours_alternates_too_alternating_is_no_reason() -> None:
+    record = {**a_record(10.0, 10.5, 10.5, 10.1, 9.0), "alternates": True}
+    assert reason(Figure.of(record, "compiled"), "compiled").startswith("open")
 
 
 def test_figures_within_three_percent_agree_and_need_no_reason() -> None:
@@ -225,6 +230,36 @@ def test_what_does_not_fit_beside_others_is_measured_again_with_fewer() -> None:
     )
     assert sorted(one["model"] for one in records) == ["a", "b", "c"]
     assert not any("lost" in one for one in records)
+
+
+class CrowdedPair(ImpatientPair):
+    """Four at once do not fit, and all of them fail for it."""
+
+    begun: ClassVar[list[int]] = []
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__(cell)
+        self._beside = ImpatientPair.alive
+        self._is_first = len(CrowdedPair.begun) < 4
+        CrowdedPair.begun.append(self._beside)
+
+    @property
+    def is_ready(self) -> bool:
+        if self._is_first:
+            raise Lost("out of memory")
+        return True
+
+
+@pytest.mark.heavy  # as above
+def test_of_several_that_fail_together_only_one_is_too_many() -> None:
+    cells = [Cell(suite="timm", model=name, part="inference") for name in "abcdef"]
+    records: list[dict[str, Any]] = []
+    begin: Any = CrowdedPair
+    Recording(cells, begin, records.append, lambda text: None, at_once=4, training_at_once=4).run(
+        60
+    )
+    assert sorted(one["model"] for one in records if "lost" not in one) == list("abcdef")
+    assert CrowdedPair.begun[:4] == [1, 2, 3, 4] and max(CrowdedPair.begun[4:]) == 3
 
 
 def test_the_page_says_what_the_records_say() -> None:
