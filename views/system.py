@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -23,7 +23,9 @@ from views.upkeep.history import show_history
 from views.upkeep.strip import show_findings
 
 LEVELS = ("info", "warning", "error")
-MAX_LINES = 500
+MAX_LINES, FEW_LINES = 500, 15
+LOG_HEIGHT = 480
+"""Pixels, of more than few lines; the rest is scrolled to."""
 LIMIT_SECONDS = 300.0
 KEY = "system.findings"
 
@@ -85,7 +87,7 @@ def examine() -> list[Finding]:
 
 def show_logs() -> None:
     """The last lines of dashboard and supervisor, the latest first."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with st.container(horizontal=True, vertical_alignment="top"):
         least = st.segmented_control("At least", LEVELS, default="info", key="log.level")
         word = st.text_input("Containing", key="log.word", width=300)
     shown = [line_of(entry) for entry in read_log(data_dir().logs, MAX_LINES)
@@ -96,7 +98,8 @@ def show_logs() -> None:
         return
     st.caption(f"{words.plural(len(shown), 'line')}, the latest first; whole in `logs/` of the "
                "data folder")  # fmt: skip
-    st.code("\n".join(shown), language=None, wrap_lines=True, height=480)
+    height: int | Literal["content"] = LOG_HEIGHT if len(shown) > FEW_LINES else "content"
+    st.code("\n".join(shown), language=None, wrap_lines=True, height=height)
 
 
 def line_of(entry: dict[str, Any]) -> str:

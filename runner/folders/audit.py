@@ -136,4 +136,5 @@ def _read(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _short(value: object) -> str:
-    return printable(mask(str(value)), MAX_TEXT)
+    told = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    return printable(mask(told), MAX_TEXT)

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,15 @@ def test_whatever_changes_the_queue_or_the_library_is_written_down(folder: DataD
         ("release", first), ("pause the queue", ""), ("let the queue go on", ""),
         ("label", first), ("stop", first),
     ]  # fmt: skip
-    assert audit.entries(folder)[1]["details"] == {"tags": "('mine',)"}
+    assert audit.entries(folder)[1]["details"] == {"tags": "mine"}
+
+
+def test_tags_are_told_as_people_write_them(folder: DataDir) -> None:
+    first = queue.submit(folder, experiment_spec())
+    library.change_labels(folder, first, lambda old: old.tagged(["mine", "fast"]))
+    library.change_labels(folder, first, lambda old: replace(old, tags=()))
+    taken, given, _ = audit.entries(folder)
+    assert (given["details"], taken["details"]) == ({"tags": "mine, fast"}, {"tags": "none"})
 
 
 def test_what_was_refused_was_not_done(folder: DataDir) -> None:
