@@ -4,6 +4,7 @@ On this machine alone, unless `BREAKEVEN_HOST` names another address to listen o
 """
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -12,6 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+
+if __name__ == "__main__":
+    # What is imported stays: looking through it for what does not would be a seventh of importing
+    # it. `import_all` turns the collector on again.
+    gc.disable()
 
 from starlette.middleware import Middleware
 from streamlit import App
@@ -34,6 +40,7 @@ from views.upkeep.alerting import watch_over
 from views.upkeep.failing import show_failure
 from views.upkeep.memory import keep_giving_back, share_arenas
 from views.upkeep.serving import ROUTES
+from views.upkeep.starting import offer_no_components_of_packages
 
 
 @asynccontextmanager
@@ -92,6 +99,7 @@ def main() -> None:
     Thread(target=watch_over, name="alerts", daemon=True).start()
     keep_giving_back()
     give_up_at_last()
+    offer_no_components_of_packages()
     held = hold_the_other_loopback()
     app = App(
         "dashboard.py",

@@ -33,7 +33,6 @@ IMPORTED = (
     "views.upkeep.strip",
     "plotly.offline",
     "plotly.graph_objs",
-    "streamlit.components.v2.manifest_scanner",
 )
 """What Compare takes a second or two to import."""
 _importing = Lock()
@@ -50,12 +49,15 @@ def prepare() -> None:
 
 def import_all() -> None:
     """Has the collector set aside what stays for good: it need not look through it again and again,
-    for a quarter of a second each time."""
-    with _importing:
-        for name in IMPORTED:
-            import_module(name)
-    share_with_arrow()
-    gc.freeze()
+    for a quarter of a second each time. It was off until then."""
+    try:
+        with _importing:
+            for name in IMPORTED:
+                import_module(name)
+        share_with_arrow()
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def prepare_all() -> None:

@@ -1,5 +1,6 @@
 """What the first page needs is there before the first reader is."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -46,6 +47,16 @@ def test_without_an_experiment_of_ones_own_the_example_that_compare_shows_is_pre
     monkeypatch.setattr(charts, "draw", lambda *_: None)
     ahead.prepare()
     assert made == [EXPERIMENT_ID]
+
+
+def test_the_collector_is_on_again_whatever_becomes_of_what_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ahead, "IMPORTED", ["no_such_module"])
+    gc.disable()
+    with pytest.raises(ModuleNotFoundError):
+        ahead.import_all()
+    assert gc.isenabled()
 
 
 def test_pages_wait_until_all_is_imported() -> None:
