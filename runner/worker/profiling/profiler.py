@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import torch
 from torch.profiler import profile
 
 from runner.folders.run_dir import RunDir
@@ -69,8 +68,8 @@ class StepProfiler:
     def alternate_with(self, uncompiled: Callable[[], StepOf]) -> None:
         """Has a step without a compiler made before each one that is waited for, as PyTorch's
         harness makes them in turns: what it leaves behind in the device's caches costs the next
-        step time. `uncompiled` prepares such steps and raises `torch.OutOfMemoryError` where the
-        device has no room for that; nothing is waited for then."""
+        step time. `uncompiled` prepares such steps. Where that fails, as for want of room on the
+        device, nothing is waited for."""
         self._uncompiled = uncompiled
 
     @property
@@ -147,7 +146,8 @@ class StepProfiler:
         compilations = self._observer.num_compilations
         waited: list[float] = []
         if self._device.works_by_itself:
-            with suppress(torch.OutOfMemoryError):
+            # What an uncompiled step raises; what one that is waited for raises, its maker hears.
+            with suppress(Exception):
                 yield from self._wait_for_each(waited)
         with profile(activities=self._device.profiler_activities, record_shapes=True) as profiler:
             since = time.perf_counter()

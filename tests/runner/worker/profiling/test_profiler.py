@@ -158,12 +158,19 @@ def test_like_the_harness_a_training_step_that_is_waited_for_comes_after_one_of_
     assert not any(change.any() for change in weights)
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol"),
+    ],
+)
 @pytest.mark.usefixtures("device_at_work_by_itself")
-def test_where_there_is_no_room_for_a_copy_nothing_is_waited_for_and_all_else_is_profiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_no_copy_can_be_made_nothing_is_waited_for_and_all_else_is_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Exception
 ) -> None:
     def no_room(*arguments: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise why
 
     monkeypatch.setattr(training, "uncompiled_copy", no_room)
     events = run(like_harness("training"), tmp_path / "journal", "eager")
