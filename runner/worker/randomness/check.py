@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from runner.specs.experiment import RunSpec
-from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import leave_alone
 from runner.worker.data.batches import MicroBatch
 from runner.worker.device.base import Device
 from runner.worker.event_log import EventLog
@@ -25,7 +23,8 @@ from runner.worker.randomness.redraws import NUM_DRAWS, NUM_FIRST, Redraws, Stat
 from runner.worker.randomness.rehearsal import Rehearsal
 from runner.worker.ranks.together import Together
 from runner.worker.step.inference import Inference
-from runner.worker.step.stepping import MixedPrecision, Step, StepMaker
+from runner.worker.step.stepping import MixedPrecision, Step
+from runner.worker.step.uncompiled import uncompiled_step
 
 MAX_REASON_CHARACTERS = 2000
 UNLIKE = 10.0
@@ -122,24 +121,18 @@ class RandomNumbersCheck:
         inference_draws: bool | None,
     ) -> bool:
         """Whether the backend draws the numbers that are drawn without a compiler."""
-        training = self._spec.experiment.training
         state = State(self._model, optimizers)
-        hooks = Hooks([], TrainingState(model=self._model, optimizers=optimizers))
-        maker = StepMaker(
+        eager = uncompiled_step(
             self._model,
             self._objective,
             optimizers,
             self._precision,
-            training,
-            hooks,
+            self._spec.experiment,
             self._together,
-            like_harness=self._spec.experiment.steps_like_harness,
         )
-        eager = maker.make("forward", leave_alone)
 
         def without_compiler() -> Tensor:
-            with torch.compiler.set_stance("force_eager"):
-                return eager(batches).loss
+            return eager(batches).loss
 
         def compiled() -> Tensor:
             return step(batches).loss

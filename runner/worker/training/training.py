@@ -299,7 +299,11 @@ class Trainer:
         step = uncompiled_copy(
             self._state.model, self._objective, self._experiment, self._device.torch_device
         )
-        return lambda number: step(self._profiled_batches(number))
+
+        def uncompiled(number: int) -> None:
+            step(self._profiled_batches(number))
+
+        return uncompiled
 
     def _make_step(self, batches: Sequence[MicroBatch]) -> StepResult:
         if self._variant.captures_cuda_graphs:
