@@ -102,7 +102,7 @@ class _Memory:
                 entry.value = ask()
                 entry.size = _size(entry.value)
                 entry.revision = now
-                self._forget()
+                self._keep(key, entry)
             entry.generation = generation
             return entry.value
 
@@ -124,9 +124,12 @@ class _Memory:
                 self._standings.pop(oldest, None)
         return known[1]
 
-    def _forget(self) -> None:
-        """Drops what was not asked for the longest, but for the latest."""
+    def _keep(self, key: Hashable, latest: _Entry) -> None:
+        """Drops what was not asked for the longest, but for the latest: also where it took others
+        to answer it, which were asked after it."""
         with self._lock:
+            self._entries[key] = latest
+            self._entries.move_to_end(key)
             total = sum(entry.size for entry in self._entries.values())
             while total > MAX_BYTES and len(self._entries) > 1:
                 _, oldest = self._entries.popitem(last=False)

@@ -11,6 +11,7 @@ import pytest
 from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
+from storage.comparison.evidence import load_evidence
 from storage.index.store import Store
 from storage.queries import kept
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
@@ -185,6 +186,20 @@ def test_what_was_not_asked_for_the_longest_is_dropped_when_it_gets_too_much(
         queries.blocks(store, EXPERIMENT_ID)
         queries.step_times(store, EXPERIMENT_ID)
         assert len(asked) > 1
+
+
+def test_what_is_larger_than_all_that_is_kept_is_not_asked_twice_in_a_row(
+    data_dir: DataDir, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evidence is made of a dozen other answers, each of them newer than the question."""
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        monkeypatch.setattr(kept, "MAX_BYTES", 1)
+        load_evidence(store, EXPERIMENT_ID)
+        asked.clear()
+        load_evidence(store, EXPERIMENT_ID)
+        assert asked == []
 
 
 def test_of_texts_it_is_known_how_much_room_they_take() -> None:
