@@ -1,12 +1,12 @@
 """Many at once: `make load`.
 
 python -m benchmarks.load [queue] [readers] [events] [--seconds 60] [--rates 100000 ...]
-                          [--write docs/operating.md]
 """
 
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.load import events, queued, readers
@@ -14,15 +14,23 @@ from benchmarks.load import events, queued, readers
 PARTS = ("queue", "readers", "events")
 
 
-def main() -> None:
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Of the command line unless others are given."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    # A list of choices is no choice, to argparse of Python 3.11: so no default here.
+    parser.add_argument("parts", nargs="*", choices=PARTS, default=None, help="all of them")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=1000, help="that wait, and that are there")
     parser.add_argument("--watching", type=int, default=10, help="readers of Live")
     parser.add_argument("--visiting", type=int, default=20, help="readers of other pages")
     parser.add_argument("--rates", type=float, nargs="+", default=[10_000, 30_000, 100_000])
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    options.parts = options.parts or PARTS
+    return options
+
+
+def main() -> None:
+    options = options_of()
     with tempfile.TemporaryDirectory(prefix="breakeven-load-") as name:
         folder = Path(name)
         if "queue" in options.parts:

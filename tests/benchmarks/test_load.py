@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
+from benchmarks.load.__main__ import options_of
 from benchmarks.load.ages import ages
 from benchmarks.load.logged import errors_in
 from benchmarks.load.reader import Reader, reading
@@ -29,6 +30,11 @@ def test_a_page_is_late_by_the_first_step_that_it_should_have_shown(data_dir: Da
     )
     # After step 0 the one of 101 is missing, which at 100.9 is to come.
     assert ages([(100.9, [1])], [run], 101.1) == pytest.approx([0, 0, 0, 0.05, 0.1], abs=1e-6)
+
+
+def test_who_names_no_part_has_all_of_them_measured() -> None:
+    assert tuple(options_of([]).parts) == ("queue", "readers", "events")
+    assert list(options_of(["events", "--seconds", "1"]).parts) == ["events"]
 
 
 def test_what_grows_has_a_slope_that_its_interval_tells_from_none() -> None:
