@@ -17,16 +17,21 @@ PARTS = ("queue", "readers", "events")
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Of the command line unless others are given."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    # A list of choices is no choice, to argparse of Python 3.11: so no default here.
-    parser.add_argument("parts", nargs="*", choices=PARTS, default=None, help="all of them")
+    # No `choices`: argparse of Python 3.11 takes the default, a list of them, for a wrong one.
+    parser.add_argument("parts", nargs="*", type=_part, default=PARTS, metavar="PART",
+                        help=f"of {', '.join(PARTS)} (all)")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=1000, help="that wait, and that are there")
     parser.add_argument("--watching", type=int, default=10, help="readers of Live")
     parser.add_argument("--visiting", type=int, default=20, help="readers of other pages")
     parser.add_argument("--rates", type=float, nargs="+", default=[10_000, 30_000, 100_000])
-    options = parser.parse_args(arguments)
-    options.parts = options.parts or PARTS
-    return options
+    return parser.parse_args(arguments)
+
+
+def _part(text: str) -> str:
+    if text not in PARTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PARTS)}")
+    return text
 
 
 def main() -> None:

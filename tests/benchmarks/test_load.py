@@ -34,7 +34,9 @@ def test_a_page_is_late_by_the_first_step_that_it_should_have_shown(data_dir: Da
 
 def test_who_names_no_part_has_all_of_them_measured() -> None:
     assert tuple(options_of([]).parts) == ("queue", "readers", "events")
-    assert list(options_of(["events", "--seconds", "1"]).parts) == ["events"]
+    assert options_of(["events", "--seconds", "1"]).parts == ["events"]
+    with pytest.raises(SystemExit):
+        options_of(["event"])
 
 
 def test_what_grows_has_a_slope_that_its_interval_tells_from_none() -> None:
