@@ -123,7 +123,7 @@ class _Pair:
 class Recording:
     """Works off cells, one record each. Trainings take much of a device's memory: of them only so
     many at once. What fails beside others, as where they do not fit together, is tried again with
-    one fewer at once, however many failed together."""
+    one fewer at once, however many failed together; what fails once more, at the end by itself."""
 
     def __init__(
         self,
@@ -136,6 +136,9 @@ class Recording:
         training_at_once: int,
     ) -> None:
         self._waiting = list(cells)
+        self._failed: set[Cell] = set()
+        self._alone: set[Cell] = set()
+        """What is tried by itself, after all others."""
         self._pairs: list[_Pair] = []
         self._begin = begin
         self._write = write
@@ -166,6 +169,8 @@ class Recording:
                     self._write(_about(pair.cell, pair.timed | {"not_apart": "no time was left"}))
 
     def _has_room_for(self, cell: Cell) -> bool:
+        if cell in self._alone:
+            return not self._pairs and self._alone.issuperset(self._waiting)
         trainings = sum(pair.cell.part == "training" for pair in self._pairs)
         is_full = cell.part == "training" and trainings >= self._training_at_once
         return len(self._pairs) < self._at_once and not is_full
@@ -175,15 +180,18 @@ class Recording:
         self._pairs.remove(pair)
         pair.end()
         self._say(f"{cell.name}: {_told(found)}, {time.monotonic() - pair.since:.0f} s in all")
-        is_of_the_last_to_fail = pair.since < self._shrunk
-        if "lost" not in found or (self._at_once == 1 and not is_of_the_last_to_fail):
+        if "lost" not in found or cell in self._alone:
             self._write(found)
-            return
-        self._waiting.append(cell)
-        if not is_of_the_last_to_fail:
-            self._shrunk = time.monotonic()
-            self._at_once -= 1
-            self._training_at_once = max(1, self._training_at_once - 1)
+        elif cell in self._failed:
+            self._alone.add(cell)
+            self._waiting.append(cell)
+        else:
+            self._failed.add(cell)
+            self._waiting.append(cell)
+            if pair.since >= self._shrunk:  # Not one of those that failed together with the last.
+                self._shrunk = time.monotonic()
+                self._at_once = max(1, self._at_once - 1)
+                self._training_at_once = max(1, self._training_at_once - 1)
 
     def _say(self, text: str) -> None:
         self._tell(f"{time.monotonic() - self._since:5.0f} s  {text}")

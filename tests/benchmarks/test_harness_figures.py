@@ -252,6 +252,7 @@ class CrowdedPair(ImpatientPair):
 
 @pytest.mark.heavy  # as above
 def test_of_several_that_fail_together_only_one_is_too_many() -> None:
+    CrowdedPair.begun.clear()
     cells = [Cell(suite="timm", model=name, part="inference") for name in "abcdef"]
     records: list[dict[str, Any]] = []
     begin: Any = CrowdedPair
@@ -260,6 +261,31 @@ def test_of_several_that_fail_together_only_one_is_too_many() -> None:
     )
     assert sorted(one["model"] for one in records if "lost" not in one) == list("abcdef")
     assert CrowdedPair.begun[:4] == [1, 2, 3, 4] and max(CrowdedPair.begun[4:]) == 3
+
+
+class StubbornPair(CrowdedPair):
+    """One model never comes to figures, whoever is beside it."""
+
+    @property
+    def is_ready(self) -> bool:
+        if self.cell.model == "a":
+            raise Lost("no such model")
+        return True
+
+
+@pytest.mark.heavy  # as above
+def test_what_always_fails_is_told_in_the_end_and_leaves_the_others_side_by_side() -> None:
+    CrowdedPair.begun.clear()
+    cells = [Cell(suite="timm", model=name, part="inference") for name in "abcdefg"]
+    records: list[dict[str, Any]] = []
+    begin: Any = StubbornPair
+    Recording(cells, begin, records.append, lambda text: None, at_once=3, training_at_once=3).run(
+        60
+    )
+    assert [one["model"] for one in records if "lost" in one] == [records[-1]["model"]] == ["a"]
+    assert len(records) == 7
+    # Three times by the one, once by each other; the last time alone.
+    assert len(CrowdedPair.begun) == 9 and CrowdedPair.begun[-1] == 1
 
 
 def test_the_page_says_what_the_records_say() -> None:
