@@ -5,6 +5,7 @@ what they draw alone, and a correct backend's changes of the weights are draws f
 distribution of those without a compiler. What is kept of them is how far they lie apart.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ of those between eager's steps with different seeds."""
 MAX_ELEMENTS = 4096
 """Elements that are looked at of a tensor, evenly spread."""
 SEED_OFFSET = 7_919
+ROOM = 2
+"""Times what a copy of the weights takes must be free on a GPU for the copy to lie there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +69,32 @@ class Redraws:
 
 class State:
     """Parameters, buffers and what optimizers remember, as they are now; put back in place, so that
-    compiled code and captured graphs find them where they were."""
+    compiled code and captured graphs find them where they were. The copy lies beside them where
+    there is room: it is put back dozens of times."""
 
     def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         memories = [entry for one in optimizers for entry in one.state.values()]
         self._tensors = [*model.parameters(), *model.buffers()]
         self._tensors += [t for entry in memories for t in entry.values() if isinstance(t, Tensor)]
-        self._values = [tensor.detach().to("cpu", copy=True) for tensor in self._tensors]
+        beside = _has_room_for_copies(self._tensors)
+        self._values = [
+            tensor.detach().to(tensor.device if beside else "cpu", copy=True)
+            for tensor in self._tensors
+        ]
 
     @torch.no_grad()
     def restore(self) -> None:
         for tensor, value in zip(self._tensors, self._values, strict=True):
             tensor.copy_(value)
+
+
+def _has_room_for_copies(tensors: Sequence[Tensor]) -> bool:
+    """What torch's allocator keeps for steps does not count as free."""
+    needed: Counter[torch.device] = Counter()
+    for tensor in tensors:
+        if tensor.is_cuda:
+            needed[tensor.device] += tensor.nbytes
+    return all(torch.cuda.mem_get_info(device)[0] >= ROOM * size for device, size in needed.items())
 
 
 def redraw(
