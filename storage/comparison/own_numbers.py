@@ -84,7 +84,7 @@ def _without_dropout(told: Randomness, precision: Precision) -> Parity:
     )
     told_so = [
         Finding(kind="rehearsal", figures={"verdict": found.verdict, **one.figures})
-        if one.kind in ("inside band", "outside band")
+        if one.kind in ("inside band", "hardly outside", "outside band")
         else one
         for one in found.findings
     ]

@@ -20,6 +20,10 @@ operations, the control only at the start. In bf16 the rounding of the weights d
 LEAD_STEPS = 10
 """How many steps a correct backend may be ahead of the control. Differences grow exponentially once
 a training magnifies rounding, and who begins with more of them gets there earlier."""
+BROKEN_FROM = 2.0
+"""Half widths of the band from which a difference is a fault. How far one control strays is chance:
+of 1,500 correct runs four lay between one half width and this, and no planted fault did
+(docs/decisions/broken-from-twice-the-band.md)."""
 MAX_LEAD = 2.0
 """How far that may widen the band: a control that leaps later excuses no weak fault before."""
 LOSS_FLOORS: dict[Precision, float] = {

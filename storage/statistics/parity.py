@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from runner.specs.training import Precision
-from storage.statistics.loss_band import LEAD_STEPS, loss_band, ratios_to_band
+from storage.statistics.loss_band import BROKEN_FROM, LEAD_STEPS, loss_band, ratios_to_band
 from storage.statistics.outcomes import Reading, lasting
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
@@ -31,6 +31,7 @@ FindingKind = Literal[
     "no band",
     "inside band",
     "outside band",
+    "hardly outside",
     "not finite",
     "outside later",
     "too far apart",
@@ -61,7 +62,8 @@ class Parity:
     """Whether a backend's losses and evaluations agree with those of equal trainings.
 
     `max_ratio_to_band` is the largest difference in loss over the band's half width: above 1 is
-    outside, infinite where the backend alone has a loss that is not finite.
+    outside, from `BROKEN_FROM` on a fault, infinite where the backend alone has a loss that is not
+    finite.
     """
 
     verdict: ParityVerdict
@@ -106,7 +108,8 @@ def judge_losses(
     num_steps: int,
     band: pd.DataFrame | None = None,
 ) -> Parity:
-    """Compares a backend's losses to the band, and asks of all of them that they are finite.
+    """Compares a backend's losses to the band, and asks of all of them that they are finite. Those
+    that are outside, but not by enough to be sure, leave it unknown.
 
     Losses are indexed by step; only steps count that all did, and at which baseline and controls
     are finite. `num_steps` is what the whole run would have; `band` is `loss_band` of the same
@@ -125,26 +128,24 @@ def judge_losses(
         return unknown(_why_unknown(common, equal))
     highest, outside = float(ratios.max()), ratios.index[ratios > 1]
     last = int(band["step"].max()) if len(band) else None
-    if len(outside):
-        first = int(outside.min())
-        at = {"first_step_outside": first, "max_ratio_to_band": highest}
-        return Parity(
-            verdict="broken",
-            first_step_outside=first,
-            max_ratio_to_band=highest,
-            steps_compared=len(common),
-            findings=(Finding(kind="outside band", figures=at),),
-            last_step_in_band=last,
-        )
-    told = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
-    return Parity(
+    found = Parity(
         verdict="holds",
         first_step_outside=None,
         max_ratio_to_band=highest,
         steps_compared=len(common),
-        findings=(Finding(kind="inside band", figures=told),),
+        findings=(),
         last_step_in_band=last,
     )
+    if not len(outside):
+        told = {"max_ratio_to_band": highest, "band_steps": len(band), "num_steps": num_steps}
+        return replace(found, findings=(Finding(kind="inside band", figures=told),))
+    first = int(outside.min())
+    at = {"first_step_outside": first, "max_ratio_to_band": highest}
+    if highest < BROKEN_FROM:
+        hardly = Finding(kind="hardly outside", figures=at)
+        return replace(found, verdict="unknown", findings=(hardly,))
+    broken = Finding(kind="outside band", figures=at)
+    return replace(found, verdict="broken", first_step_outside=first, findings=(broken,))
 
 
 def _why_unknown(common: pd.Index, equal: pd.Index) -> FindingKind:

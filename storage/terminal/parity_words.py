@@ -96,6 +96,14 @@ def _outside_band(figures: Mapping[str, Any]) -> Sentence:
     return said("the loss leaves the band at {at} and {extreme}", at=_at(figures), extreme=extreme)
 
 
+def _hardly_outside(figures: Mapping[str, Any]) -> Sentence:
+    return said(
+        "{outside}: too much to be called the same, and too little to call it a fault, since how "
+        "far a control strays is chance, too; repeat it with more controls (--controls 4)",
+        outside=_outside_band(figures),
+    )
+
+
 def _other_inputs(figures: Mapping[str, Any]) -> Sentence:
     return said(
         "the runs saw other data {since}{why}", since=_since(figures), why=_culprits(figures)
@@ -187,9 +195,16 @@ def _size(reading: Reading, value: float) -> Figure:
 
 
 def _rehearsal(figures: Mapping[str, Any]) -> Sentence:
+    if figures["verdict"] == "holds":
+        return said("without dropout {words}", words=_inside_band(figures))
+    outside = said("without dropout {words}", words=_outside_band(figures))
     if figures["verdict"] == "broken":
-        return said("without dropout {words}", words=_outside_band(figures))
-    return said("without dropout {words}", words=_inside_band(figures))
+        return outside
+    return said(
+        "{outside}: too much to be called the same, and too little to call it a fault; repeat it "
+        "without dropout and with more controls (model.dropout = off, --controls 4)",
+        outside=outside,
+    )
 
 
 def _dropout_wrong(figures: Mapping[str, Any]) -> str:
@@ -250,6 +265,7 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
     "no band": _plain("rounding alone moves the loss far from the first step on"),
     "inside band": _inside_band,
     "outside band": _outside_band,
+    "hardly outside": _hardly_outside,
     "not finite": _not_finite,
     "outside later": _outside_later,
     "too far apart": _too_far_apart,

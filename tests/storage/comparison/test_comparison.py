@@ -175,12 +175,12 @@ def test_breaks_that_several_devices_cause_are_none_of_the_code(data_dir: DataDi
 
 def test_a_backend_that_learns_something_else_breaks_parity(data_dir: DataDir) -> None:
     # The control differs by 1e-5, so the band is 1e-4; it ends ten steps before the control does.
-    record_experiment(data_dir.runs, SPEC, backend_offset=2e-4)
+    record_experiment(data_dir.runs, SPEC, backend_offset=3e-4)
     comparison = compared(data_dir)
     parity = result(comparison, "inductor").parity
     assert parity is not None
     assert (parity.verdict, parity.first_step_outside) == ("broken", 0)
-    assert parity.max_ratio_to_band == pytest.approx(2.0, rel=1e-3)
+    assert parity.max_ratio_to_band == pytest.approx(3.0, rel=1e-3)
     band = comparison.loss_band
     assert (band["high"] - band["low"]).tolist() == pytest.approx([2e-4] * 70, rel=1e-3)
 

@@ -54,6 +54,20 @@ def test_the_one_dropout_of_several_that_is_wrong_is_named() -> None:
     assert (fault.number, fault.num_dropouts) == (1, 3)
 
 
+def test_attention_that_decides_for_four_queries_at_once_strays_twice_as_far_by_chance() -> None:
+    # Seen on an H100 of a correct backend, in bf16: 6,528 zeros of 61,440 for 5,936. As independent
+    # numbers their means would differ by 5.1 standard errors of sqrt(2 x 0.111 / 61,440) = 0.0019.
+    def attention(zeros: int) -> Any:
+        kept, scale = 61_440 - zeros, 1 / 0.9
+        return drawn(operation="attention", tried=61_440, zeros=zeros, sum=kept * scale,
+                     squares=kept * scale**2, backward=kept * scale**2)  # fmt: skip
+
+    assert find_dropout_faults([attention(5_936)], [attention(6_528)]) == []
+    # A fifth more is dropped: by 0.02, where chance explains 5 x sqrt(2 x 0.09 x 4 / 61,440).
+    (fault,) = find_dropout_faults([attention(6_144)], [attention(7_373)])
+    assert fault.what == "share" and fault.value == pytest.approx(0.12, abs=1e-4)
+
+
 def test_few_numbers_tell_only_what_chance_does_not_explain() -> None:
     few = {"tried": 20, "zeros": 2, "sum": 20.0, "squares": 22.2, "backward": 22.2}
     # 4 of 20 for 2 of 20 lie within five standard errors of sqrt(2 x 0.15 x 0.85 / 20).

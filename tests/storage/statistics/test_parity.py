@@ -69,12 +69,28 @@ def test_losses_inside_the_band_hold() -> None:
     assert "the first 14 of 24 steps" in str(parity_words(found))
 
 
-def test_a_loss_outside_on_either_side_is_broken() -> None:
-    for loss in (1.03, 0.97):
+def test_a_loss_twice_as_far_off_as_the_band_allows_on_either_side_is_broken() -> None:
+    for loss in (1.0315, 0.9685):
         found = judged({7: loss})
         assert found.verdict == "broken"
         assert found.first_step_outside == 7
-        assert found.max_ratio_to_band == pytest.approx(2)  # 0.03 / 0.015
+        assert found.max_ratio_to_band == pytest.approx(2.1)  # 0.0315 / 0.015
+
+
+def test_a_loss_hardly_outside_is_neither_a_fault_nor_the_same() -> None:
+    found = judged({7: 1.0285, 9: 0.98})
+    assert (found.verdict, found.first_step_outside) == ("unknown", None)
+    assert found.max_ratio_to_band == pytest.approx(1.9)  # 0.0285 / 0.015
+    words = str(parity_words(found))
+    assert words.startswith("the loss leaves the band at step 7 and is up to 1.9 x the band off: ")
+    assert words.endswith("repeat it with more controls (--controls 4)")
+    # Nothing that was learned, or not, makes a verdict of it.
+    assert judge_learning(found, has_learned=False).verdict == "unknown"
+
+
+def test_what_is_hardly_outside_hides_no_fault_elsewhere() -> None:
+    assert judged({7: 1.0285, 13: 1.04}).verdict == "broken"
+    assert judged({7: 1.0285, 20: math.nan}).verdict == "broken"
 
 
 def test_what_the_control_reaches_later_excuses_little_before() -> None:
