@@ -37,7 +37,7 @@ DONE = "done"
 """Marks an experiment that was trained to its end."""
 NUM_STEPS = 120
 LATE_STEP = 60
-TOKENS = {"cpu": 16, "cuda": 256}
+TOKENS = {"tiny": {"cpu": 16, "cuda": 256}, "base": {"cpu": 16, "cuda": 128}}
 """Enough on a GPU for attention's fused kernels."""
 INDUCTOR_OWN = "inductor:fallback_random=false"
 CORRECT = {
@@ -46,6 +46,16 @@ CORRECT = {
 }
 EVERY_INDUCTOR = {"cpu": 8, "cuda": 4}
 """Of so many experiments one has inductor, whose code takes longer to compile than all else."""
+OWN_FORWARD = "own_numbers:scope=forward"
+DECOMPOSED_FORWARD = "own_numbers_decomposed:scope=forward"
+"""Random numbers are drawn forward; to compile the optimizer as well takes four times as long."""
+IN_TURNS: tuple[tuple[str, ...], ...] = (
+    ("own_numbers", "inductor"), ("own_numbers_decomposed",), ("own_numbers", "cudagraphs"),
+    (DECOMPOSED_FORWARD,), (OWN_FORWARD,), (DECOMPOSED_FORWARD, INDUCTOR_OWN),
+    (OWN_FORWARD,), (DECOMPOSED_FORWARD, "cudagraphs"), (OWN_FORWARD,), (DECOMPOSED_FORWARD,),
+)  # fmt: skip
+"""Correct backends of the experiments in full size with one model and precision, in their order:
+all in each would take hours."""
 MODELS = {
     "tiny": {
         "tiny BERT": ("text_classification", "builtin:bert-tiny"),
@@ -63,6 +73,7 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 
 class Trial(NamedTuple):
     number: int
+    size: str
     model: str
     task: str
     source: str
@@ -78,7 +89,9 @@ class Trial(NamedTuple):
             task=self.task,
             model=ModelSpec(source=self.source, dropout="keep"),
             data=DataSpec(
-                num_train_samples=1600, num_eval_samples=100, sequence_length=TOKENS[device]
+                num_train_samples=1600,
+                num_eval_samples=100,
+                sequence_length=TOKENS[self.size][device],
             ),
             training=TrainingSpec(
                 learning_rate=self.learning_rate,
@@ -102,7 +115,7 @@ def all_trials(count: int, size: str) -> Iterator[Trial]:
     rate = LEARNING_RATES[size]
     models = [(name, *source, rate) for name, source in MODELS[size].items()]
     for number in range(count):
-        yield Trial(number, *models[number % 2], PRECISIONS[number // 2 % 2])
+        yield Trial(number, size, *models[number % 2], PRECISIONS[number // 2 % 2])
 
 
 def faults_of(number: int, each: int) -> tuple[str, ...]:
@@ -113,41 +126,58 @@ def faults_of(number: int, each: int) -> tuple[str, ...]:
     return tuple(faults[(first + i) % len(faults)] for i in range(each))
 
 
-def backends_of(number: int, device: str, faults_each: int) -> tuple[str, ...]:
-    leave_out = () if number % EVERY_INDUCTOR[device] == 0 else ("inductor", INDUCTOR_OWN)
-    correct = tuple(name for name in CORRECT[device] if name not in leave_out)
+def backends_of(trial: Trial, device: str, faults_each: int) -> tuple[str, ...]:
+    number = trial.number
+    if trial.size == "base":
+        correct = IN_TURNS[number // (len(MODELS["base"]) * len(PRECISIONS)) % len(IN_TURNS)]
+    else:
+        leave_out = () if number % EVERY_INDUCTOR[device] == 0 else ("inductor", INDUCTOR_OWN)
+        correct = tuple(name for name in CORRECT[device] if name not in leave_out)
     return (*correct, *faults_of(number, faults_each))
 
 
 def record(trial: Trial, parent: Path, device: str, faults_each: int, until: float) -> None:
-    """Trains an experiment unless it was before; leaves it unmarked if time ran out in it."""
+    """Trains an experiment unless another process has; leaves it unmarked if time ran out in it."""
     import torch
 
     from tests.faults import late_faults
     from tests.faults.trial import train_variants
 
+    folder = trial.folder(parent)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:  # Done before, or another process is at it.
+        return
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    folder = trial.folder(parent)
-    if (folder / DONE).exists():
-        return
-    shutil.rmtree(folder, ignore_errors=True)
     os.environ[late_faults.BEGINS] = str(LATE_STEP)
-    spec = trial.spec(device, backends_of(trial.number, device, faults_each))
+    spec = trial.spec(device, backends_of(trial, device, faults_each))
     for _ in train_variants(folder, spec):
+        torch.cuda.empty_cache()  # Others train beside this one.
         if time.monotonic() > until:
             return
     (folder / DONE).touch()
 
 
 def record_all(arguments: argparse.Namespace) -> None:
-    """In several processes, each of which trains every so-manieth experiment."""
-    jobs = arguments.jobs
-    command = [sys.executable, "-m", "benchmarks.dropout.trials", *sys.argv[1:]]
-    children = [subprocess.Popen([*command, "--part", str(part)]) for part in range(jobs)]
+    """In several processes, each of which trains the next experiment that none is at; once more
+    those that an earlier recording did not finish."""
+    trials = list(chosen(arguments))
+    for trial in trials:
+        folder = trial.folder(arguments.out)
+        if not (folder / DONE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "benchmarks.dropout.trials", *sys.argv[1:], "--child"]
+    children = [subprocess.Popen(command) for _ in range(arguments.jobs)]
     codes = [child.wait() for child in children]
-    done = sum(1 for _ in arguments.out.rglob(DONE))
+    done = sum((trial.folder(arguments.out) / DONE).exists() for trial in trials)
     sys.stdout.write(f"{done} experiments are there; exit codes {codes}\n")
+
+
+def chosen(arguments: argparse.Namespace) -> Iterator[Trial]:
+    """The experiments that the command line asks for."""
+    every = all_trials(arguments.first + arguments.count, arguments.size)
+    return islice(every, arguments.first, None)
 
 
 def main() -> None:
@@ -160,7 +190,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--budget", type=float, default=float("inf"))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--part", type=int, help="for the processes that it starts itself")
+    parser.add_argument("--child", action="store_true", help="for processes that it starts itself")
     parser.add_argument("--judge", type=Path)
     arguments = parser.parse_args()
     if arguments.judge is not None:
@@ -169,13 +199,11 @@ def main() -> None:
         sys.stdout.write(tables(arguments.judge))
     elif arguments.out is None:
         parser.error("name a folder: --out FOLDER or --judge FOLDER")
-    elif arguments.part is None:
+    elif not arguments.child:
         record_all(arguments)
     else:
         until = time.monotonic() + arguments.budget
-        every = all_trials(arguments.first + arguments.count, arguments.size)
-        trials = islice(every, arguments.first, None)
-        for trial in islice(trials, arguments.part, None, arguments.jobs):
+        for trial in chosen(arguments):
             if time.monotonic() > until:
                 break
             record(trial, arguments.out, arguments.device, arguments.faults, until)

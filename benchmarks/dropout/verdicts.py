@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.dropout.trials import CORRECT
+from benchmarks.dropout.trials import CORRECT, IN_TURNS
 from runner.folders.events import read_events
 from runner.specs.variants import parse_backend
 from storage.comparison.results import Result
@@ -20,7 +20,8 @@ def tables(folder: Path) -> str:
     faulty: dict[str, list[Result]] = defaultdict(list)
     wrong: list[str] = []
     alarms, number = 0, 0
-    labels = {parse_backend(text).label for texts in CORRECT.values() for text in texts}
+    every = (*CORRECT.values(), *IN_TURNS)
+    labels = {parse_backend(text).label for texts in every for text in texts}
     for runs in sorted(folder.rglob("runs")):
         place = runs.parent
         comparison = judge_trial(place)
