@@ -5,10 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.harness_figures.gated_harness import OTHERS
+
 NEAR = 0.03
 """Figures that differ by no more than this agree."""
 SAME_KERNELS = 0.01
 """Kernels of one work differ by no more than this between two profiles."""
+NAMED_CHARACTERS = 60
+MOSTLY = 0.3
+"""Share of what all kernels differ by from which on a single one is named."""
 BUSY = 0.9
 """A device that works for less than this share of a step waits for the host."""
 RUNS = {"compiled": "inductor", "uncompiled": "baseline"}
@@ -38,6 +43,9 @@ class Figure:
     alternates: bool
     """Whether ours, too, has an uncompiled step before each compiled one, as it has since
     2026-11-23."""
+    slower: tuple[str, float, float] | None
+    """The kernel that differs most: what the compiler fused in it, and what it takes in a step of
+    the harness and of ours; None in records that list none."""
     spreads: tuple[float, float]
     """Width of the middle half of single steps, relative to the median: the harness's, ours."""
 
@@ -57,6 +65,7 @@ class Figure:
             our_way=None if apart is None else statistics.median(apart["our_way"]["seconds"]),
             still=None if apart is None else (_still(apart["harness"]), _still(apart["our_way"])),
             alternates="alternates" in record,
+            slower=_slower(runs, ours) if kind == "compiled" else None,
             spreads=(max(_spread(run[kind]) for run in runs), _spread(ours["waited"])),
         )
 
@@ -107,7 +116,12 @@ class Figure:
 
 def reason(figure: Figure, kind: str) -> str:
     """Why two figures differ; begins with "open" where that is not known."""
-    why = _order_of_work(figure) or _restlessness(figure) or _by_kind(figure, kind)
+    why = (
+        _order_of_work(figure)
+        or _restlessness(figure)
+        or _same_beside_kernels(figure)
+        or _by_kind(figure, kind)
+    )
     return why + _other_kernels(figure)
 
 
@@ -127,6 +141,16 @@ def _restlessness(figure: Figure) -> str | None:
     if not figure.is_restless:
         return None
     return f"the harness's own runs differ by {figure.own_ratio - 1:.1%}; {_scatter(figure)}"
+
+
+def _same_beside_kernels(figure: Figure) -> str | None:
+    if not figure.harness_kernels or figure.slower is None:
+        return None
+    more = figure.kernels - statistics.geometric_mean(figure.harness_kernels)
+    beside = (figure.ours - more) / statistics.geometric_mean(figure.harness)
+    if abs(beside - 1) > NEAR:
+        return None
+    return f"kernels: beside what those differ by, ours take {beside:.3f} of its time"
 
 
 def _by_kind(figure: Figure, kind: str) -> str:
@@ -150,8 +174,20 @@ def _other_kernels(figure: Figure) -> str:
     """Kernels hardly vary: where the harness's take longer, they are not the same."""
     if not figure.harness_kernels:
         return ""
-    ratio = statistics.geometric_mean(figure.harness_kernels) / figure.kernels
-    return "" if abs(ratio - 1) <= SAME_KERNELS else f"; its kernels take {ratio - 1:+.1%}"
+    theirs = statistics.geometric_mean(figure.harness_kernels)
+    ratio = theirs / figure.kernels
+    if abs(ratio - 1) <= SAME_KERNELS:
+        return ""
+    return f"; its kernels take {ratio - 1:+.1%}{_mostly(figure, theirs - figure.kernels)}"
+
+
+def _mostly(figure: Figure, more: float) -> str:
+    if figure.slower is None:
+        return ""
+    name, there, here = figure.slower
+    if (there - here) / more < MOSTLY:
+        return ""
+    return f", of which `{name}` takes {there * 1e3:.3g} ms there, {here * 1e3:.3g} here"
 
 
 def _scatter(figure: Figure) -> str:
@@ -166,6 +202,29 @@ def _host_share(figure: Figure) -> float:
 def _still(kind: dict[str, Any]) -> float:
     """The shorter of the profiles: what disturbs one only adds."""
     return min((idle["between"] for idle in kind.get("idle", ())), default=0.0)
+
+
+def _slower(
+    runs: Sequence[dict[str, Any]], ours: dict[str, Any]
+) -> tuple[str, float, float] | None:
+    """Of the kernels that were listed of both: the second run of the harness's comes after ours."""
+    listed = [dict[str, float]() for _ in range(2)]
+    for seconds, kernels in zip(
+        listed, (runs[-1].get("compiled_kernels"), ours.get("kernels")), strict=True
+    ):
+        for name, _, one in kernels or ():
+            seconds[name] = seconds.get(name, 0.0) + one
+    there, here = listed
+    both = there.keys() & here.keys() - {OTHERS}
+    if not both:
+        return None
+    name = max(both, key=lambda one: abs(there[one] - here[one]))
+    return _told(name), there[name], here[name]
+
+
+def _told(kernel: str) -> str:
+    """Names list all that was fused."""
+    return kernel[:NAMED_CHARACTERS] + ("..." if len(kernel) > NAMED_CHARACTERS else "")
 
 
 def _spread(seconds: Sequence[float]) -> float:

@@ -11,13 +11,19 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 NUM_ALONE, NUM_PROFILED = 10, 2
 NUM_WARM = 4
 """Steps until a compiled one replays what it captured."""
 
+LISTED, NAME_CHARACTERS = 0.01, 120
+"""Share of a step's kernels from which on one is listed."""
+OTHERS = "others"
+
+Kernel = tuple[str, float, float]
+"""Name; calls and seconds in a step."""
 Step = Callable[..., Any]
 """Of a model and its inputs, as the harness calls it."""
 
@@ -69,7 +75,7 @@ def gated(common: Any, time: Callable[..., Any], told: Any, says: Any) -> Callab
     return speedup_experiment
 
 
-def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[float]]:
+def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[Any]]:
     """The same steps by the same clock, but each kind by itself: the harness has an uncompiled one
     before every compiled one, so that each begins with what the other left in the caches. And what
     their kernels take."""
@@ -79,7 +85,7 @@ def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[flo
         with torch.compiler.set_stance("force_eager"):
             return _timed(common, model, step, inputs)
 
-    found = {}
+    found: dict[str, list[Any]] = {}
     replayed: Step = torch._dynamo.run(step)
     kinds: dict[str, Callable[[], float]] = {
         "uncompiled": uncompiled,
@@ -88,8 +94,21 @@ def alone(common: Any, step: Any, model: Any, inputs: Any) -> dict[str, list[flo
     for name, once in kinds.items():
         found[f"{name}_alone"] = [once() for _ in range(NUM_ALONE)]
         if torch.cuda.is_available():
-            found[f"{name}_busy"] = [_busy(once) for _ in range(NUM_PROFILED)]
+            kernels = [_kernels(once) for _ in range(NUM_PROFILED)]
+            found[f"{name}_busy"] = [sum(seconds for _, _, seconds in one) for one in kernels]
+            if name == "compiled":
+                found["compiled_kernels"] = listed(kernels[-1])
     return found
+
+
+def listed(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Those that take long, with as much of the name as tells them apart, and all others as one."""
+    enough = LISTED * sum(seconds for _, _, seconds in kernels)
+    short = [one for one in kernels if one[2] < enough]
+    others = (OTHERS, sum(calls for _, calls, _ in short), sum(seconds for _, _, seconds in short))
+    long = [(name[:NAME_CHARACTERS], calls, seconds) for name, calls, seconds in kernels
+            if seconds >= enough]  # fmt: skip
+    return [*long, others]
 
 
 def our_way(step: Any, model: Any, inputs: Any) -> Step:
@@ -206,14 +225,18 @@ def _idle(once: Callable[[], float]) -> dict[str, float]:
     }
 
 
-def _busy(once: Callable[[], float]) -> float:
-    """Seconds of the device's kernels and copies in a step."""
+def _kernels(once: Callable[[], float]) -> list[Kernel]:
+    """The device's kernels and copies in a step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         once()
     averages: Any = profiler.key_averages()
-    return float(sum(event.self_device_time_total for event in averages)) / 1e6
+    return [
+        (event.key, event.count, event.self_device_time_total / 1e6)
+        for event in averages
+        if event.self_device_time_total > 0
+    ]
 
 
 def _timed(common: Any, model: Any, step: Any, inputs: Any) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.harness_figures.cells import SCRIPTS, Cell
 from benchmarks.harness_figures.checkout import Checkout
+from benchmarks.harness_figures.gated_harness import Kernel, listed
 from runner.errors import RunnerError
 from runner.folders.data_dir import DataDir
 from runner.folders.events import read_events
@@ -39,8 +40,9 @@ POLL_SECONDS = 0.1
 NAMED, REASON_CHARACTERS = 3, 300
 """Tensors and lines that stand for all, and how much of a line."""
 
-Times = dict[str, list[float]]
-"""Seconds of single steps, by what was timed."""
+Times = dict[str, list[Any]]
+"""Seconds of single steps, by what was timed; and of what is compiled `kernels`: name, calls and
+seconds of each."""
 
 
 class Lost(Exception):
@@ -202,6 +204,7 @@ class Ours:
         times = {label: _times(run) for label, run in self._runs.items()}
         if not all(found["waited"] for found in times.values()):
             raise Lost("Breakeven: the device had no room for an uncompiled model as well")
+        times["inductor"]["kernels"] = listed(_kernels(self._runs["inductor"]))
         return times
 
     def status(self) -> tuple[str, str]:
@@ -268,6 +271,13 @@ def _times(run: RunDir) -> Times:
     profiles = [one for one in _profiles(run) if "failure" not in one]
     waited = [one for profile in profiles for one in profile["waited_seconds"] or ()]
     return {"steps": steps, "waited": waited, "busy": [one["busy_seconds"] for one in profiles]}
+
+
+def _kernels(run: RunDir) -> list[Kernel]:
+    """Of the last turn that was profiled."""
+    rows = [one for one in read_events(run.events_file)[0] if one["kind"] == "profile_kernel"]
+    last = max((row["round"] for row in rows), default=None)
+    return [(row["name"], row["calls"], row["seconds"]) for row in rows if row["round"] == last]
 
 
 def _last_line(file: Path) -> str:

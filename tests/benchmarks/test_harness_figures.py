@@ -10,6 +10,7 @@ from benchmarks.harness_figures.__main__ import DOCUMENT, FOLDER
 from benchmarks.harness_figures.cells import USUAL, Cell
 from benchmarks.harness_figures.checkout import NEEDED, Checkout
 from benchmarks.harness_figures.figures import Figure, reason
+from benchmarks.harness_figures.gated_harness import listed
 from benchmarks.harness_figures.processes import Lost
 from benchmarks.harness_figures.recording import Recording, read
 from benchmarks.harness_figures.table import newest, page, row
@@ -290,3 +291,35 @@ def test_what_always_fails_is_told_in_the_end_and_leaves_the_others_side_by_side
 
 def test_the_page_says_what_the_records_say() -> None:
     assert DOCUMENT.read_text() == page(read(FOLDER / "h100.jsonl"))
+
+
+def with_kernels(record: dict[str, Any], there: float, here: float) -> dict[str, Any]:
+    """Both list a kernel that takes as long as the other's, and one that does not."""
+    for run in record["harness"]:
+        run["compiled_kernels"] = [["gelu", 6, there], ["softmax", 2, 0.003], ["others", 9, 0.1]]
+        run["compiled_busy"] = [there + 0.003]
+    record["ours"]["inductor"] = {
+        **record["ours"]["inductor"], "busy": [here + 0.003],
+        "kernels": [["gelu", 6, here], ["softmax", 2, 0.003], ["others", 9, 0.2]],
+    }  # fmt: skip
+    return record
+
+
+def test_a_kernel_that_takes_longer_in_one_tool_is_named() -> None:
+    # Ours takes 1.0 of 10 ms more, 0.9 of them in one kernel; beside that they are 1 % apart.
+    slower = with_kernels(a_record(0.0110, 0.0100, 0.0100, 0.0100, 0.0), 0.005, 0.0059)
+    assert reason(Figure.of(slower, "compiled"), "compiled") == (
+        "kernels: beside what those differ by, ours take 1.010 of its time; "
+        "its kernels take -10.1%, of which `gelu` takes 5 ms there, 5.9 here"
+    )
+    # It explains a tenth of a difference of 1 ms and no more.
+    hardly = with_kernels(a_record(0.0110, 0.0100, 0.0100, 0.0100, 0.0), 0.005, 0.0051)
+    assert reason(Figure.of(hardly, "compiled"), "compiled").startswith("open")
+
+
+def test_kernels_that_take_long_are_listed_and_all_others_are_one() -> None:
+    # Of 1 s in all a hundredth is enough.
+    kernels = [("long", 2, 0.97), ("x" * 200, 1, 0.011), ("short", 7, 0.009), ("tiny", 3, 0.010)]
+    assert listed(kernels) == [
+        ("long", 2, 0.97), ("x" * 120, 1, 0.011), ("tiny", 3, 0.010), ("others", 7, 0.009)
+    ]  # fmt: skip
