@@ -1,6 +1,5 @@
 """The measures of load and of long times: what they call late, and what they call growing."""
 
-import asyncio
 import os
 from contextlib import AsyncExitStack
 
@@ -17,6 +16,7 @@ from runner.folders.process import ProcessIdentity
 from runner.locks import FileLock
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.serving import served
+from tests.helpers.waiting import awaited
 
 
 def test_a_page_is_late_by_the_first_step_that_it_should_have_shown(data_dir: DataDir) -> None:
@@ -82,7 +82,7 @@ def test_readers_without_a_browser_see_what_the_page_shows_and_many_of_them_less
     lock = FileLock(data_dir.supervisor_lock)  # a supervisor would take the runs for lost
     assert lock.try_acquire()
     with served(data_dir, supervised=False) as (address, _):
-        first, twelfth = asyncio.run(look(address))
+        first, twelfth = awaited(look(address))
     for reader in (first, twelfth):
         assert reader.seen[-1][1] == [10, 10, 10] and not reader.errors
     assert first.intervals[:3] == pytest.approx([2, 0.35, 4])
