@@ -78,6 +78,12 @@ class Device(ABC):
         """Of the device's own memory; None where it has none or it is not known."""
         return None
 
+    @property
+    def free_bytes(self) -> int:
+        """Of that memory what nobody has taken, and torch has not set aside; 0 where it is not
+        known."""
+        return 0
+
     @abstractmethod
     def clock(self) -> StepClock:
         """A clock that waits for the device at the ends of a block only."""

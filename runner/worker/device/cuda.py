@@ -82,6 +82,10 @@ class CudaDevice(Device):
     def memory_bytes(self) -> int:
         return int(self._properties.total_memory)
 
+    @property
+    def free_bytes(self) -> int:
+        return int(torch.cuda.mem_get_info(self.torch_device)[0])
+
     def clock(self) -> CudaClock:
         return CudaClock(self.torch_device)
 

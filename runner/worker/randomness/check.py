@@ -121,7 +121,7 @@ class RandomNumbersCheck:
         inference_draws: bool | None,
     ) -> bool:
         """Whether the backend draws the numbers that are drawn without a compiler."""
-        state = State(self._model, optimizers)
+        state = State(self._model, optimizers, self._device)
         eager = uncompiled_step(
             self._model,
             self._objective,

@@ -5,12 +5,13 @@ what they draw alone, and a correct backend's changes of the weights are draws f
 distribution of those without a compiler. What is kept of them is how far they lie apart.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from runner.worker.device.base import Device
 
 NUM_FIRST = 2
 """Draws of each kind that tell whether the backend draws the numbers that eager draws."""
@@ -23,7 +24,7 @@ MAX_ELEMENTS = 4096
 """Elements that are looked at of a tensor, evenly spread."""
 SEED_OFFSET = 7_919
 ROOM = 2
-"""Times what a copy of the weights takes must be free on a GPU for the copy to lie there."""
+"""Times what a copy of the weights takes must be free on a device for the copy to lie there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +73,15 @@ class State:
     compiled code and captured graphs find them where they were. The copy lies beside them where
     there is room: it is put back dozens of times."""
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], device: Device
+    ) -> None:
         memories = [entry for one in optimizers for entry in one.state.values()]
         self._tensors = [*model.parameters(), *model.buffers()]
         self._tensors += [t for entry in memories for t in entry.values() if isinstance(t, Tensor)]
-        beside = _has_room_for_copies(self._tensors)
+        has_room = device.free_bytes >= ROOM * sum(tensor.nbytes for tensor in self._tensors)
         self._values = [
-            tensor.detach().to(tensor.device if beside else "cpu", copy=True)
+            tensor.detach().to(tensor.device if has_room else "cpu", copy=True)
             for tensor in self._tensors
         ]
 
@@ -86,15 +89,6 @@ class State:
     def restore(self) -> None:
         for tensor, value in zip(self._tensors, self._values, strict=True):
             tensor.copy_(value)
-
-
-def _has_room_for_copies(tensors: Sequence[Tensor]) -> bool:
-    """What torch's allocator keeps for steps does not count as free."""
-    needed: Counter[torch.device] = Counter()
-    for tensor in tensors:
-        if tensor.is_cuda:
-            needed[tensor.device] += tensor.nbytes
-    return all(torch.cuda.mem_get_info(device)[0] >= ROOM * size for device, size in needed.items())
 
 
 def redraw(

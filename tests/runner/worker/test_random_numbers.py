@@ -12,6 +12,7 @@ from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
 from runner.specs.experiment import ModelSpec
+from runner.worker.device.cpu import CpuDevice
 from runner.worker.randomness.dropout_probes import DropoutProbes
 from runner.worker.randomness.redraws import State
 from tests.faults.dropout_faults import OWN_NUMBERS
@@ -141,7 +142,14 @@ def test_probes_let_everything_through_and_draw_beside_it() -> None:
     assert not torch.equal(net(x), plain), "dropout is itself again"
 
 
-def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
+class Roomy(CpuDevice):
+    @property
+    def free_bytes(self) -> int:
+        return 1_000_000
+
+
+@pytest.mark.parametrize("device", [CpuDevice(torch.device("cpu")), Roomy(torch.device("cpu"))])
+def test_the_state_of_model_and_optimizer_is_put_back_in_place(device: CpuDevice) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.Adam(model.parameters())
 
@@ -153,7 +161,7 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
         return loss.detach()
 
     step()
-    state = State(model, [optimizer])
+    state = State(model, [optimizer], device)
     places = [parameter.data_ptr() for parameter in model.parameters()]
     first = step()
     state.restore()
