@@ -70,10 +70,11 @@ def show_trends(series: Sequence[Series], pending: int) -> None:
         if one not in mine:
             mine.append(one)
     keys = list(groups)
+    # Texts alone: a session holds on to what its widgets were written with, as long as it lasts.
+    titles = {key: inert(_group_title(group)) for key, group in groups.items()}
     key = st.selectbox(
-        "Training", keys, **bound("training", keys[0], keys),
-        format_func=lambda key: inert(_group_title(groups[key])),
-    )  # fmt: skip
+        "Training", keys, **bound("training", keys[0], keys), format_func=titles.__getitem__
+    )
     shown = groups[key if key in groups else keys[0]]
     quantity = METRICS[shown[0].quantity]
     with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):

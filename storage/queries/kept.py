@@ -3,6 +3,7 @@
 Pages are drawn again at every click and for every reader, mostly from what has not changed.
 """
 
+import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -15,9 +16,17 @@ import pandas as pd
 
 from storage.index.store import Store
 
-MAX_BYTES = 24_000_000
-"""Of all that is kept of a store: the series of one experiment of six runs and 10,000 steps. They
-take a quarter of what is counted here, as most are parts of others."""
+MAX_BYTES = 32_000_000
+"""Of all that is kept of a store, so that the series of one experiment of six runs and 10,000 steps
+fit, and what is made of them."""
+ENTRY_BYTES = 1000
+"""Of an answer beside its own."""
+RECORD_BYTES = 10_000
+"""Of a record beside its frames: texts and dictionaries."""
+FRAME_BYTES = 15_000
+"""Of a frame beside its numbers: columns, blocks and indexes are objects, however few the rows."""
+MAX_ANSWERS = 50
+"""Of the same record: pandas notes every look at a column with it, until there are 500."""
 MAX_STANDINGS = 100
 """Experiments of which it is kept how they stand."""
 
@@ -47,7 +56,12 @@ def revision(store: Store, experiment_id: str) -> Revision:
 
 
 def kept(ask: Ask) -> Ask:
-    """The function, which asks a store about an experiment, answering from memory if it can."""
+    """The function, which asks a store about an experiment, answering from memory if it can.
+
+    A frame is kept as bytes, so that each answer is one's own to change: kept as it is it takes
+    several times the room, and 48 kB a column for notes on who was answered with it. Other answers
+    are only to be looked at.
+    """
 
     @wraps(ask)
     def answer(store: Store, experiment_id: str, *args: Any, **options: Any) -> Any:
@@ -55,15 +69,23 @@ def kept(ask: Ask) -> Ask:
         found = _memory(store).get(
             store, experiment_id, key, lambda: ask(store, experiment_id, *args, **options)
         )
-        # Whoever changes a frame then changes a copy of it: pandas copies what is written to.
-        return found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
+        return _unpacked(found)
 
     return cast(Ask, answer)
 
 
 def at_hand(ask: Ask, store: Store, experiment_id: str) -> Any:
     """What such a function answers without asking the store; None if it would have to."""
-    return _memory(store).known(store, experiment_id, (*_key(ask, experiment_id), (), ()))
+    found = _memory(store).known(store, experiment_id, (*_key(ask, experiment_id), (), ()))
+    return _unpacked(found)
+
+
+def _packed(value: Any) -> Any:
+    return pickle.dumps(value) if isinstance(value, pd.DataFrame) else value
+
+
+def _unpacked(value: Any) -> Any:
+    return pickle.loads(value) if isinstance(value, bytes) else value
 
 
 def _key(ask: Callable[..., Any], experiment_id: str) -> tuple[str, str, str]:
@@ -78,6 +100,11 @@ class _Entry:
     revision: Revision | None = None
     value: Any = None
     size: int = 0
+    answers: int = 0
+    """Of a record, since it was made."""
+
+    def is_used_up(self) -> bool:
+        return self.answers >= MAX_ANSWERS and not isinstance(self.value, bytes)
 
 
 class _Memory:
@@ -93,15 +120,16 @@ class _Memory:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
         with entry.lock:
+            entry.answers += 1
             # Before anything is asked: what arrives meanwhile then counts as new the next time.
             generation = store.generation
-            if entry.generation == generation:
+            if entry.generation == generation and not entry.is_used_up():
                 return entry.value
             now = self.standing(store, experiment_id, generation).revision
-            if entry.revision != now:
-                entry.value = ask()
-                entry.size = _size(entry.value)
-                entry.revision = now
+            if entry.revision != now or entry.is_used_up():
+                entry.value = _packed(ask())
+                entry.size = ENTRY_BYTES + _size(entry.value)
+                entry.revision, entry.answers = now, 0
                 self._keep(key, entry)
             entry.generation = generation
             return entry.value
@@ -144,16 +172,16 @@ def _standing(store: Store, experiment_id: str) -> Standing:
 
 
 def _size(value: Any) -> int:
-    """Bytes, about: of columns of other objects those of their addresses."""
+    """Bytes, about and of records rather too many: parts of others count as if they were none."""
+    if isinstance(value, bytes):
+        return len(value)
     if isinstance(value, pd.DataFrame | pd.Series):
-        columns = value.items() if isinstance(value, pd.DataFrame) else [("", value)]
-        return sum(int(column.array.nbytes) for _, column in columns)
+        return FRAME_BYTES + 8 * int(value.size)
     if isinstance(value, list | tuple):
         return sum(map(_size, value))
-    # A record of frames, or what hardly takes any room. Its frames are parts of others that are
-    # kept, which have the texts; to ask each of their columns takes longer than many queries.
-    return 1000 + sum(8 * int(one.size) for one in getattr(value, "__dict__", {}).values()
-                      if isinstance(one, pd.DataFrame | pd.Series))  # fmt: skip
+    frames = (one for one in getattr(value, "__dict__", {}).values()
+              if isinstance(one, pd.DataFrame | pd.Series))  # fmt: skip
+    return RECORD_BYTES + sum(map(_size, frames))
 
 
 def _memory(store: Store) -> _Memory:

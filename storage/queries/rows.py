@@ -1,6 +1,7 @@
 """What the queries share: picking an experiment's runs, and the types that DuckDB does not give."""
 
 import json
+import pickle
 from collections.abc import Collection, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
@@ -59,11 +60,11 @@ def rows(
     has_none = is_rare and tables.isdisjoint(_told_of(store, experiment_id))
     nothing = _nothing.setdefault(store, {})
     if has_none and sql in nothing:
-        return nothing[sql].copy(deep=False)
+        return pickle.loads(nothing[sql])
     found = store.query(sql, [store.number_of(experiment_id), *parameters])
     frame = with_runs(store, experiment_id, found, many=many)
     if has_none and frame.empty:
-        nothing[sql] = frame.copy(deep=False)
+        nothing[sql] = pickle.dumps(frame)
     return frame
 
 
@@ -77,7 +78,7 @@ def _told_of(store: Store, experiment_id: str) -> frozenset[str]:
     return frozenset(name for (name,) in store.rows(asked, [store.number_of(experiment_id)]))
 
 
-_nothing: WeakKeyDictionary[Store, dict[str, pd.DataFrame]] = WeakKeyDictionary()
+_nothing: WeakKeyDictionary[Store, dict[str, bytes]] = WeakKeyDictionary()
 """What queries of a store answer where there is nothing: columns of their types without a row."""
 
 

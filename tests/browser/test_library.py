@@ -146,6 +146,18 @@ def test_what_the_address_chose_shows_where_it_is_changed(page: Page, address: s
            ).to_be_visible()  # fmt: skip
 
 
+def test_what_was_chosen_on_a_page_that_was_left_is_not_chosen_on_the_way_back(listed: Page):
+    for _ in range(2):
+        search(listed, "needle", f"1 experiment of {ALL}")
+        listed.get_by_role("link", name="Launch", exact=True).first.click()
+        expect(listed.get_by_placeholder("Search")).to_have_count(0)
+        listed.get_by_role("link", name="Experiments", exact=True).first.click()
+        expect(listed.get_by_placeholder("Search")).to_have_value("")
+        settle(listed)
+        assert "needle" not in listed.url
+        expect(listed.get_by_text(f"1 experiment of {ALL}")).to_have_count(0)
+
+
 def test_labelled_put_away_deleted_and_brought_back(listed: Page, folder: DataDir):
     search(listed, "needle", "1 experiment of")
     tick(listed, 0)

@@ -36,10 +36,11 @@ def bound(
     """
     given, known = _given(name), _known(name)
     # An address that somebody else changed makes another widget, which begins with what it says.
-    # To set the value of the one that is there would be lost where a popover hides it.
+    # To set the value of the one that is there would be lost where a popover hides it. One that is
+    # gone leaves its key to the next: a session remembers a widget of each key as long as it lasts.
     if known is None or known.seen != given or known.key not in st.session_state:
         start = _possible(value(name, default), default, options)
-        number = 0 if known is None else known.number + 1
+        number = 0 if known is None else known.number + (known.key in st.session_state)
         start = start if most is None else start[:most]
         key = f"{PREFIX}{name}.{number}" if number else PREFIX + name
         known = _Known(key, start, given, number)

@@ -1,16 +1,21 @@
 """What was asked of an experiment is kept until something new of it arrives, and no longer."""
 
+import gc
 import math
-from collections.abc import Iterator
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from runner.folders.data_dir import DataDir
 from runner.folders.states import RunState
 from storage import queries
+from storage.comparison.comparison import compare
 from storage.comparison.evidence import load_evidence
 from storage.index.store import Store
 from storage.queries import kept
@@ -202,10 +207,108 @@ def test_what_is_larger_than_all_that_is_kept_is_not_asked_twice_in_a_row(
         assert asked == []
 
 
-def test_of_texts_it_is_known_how_much_room_they_take() -> None:
-    frame = pd.DataFrame({"run_id": pd.Series(["x" * 1000] * 100, dtype="str"), "step": range(100)})
-    assert 100_000 + 800 <= kept._size(frame) < 110_000
-    assert kept._size([frame["step"], frame["step"]]) == 1600
+def test_asking_a_thousand_times_leaves_no_more_than_asking_ten_times(data_dir: DataDir) -> None:
+    """Pandas notes with a column who looked at it, until there are 500 of them."""
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+
+        def notes_after(asks: int) -> int:
+            for _ in range(asks):
+                frame = queries.blocks(store, EXPERIMENT_ID)
+                assert frame["seconds"].sum() > 0
+                assert queries.stops(store, EXPERIMENT_ID)["reason"].empty
+            return num_references()
+
+        assert abs(notes_after(1000) - notes_after(10)) < 100
+
+
+def test_what_was_looked_at_a_thousand_times_in_a_record_is_not_noted_there_for_ever(
+    data_dir: DataDir,
+) -> None:
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+
+        def notes_after(asks: int) -> int:
+            for _ in range(asks):
+                _, runs = load_evidence(store, EXPERIMENT_ID)
+                assert all(run.steps["seconds"].sum() > 0 for run in runs)
+            return num_references()
+
+        first = load_evidence(store, EXPERIMENT_ID)
+        most = notes_after(kept.MAX_ANSWERS - 1)
+        assert load_evidence(store, EXPERIMENT_ID) is not first
+        del first
+        assert notes_after(20 * kept.MAX_ANSWERS) < most + 100
+
+
+def num_references() -> int:
+    gc.collect()
+    return sum(type(one) is weakref.ref for one in gc.get_objects())
+
+
+@pytest.mark.parametrize(("num_frames", "num_rows"), [(300, 3), (3, 20_000)])
+def test_what_is_counted_of_frames_is_what_they_take(
+    data_dir: DataDir, num_frames: int, num_rows: int
+) -> None:
+    """A number of 8 bytes, one of 1 and a text of 10 in each row, whose offset takes 8."""
+
+    @kept.kept
+    def ask(store: Store, experiment_id: str, number: int) -> pd.DataFrame:
+        steps = np.arange(num_rows)
+        texts = pd.Series([f"{number:3}{step:7}" for step in steps], dtype="str")
+        return pd.DataFrame({"step": steps, "steady": steps % 2 == 0, "text": texts})
+
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        taken = taken_by(lambda: [ask(store, EXPERIMENT_ID, one) for one in range(num_frames)])
+        counted = counted_of(store)
+        assert num_frames * num_rows * (8 + 1 + 10 + 8) < counted
+        assert taken / 1.3 < counted < taken * 1.3
+
+
+def test_what_is_counted_of_records_is_twice_what_they_take_at_most(data_dir: DataDir) -> None:
+    """They are looked at in ways that make further frames of them."""
+    record_experiment(data_dir.runs)
+    with Store.open(data_dir) as store:
+        store.ingest()
+        compare(store, EXPERIMENT_ID)
+        kept._memories.clear()
+        load_evidence(store, EXPERIMENT_ID)  # What it is made of is known now.
+        entries = kept._memory(store)._entries
+        entries.pop((*kept._key(load_evidence, EXPERIMENT_ID), (), ()))
+        before = counted_of(store)
+
+        def look() -> None:
+            for run in load_evidence(store, EXPERIMENT_ID)[1]:
+                assert len(run.steady_device) <= len(run.device)
+                assert len(run.steady_blocks) <= len(run.blocks)
+
+        taken = taken_by(look)
+        assert taken < counted_of(store) - before < 2 * taken
+
+
+def taken_by(act: Callable[[], object]) -> int:
+    """Bytes that are held afterwards and were not before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        act()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def counted_of(store: Store) -> int:
+    return sum(entry.size for entry in kept._memory(store)._entries.values())
+
+
+def test_a_frame_in_a_record_counts_as_fifteen_kilobytes_and_its_numbers() -> None:
+    frame = pd.DataFrame({"loss": [1.0] * 100, "step": range(100)})
+    assert kept._size([frame, frame["step"]]) == 15_000 + 2 * 800 + 15_000 + 800
 
 
 def test_texts_beside_many_rows_take_a_byte_each(data_dir: DataDir) -> None:

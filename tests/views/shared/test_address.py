@@ -1,0 +1,42 @@
+"""Widgets whose values stand in the address."""
+
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    import streamlit as st
+
+    from views.shared.address import bound
+
+    if "elsewhere" not in st.session_state:
+        st.multiselect("Model", ["mlp", "gpt2"], **bound("model", [], ["mlp", "gpt2"]))
+
+
+def visit(app: AppTest, *models: str) -> tuple[list[str], str | None]:
+    """What the widget of the page shows, and its key; then another page is visited."""
+    app.query_params["model"] = list(models)
+    app.run()
+    shown, key = app.multiselect[0].value, app.multiselect[0].key
+    app.session_state["elsewhere"] = True
+    app.run()
+    del app.session_state["elsewhere"]
+    assert not app.multiselect
+    return shown, key
+
+
+def test_a_widget_of_a_page_that_was_left_leaves_its_key_to_the_next() -> None:
+    app = AppTest.from_function(page)
+    visits = [visit(app, *models) for models in (["mlp"], ["gpt2"], [], ["gpt2", "mlp"], ["mlp"])]
+    assert [shown for shown, _ in visits] == [["mlp"], ["gpt2"], [], ["gpt2", "mlp"], ["mlp"]]
+    assert {key for _, key in visits} == {"address.model"}
+
+
+def test_another_address_makes_another_widget_while_the_page_is_shown() -> None:
+    app = AppTest.from_function(page)
+    keys = []
+    for model in ("mlp", "gpt2", "mlp"):
+        app.query_params["model"] = model
+        app.run()
+        assert app.multiselect[0].value == [model]
+        keys.append(app.multiselect[0].key)
+    assert keys == ["address.model", "address.model.1", "address.model.2"]
