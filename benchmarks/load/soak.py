@@ -5,8 +5,9 @@
 
 A supervisor works off a queue that is filled again, a dashboard serves readers over websockets.
 Each half minute both are looked at; at the end a table tells how much each number grows in an hour,
-by a line through all but the first tenth, with the 95 % interval of its slope. Looks that follow
-each other are alike: the interval counts as many of them as are worth (autocorrelation of order 1).
+by a line through all but the first quarter of an hour (or half of all), with the 95 % interval of
+its slope. Looks that follow each other are alike: the interval counts as many of them as are worth
+(autocorrelation of order 1).
 """
 
 import argparse
@@ -36,8 +37,8 @@ from runner.folders import queue_order
 from tests.helpers.serving import served
 
 LOOK_SECONDS = 30.0
-WARMING = 0.1
-"""Of the time, in which caches fill: not part of a slope."""
+WARMING_HOURS, WARMING_SHARE = 0.25, 0.5
+"""In which caches fill, and at most this share of the time: not part of a slope."""
 WATCHED_SECONDS = 60.0
 NAMES = {"memory": "memory, MB", "descriptors": "open files", "threads": "threads",
          "share": "of a core, %"}  # fmt: skip
@@ -172,7 +173,8 @@ def table(looks: Sequence[Look]) -> str:
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for name in dict.fromkeys(one.of for one in looks):
         mine = [one for one in looks if one.of == name]
-        kept = [one for one in mine if one.hours >= WARMING * mine[-1].hours]
+        warm = min(WARMING_HOURS, WARMING_SHARE * mine[-1].hours)
+        kept = [one for one in mine if one.hours >= warm]
         hours = np.array([one.hours for one in kept])
         for field, title in NAMES.items():
             values = np.array([getattr(one, field) for one in kept], float)

@@ -50,14 +50,24 @@ def test_what_grows_has_a_slope_that_its_interval_tells_from_none() -> None:
     assert slope(hours, np.cumsum(noise))[1] > 5 * half
 
 
-def test_the_table_of_a_long_time_leaves_out_the_first_tenth() -> None:
-    looks = [Look(of="dashboard", hours=number / 20, memory=900 if number < 2 else 300,
+@pytest.mark.parametrize(
+    ("hours", "warm", "files_an_hour"),
+    # A quarter of an hour of one; half of a tenth of one.
+    [(1.0, 5, 20), (0.1, 10, 200)],
+)
+def test_the_table_of_a_long_time_leaves_out_the_time_in_which_caches_fill(
+    hours: float, warm: int, files_an_hour: int
+) -> None:
+    looks = [Look(of="dashboard", hours=hours * number / 20, memory=900 if number < warm else 300,
                   descriptors=20 + number, threads=4, share=1.5)
              for number in range(21)]  # fmt: skip
     rows = table(looks).splitlines()[2:]
     assert rows[0] == "| dashboard | memory, MB | 300 | 300 | 300 | 0 | 0 to 0 |"
-    # Twenty looks an hour, one file more at each.
-    assert rows[1].startswith("| dashboard | open files | 22 | 40 | 40 | 20 | 20 to 20 |")
+    # Twenty looks after the first, one file more at each.
+    assert rows[1].startswith(
+        f"| dashboard | open files | {20 + warm} | 40 | 40 | {files_an_hour} | "
+        f"{files_an_hour} to {files_an_hour} |"
+    )
 
 
 @pytest.mark.heavy
