@@ -146,9 +146,10 @@ def _restlessness(figure: Figure) -> str | None:
 def _same_beside_kernels(figure: Figure) -> str | None:
     if not figure.harness_kernels or figure.slower is None:
         return None
-    more = figure.kernels - statistics.geometric_mean(figure.harness_kernels)
+    theirs = statistics.geometric_mean(figure.harness_kernels)
+    more = figure.kernels - theirs
     beside = (figure.ours - more) / statistics.geometric_mean(figure.harness)
-    if abs(beside - 1) > NEAR:
+    if abs(more / figure.kernels) <= SAME_KERNELS or abs(beside - 1) > NEAR:
         return None
     return f"kernels: beside what those differ by, ours take {beside:.3f} of its time"
 
