@@ -22,7 +22,7 @@ LEAD_STEPS = 10
 a training magnifies rounding, and who begins with more of them gets there earlier."""
 BROKEN_FROM = 2.0
 """Half widths of the band from which a difference is a fault. How far one control strays is chance:
-of 1,500 correct runs four lay between one half width and this, and no planted fault did
+the farthest correct runs lay between one half width and this, and faults that show hardly do
 (docs/decisions/broken-from-twice-the-band.md)."""
 MAX_LEAD = 2.0
 """How far that may widen the band: a control that leaps later excuses no weak fault before."""
