@@ -1,6 +1,7 @@
 """After training a backend is asked whether it draws the random numbers that eager draws."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +143,24 @@ def test_probes_let_everything_through_and_draw_beside_it() -> None:
     assert not torch.equal(net(x), plain), "dropout is itself again"
 
 
-class Roomy(CpuDevice):
+@dataclass
+class WithRoom(CpuDevice):
+    free: int
+
     @property
     def free_bytes(self) -> int:
-        return 1_000_000
+        return self.free
 
 
-@pytest.mark.parametrize("device", [CpuDevice(torch.device("cpu")), Roomy(torch.device("cpu"))])
-def test_the_state_of_model_and_optimizer_is_put_back_in_place(device: CpuDevice) -> None:
+def test_a_copy_of_the_state_lies_on_the_device_where_twice_its_size_is_free() -> None:
+    # Six numbers of 4 bytes, of a device that has none to give: they cannot be copied to the CPU.
+    model = nn.Linear(2, 2, device="meta")
+    assert {one.device.type for one in State(model, [], WithRoom(48))._values} == {"meta"}
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta"):
+        State(model, [], WithRoom(47))
+
+
+def test_the_state_of_model_and_optimizer_is_put_back_in_place() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.Adam(model.parameters())
 
@@ -161,7 +172,7 @@ def test_the_state_of_model_and_optimizer_is_put_back_in_place(device: CpuDevice
         return loss.detach()
 
     step()
-    state = State(model, [optimizer], device)
+    state = State(model, [optimizer], CpuDevice(torch.device("cpu")))
     places = [parameter.data_ptr() for parameter in model.parameters()]
     first = step()
     state.restore()
