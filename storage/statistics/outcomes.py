@@ -25,6 +25,10 @@ SIGNIFICANCE = 0.01
 losses, a quarter each for loss and accuracy of evaluations, and half of each for the last one."""
 MAX_TELLING_SHARE = 0.25
 """A difference beyond this share of what was learned is never called the same."""
+UNTOLD_LIMIT = 2.0
+"""Times what was learned from which on a loss is too high to be no fault, where nothing tells how
+far equal trainings stray. One that learned nothing lies at 1, and correct ones come to that
+(docs/decisions/other-numbers-may-learn-nothing.md)."""
 
 Floats = NDArray[np.float64]
 Quantity = Literal["loss", "evaluation loss", "accuracy"]
@@ -44,7 +48,8 @@ class Reading:
     expected: float
     """Mean of baseline and controls."""
     interval: float
-    """Half width of the prediction interval around `expected`."""
+    """Half width of the prediction interval around `expected`; infinite where nothing tells how far
+    equal trainings stray."""
     learned: float | None
     """How far equal trainings came from where they began; None where they did not come far."""
     explained: float = 0.0
@@ -56,8 +61,15 @@ class Reading:
 
     @property
     def allowed(self) -> float:
-        """Half width of what is not called broken: never wider than all that was learned."""
-        return self._at_most(1.0)
+        """Half width of what is not called broken: never wider than all that was learned.
+
+        Where nothing tells how far equal trainings stray, any of them may have learned nothing, or
+        more than the others: then only a loss that is worse than that is a fault, and no accuracy.
+        """
+        if math.isfinite(self.interval):
+            return self._at_most(1.0)
+        may_be_equal = self.quantity == "accuracy" or self.difference < 0
+        return math.inf if may_be_equal else self._at_most(UNTOLD_LIMIT)
 
     @property
     def ratio(self) -> float:

@@ -167,8 +167,9 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
         return parity
     outside = next(iter(lasting(readings, lambda one: one.is_outside)), None)
     if outside is not None:
-        # What was said of the band is worth repeating only if it ended before.
-        so_far = parity.findings if parity.band_ended else ()
+        # What was said of the band is worth repeating only if it ended before, or never judged.
+        is_repeated = parity.band_ended or math.isinf(outside.interval)
+        so_far = parity.findings if is_repeated else ()
         return replace(
             parity,
             verdict="broken",

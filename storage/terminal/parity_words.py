@@ -11,7 +11,7 @@ from storage.numbers.formats import DASH
 from storage.numbers.sentences import Figure, Sentence, Words, figure, said
 from storage.statistics.dropouts import DropoutFault
 from storage.statistics.loss_band import LEAD_STEPS
-from storage.statistics.outcomes import Quantity, Reading
+from storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
 from storage.statistics.parity import Finding, FindingKind, Parity
 
 READ: dict[Quantity, str] = {
@@ -149,9 +149,12 @@ def _at(figures: Mapping[str, Any]) -> Figure:
 
 def _outside_later(figures: Mapping[str, Any]) -> Sentence:
     reading: Reading = figures["reading"]
+    if not math.isfinite(reading.value):
+        return _reading(reading)
     if math.isinf(reading.interval):
         return said(
-            "{found}, which is further off than all that was learned ({allowed})",
+            f"{{found}}, which is further up than {UNTOLD_LIMIT:g} times all that was learned "
+            "({allowed})",
             found=_reading(reading),
             allowed=_size(reading, reading.allowed),
         )

@@ -8,6 +8,7 @@ import pytest
 
 from storage.statistics.learning import learned_by_accuracy, learned_by_loss
 from storage.statistics.outcomes import (
+    Quantity,
     Reading,
     Trainings,
     lasting,
@@ -153,12 +154,10 @@ def test_an_evaluation_loss_that_is_another_one_is_broken(loss: float) -> None:
     assert parity.outside is not None and parity.outside.quantity == "evaluation loss"
 
 
-def reading(value: float, **changes: float | None) -> Reading:
+def reading(value: float, quantity: Quantity = "accuracy", **changes: float | None) -> Reading:
     """Of an accuracy of 0.7 where 0.4 were learned and one control tells nothing: 50."""
     given = {"interval": 50.0, "learned": 0.4, "explained": 0.05, **changes}
-    return Reading(
-        quantity="accuracy", first_step=9, last_step=9, value=value, expected=0.7, **given
-    )  # type: ignore[arg-type]
+    return Reading(quantity=quantity, first_step=9, last_step=9, value=value, expected=0.7, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +182,34 @@ def test_where_little_was_learned_chance_is_no_fault() -> None:
     assert (little.allowed, little.limit) == (0.05, 0.05)
     assert judge_outcomes(HOLDS, [little]).verdict == "holds"
     nothing = reading(0.0, learned=None)
+    assert judge_outcomes(HOLDS, [nothing]).verdict == "holds", "has_learned speaks of that"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "verdict"),
+    [
+        ("loss", 0.79, "holds"),  # less than a quarter of what was learned, 0.1
+        ("loss", 1.1, "unknown"),  # it learned nothing
+        ("loss", 1.49, "unknown"),
+        ("loss", 1.51, "broken"),  # worse than nothing, by as much as was learned
+        ("evaluation loss", 1.51, "broken"),
+        ("evaluation loss", math.nan, "broken"),
+        ("loss", -9.0, "unknown"),  # it learned, and the equal trainings hardly did
+        ("accuracy", 0.0, "unknown"),  # it always answers what is rare
+        ("accuracy", 1.0, "unknown"),
+    ],
+)
+def test_where_nothing_tells_how_far_equal_trainings_stray_only_worse_than_nothing_is_a_fault(
+    quantity: Quantity, value: float, verdict: str
+) -> None:
+    parity = judge_outcomes(HOLDS, [reading(value, quantity, interval=math.inf)])
+    assert parity.verdict == verdict
+
+
+def test_where_next_to_nothing_was_learned_chance_explains_a_loss_that_is_higher() -> None:
+    little = reading(0.79, "loss", interval=math.inf, learned=0.01, explained=0.1)
+    assert judge_outcomes(HOLDS, [little]).verdict == "holds"
+    nothing = reading(9.0, "loss", interval=math.inf, learned=None)
     assert judge_outcomes(HOLDS, [nothing]).verdict == "holds", "has_learned speaks of that"
 
 
