@@ -13,7 +13,7 @@ from benchmarks.harness_figures.figures import Figure, reason
 from benchmarks.harness_figures.gated_harness import listed
 from benchmarks.harness_figures.processes import Lost
 from benchmarks.harness_figures.recording import Recording, read
-from benchmarks.harness_figures.table import newest, page, row
+from benchmarks.harness_figures.table import newest, page, repeated, row
 from runner.suites import SUITES
 
 COMMON = 'import torch\nBENCHMARK_USE_SGD = {\n    # HF\n    "OPTForCausalLM",\n}\n'
@@ -161,6 +161,20 @@ def test_of_a_model_that_was_recorded_again_the_newest_record_stands() -> None:
     lost = {**cell, "model": "M", "lost": "no memory"}
     other = {**old, **cell, "model": "N"}
     assert newest([{**old, **cell}, other, {**new, **cell}, lost]) == [{**new, **cell}, other]
+
+
+def test_a_model_recorded_again_counts_by_all_its_records_and_not_by_the_newest_alone() -> None:
+    cell = {"suite": "timm", "part": "training", "checks": False, "alternates": True}
+    far = {**a_record(1.21, 1.0, 1.0, 1.0, 0.9), **cell}
+    near = {**a_record(1.0, 1.0, 1.0, 1.0, 0.9), **cell}
+    before = {**a_record(9.0, 1.0, 1.0, 1.0, 0.9), **cell}
+    del before["alternates"]
+    once = {**near, "model": "N"}
+    lost = {**cell, "model": "M", "lost": "no memory"}
+    head, *rows = repeated([before, far, lost, near, once])
+    # Their geometric mean: the root of 1.21.
+    assert rows == ["| M | training | 1.210, 1.000 | **1.100** | 1.000, 1.000 | +105.00 ms |  |"]
+    assert "1 of all 2 figures are within 3 %" in " ".join(head.split())
 
 
 class HalfPair:
