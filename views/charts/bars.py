@@ -23,9 +23,9 @@ ROW_HEIGHT = 34
 ROOM, LEGEND_HEIGHT = 84, 28
 """What a figure takes beside its rows, without a legend, and what that takes."""
 LONG_LABEL = 14
-NARROWEST_PLOT, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 430, 4.8, 16, 0.6
-"""Pixels: between the axes of a figure that has half of a page 1,280 wide, of a character beside a
-bar, and from bar to text. And the share of the plot that texts may take at most."""
+HALF_PAGE, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 490, 6.2, 4.8, 16, 0.6
+"""Pixels: of a plot and its labels in half of a page 1,280 wide, of a character of a label and of
+one beside a bar, and from bar to text. And the share of the plot that texts may take at most."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
     "reserved_memory_bytes": ("|", "line-ns"),
@@ -123,7 +123,7 @@ def _bars(
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False,
     )  # fmt: skip
     longest = max((len(text) for text in texts), default=0)
-    beside = (TEXT_GAP + TEXT_PIXELS * longest) / NARROWEST_PLOT
+    beside = (TEXT_GAP + TEXT_PIXELS * longest) / _narrowest_plot(labels)
     room = max(1.25 + 0.008 * longest, 1 / (1 - min(beside, MOST_BESIDE)))
     highest = max((_number(end) for end in ends), default=0.0) or 1.0
     return per_run(figure, labels, "").update_xaxes(range=[0.0, highest * room])
@@ -140,6 +140,12 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
         figure, **shared, bargap=0.4, margin_t=8, xaxis={"title_text": x_title, "zeroline": False},
         yaxis=rows,
     )  # fmt: skip
+
+
+def _narrowest_plot(labels: Sequence[str]) -> float:
+    """Pixels that labels leave to bars and texts, more than none."""
+    lines = [line for label in labels for line in _in_two_lines(label).split("<br>")]
+    return max(HALF_PAGE - LABEL_PIXELS * max(map(len, lines), default=0), TEXT_PIXELS)
 
 
 def _in_two_lines(label: str) -> str:
