@@ -2,6 +2,7 @@
 torch: what it makes of a lost machine, of an earlier driver, of what is to be stopped."""
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -75,6 +76,12 @@ class LocalEngine:
 
     def left_behind(self) -> dict[str, LocalJob]:
         return {key: job for key, job in self.jobs.items() if not job.is_ended}
+
+
+@pytest.fixture(autouse=True)
+def folders_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines that are lost leave theirs behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(autouse=True)
