@@ -344,7 +344,7 @@ def test_a_busy_process_beside_a_run_makes_the_caution_appear(tmp_path: Path) ->
     """As many of them as half the CPUs: they take about half of the time, far above a tenth."""
     data_dir = DataDir(tmp_path / "data")
     spec = experiment(backends=(), controls=0)
-    spec = replace(spec, training=replace(spec.training, epochs=6))
+    spec = replace(spec, training=replace(spec.training, epochs=3))
     (variant,) = spec.variants
     folder = RunDir(data_dir.runs / "x.baseline")
     folder.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
