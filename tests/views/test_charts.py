@@ -410,6 +410,19 @@ def test_long_labels_are_written_in_two_lines_and_many_runs_get_a_higher_chart()
     assert (few.layout.height, many.layout.height) == (340, 356)  # 16 for each run beyond four
 
 
+def test_no_line_of_a_label_takes_the_room_of_its_bar():
+    """Backends differ at the end, so the middle is left out."""
+    labels = [
+        "inductor-math_attention_reduced-triton.cudagraphs_true-fallback_random_false",
+        "a_backend_of_somebodys_own_with_a_long_name",
+    ]
+    figure = bars.metric([result(label, compile_seconds=1.0) for label in labels],
+                         "compile_seconds")  # fmt: skip
+    assert list(figure.layout.yaxis.ticktext) == [
+        "inductor-<br>math_attentio…_random_false", "a_backend_of_…h_a_long_name",
+    ]  # fmt: skip
+
+
 def test_a_setting_of_the_steps_leaves_a_gap_where_it_is_not_finite():
     frame = series("gradient_norm", inductor=[2.5, math.inf, 1.5])
     line = run_charts.setting(frame, "gradient_norm").data[0]

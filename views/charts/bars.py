@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from storage.comparison.results import Result
 from storage.numbers.metrics import METRICS, axis_unit
-from views.charts.layers import lay_out, layout
+from views.charts.layers import lay_out, layout, shortened
 from views.charts.palette import FAINT, run_looks
 from views.shared import links
 from views.shared.figure import Figure, traces_of
@@ -149,8 +149,11 @@ def _narrowest_plot(labels: Sequence[str]) -> float:
 
 
 def _in_two_lines(label: str) -> str:
-    """A long label leaves no room for its bar on a narrow screen."""
-    return label.replace("-", "-<br>", 1) if len(label) > LONG_LABEL else label
+    """A long label leaves no room for its bar on a narrow screen, nor do two long lines of it."""
+    if len(label) <= LONG_LABEL:
+        return label
+    first, dash, rest = label.partition("-")
+    return "<br>".join(map(shortened, [first + dash, rest] if dash else [label]))
 
 
 def _patterns(results: Sequence[Result], colors: Sequence[str]) -> dict[str, object]:
