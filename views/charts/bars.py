@@ -143,9 +143,9 @@ def per_run(figure: go.Figure, labels: Sequence[str], x_title: str) -> go.Figure
 
 
 def _narrowest_plot(labels: Sequence[str]) -> float:
-    """Pixels that labels leave to bars and texts, more than none."""
+    """Pixels that labels leave to bars and texts."""
     lines = [line for label in labels for line in _in_two_lines(label).split("<br>")]
-    return max(HALF_PAGE - LABEL_PIXELS * max(map(len, lines), default=0), TEXT_PIXELS)
+    return HALF_PAGE - LABEL_PIXELS * max(map(len, lines), default=0)
 
 
 def _in_two_lines(label: str) -> str:
