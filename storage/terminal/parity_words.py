@@ -153,7 +153,7 @@ def _outside_later(figures: Mapping[str, Any]) -> Sentence:
         return _reading(reading)
     if math.isinf(reading.interval):
         return said(
-            f"{{found}}, which is further up than {UNTOLD_LIMIT:g} times all that was learned "
+            f"{{found}}, which is higher by more than {UNTOLD_LIMIT:g} times all that was learned "
             "({allowed})",
             found=_reading(reading),
             allowed=_size(reading, reading.allowed),

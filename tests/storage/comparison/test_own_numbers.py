@@ -124,7 +124,9 @@ def test_a_loss_worse_than_nothing_by_as_much_as_was_learned_is_broken(data_dir:
     assert parity.verdict == "broken"
     words = str(parity_words(parity))
     assert words.startswith("it draws other random numbers than are drawn without a compiler; ")
-    assert words.endswith("which is further up than 2 times all that was learned (1.861)"), words
+    assert words.endswith("which is higher by more than 2 times all that was learned (1.861)"), (
+        words
+    )
 
 
 def test_a_loss_that_is_off_by_a_third_of_what_was_learned_is_not_called_the_same(
@@ -209,7 +211,7 @@ def test_on_a_gpu_what_no_random_numbers_explain_is_broken_at_once(data_dir: Dat
     assert unasked(data_dir, "cuda", 1.5).verdict == "unknown", "it learned nothing"
     parity = unasked(data_dir, "cuda", 2.5)
     assert parity.verdict == "broken"
-    assert "further up than 2 times all that was learned" in str(parity_words(parity))
+    assert "higher by more than 2 times all that was learned" in str(parity_words(parity))
 
 
 def test_on_a_gpu_a_loss_that_is_not_finite_is_broken_at_once(data_dir: DataDir) -> None:
