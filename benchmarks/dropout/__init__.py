@@ -1,1 +1,0 @@
-"""Backends that draw dropout's random numbers otherwise: what parity says of them."""

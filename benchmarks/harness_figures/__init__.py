@@ -1,1 +1,0 @@
-"""PyTorch's own Dynamo harness and Breakeven beside each other on one GPU, model by model."""

@@ -1,1 +1,0 @@
-"""Training scripts: data for those that others wrote, and agreement with specifications."""

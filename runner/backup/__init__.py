@@ -1,1 +1,0 @@
-"""Copies of the data folder that can be brought back: taken while trainings write, and checked."""
