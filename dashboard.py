@@ -4,11 +4,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from storage.errors import TeamStoreUnusable
-from views.access.signed_in import show_person
-from views.shared.resources import show_unopened
-from views.upkeep.strip import show_wrong
-from views.wall import page as wall
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.views.access.signed_in import show_person
+from breakeven.views.shared.resources import show_unopened
+from breakeven.views.upkeep.strip import show_wrong
+from breakeven.views.wall import page as wall
 
 VIEWS = Path(__file__).parent / "views"
 

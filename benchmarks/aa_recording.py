@@ -20,10 +20,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import (
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -31,12 +31,12 @@ from runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from runner.supervision.turns import Turn
-from runner.worker.callbacks import Callback, TrainingState
-from runner.worker.device.finding import open_device
-from runner.worker.event_log import EventLog
-from runner.worker.model.workload import Workload, load_workload
-from runner.worker.training.training import Trainer
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.callbacks import Callback, TrainingState
+from breakeven.runner.worker.device.finding import open_device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.training.training import Trainer
 
 NAMES = ("baseline", "control", "same", "slower")
 SLOWDOWN = 0.03

@@ -30,14 +30,14 @@ from benchmarks.aa_recording import (  # noqa: E402
     record_fake,
     record_training,
 )
-from runner.folders.data_dir import DataDir  # noqa: E402
-from runner.folders.records import Exit  # noqa: E402
-from runner.folders.states import RunState  # noqa: E402
-from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
-from storage.comparison.comparison import compare  # noqa: E402
-from storage.comparison.results import Comparison  # noqa: E402
-from storage.index.store import Store  # noqa: E402
-from storage.statistics.speedups import SIGNIFICANCE  # noqa: E402
+from breakeven.runner.folders.data_dir import DataDir  # noqa: E402
+from breakeven.runner.folders.records import Exit  # noqa: E402
+from breakeven.runner.folders.states import RunState  # noqa: E402
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec  # noqa: E402
+from breakeven.storage.comparison.comparison import compare  # noqa: E402
+from breakeven.storage.comparison.results import Comparison  # noqa: E402
+from breakeven.storage.index.store import Store  # noqa: E402
+from breakeven.storage.statistics.speedups import SIGNIFICANCE  # noqa: E402
 
 KINDS: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "fake steps": (record_fake, 200),

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 
 BACKENDS = {"inductor": 0.6, "aot_eager": 1.02, "eager": 1.0, "cudagraphs": 0.8}

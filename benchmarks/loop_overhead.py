@@ -29,8 +29,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import (
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -38,17 +38,17 @@ from runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from runner.supervision.turns import Turn
-from runner.worker.device.base import Device
-from runner.worker.device.finding import open_device
-from runner.worker.device.measuring import EventClock, MemoryUse
-from runner.worker.event_log import EventLog
-from runner.worker.model.workload import Workload, load_workload
-from runner.worker.step.stepping import StepResult
-from runner.worker.training.plan import Block
-from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
-from runner.worker.training.training import Trainer
-from storage.statistics.resampling import median_interval
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.finding import open_device
+from breakeven.runner.worker.device.measuring import EventClock, MemoryUse
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.step.stepping import StepResult
+from breakeven.runner.worker.training.plan import Block
+from breakeven.runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from breakeven.runner.worker.training.training import Trainer
+from breakeven.storage.statistics.resampling import median_interval
 
 BLOCK_STEPS, WARM_UP_ROUNDS, ROUNDS_PER_EPOCH = 20, 5, 20
 REPEATS = 250

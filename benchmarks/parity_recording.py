@@ -19,7 +19,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from runner.specs.training import Precision
+from breakeven.runner.specs.training import Precision
 from tests.faults.trial import FIRST_EFFECTS, TORCHS_OWN, train_trial
 
 NUM_TRIALS = {"relu net": 80, "tiny BERT": 20}

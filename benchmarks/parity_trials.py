@@ -25,7 +25,7 @@ from benchmarks.parity_recording import (
     quieten,
     record,
 )
-from storage.comparison.results import Result
+from breakeven.storage.comparison.results import Result
 from tests.faults.judging import judge_trial
 from tests.faults.trial import FIRST_EFFECTS
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from storage.statistics.pooling import typical
-from storage.statistics.speedups import paired_ratio
+from breakeven.storage.statistics.pooling import typical
+from breakeven.storage.statistics.speedups import paired_ratio
 
 USUAL_COUNT = 500
 SPEEDUP = 1.1

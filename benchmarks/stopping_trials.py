@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.aa_trials import markdown
-from runner.specs.experiment import SpeedSpec
-from runner.supervision.stopping_rule import LOOK_GROWTH, StoppingRule
-from storage.statistics.speedups import (
+from breakeven.runner.specs.experiment import SpeedSpec
+from breakeven.runner.supervision.stopping_rule import LOOK_GROWTH, StoppingRule
+from breakeven.storage.statistics.speedups import (
     SIGNIFICANCE,
     Ratio,
     paired_ratio,

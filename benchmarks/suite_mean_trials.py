@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchmarks.aa_trials import markdown
-from storage.statistics.speedups import Ratio
-from storage.suite.means import judge_means
+from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.suite.means import judge_means
 
 USUAL_COUNT = 2000
 COUNTS = (3, 5, 10, 40)

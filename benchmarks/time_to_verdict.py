@@ -15,18 +15,18 @@ import tempfile
 from dataclasses import replace
 from typing import Literal
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import find_experiment, submit
-from runner.folders.states import RunState
-from runner.specs.experiment import (
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
     ModelSpec,
     TrainingSpec,
 )
-from runner.supervision import supervisor
+from breakeven.runner.supervision import supervisor
 
 BACKENDS = ("aot_eager", "inductor", "inductor:scope=forward", "inductor:dynamic=true")
 How = Literal["alone", "together"]

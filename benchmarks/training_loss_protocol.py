@@ -5,7 +5,7 @@ Run from the project's root: `.venv/bin/python -m benchmarks.training_loss_proto
 The same work (tiny BERT, generated reviews, Adam) under `eager`, which is correct, and under
 `zeroed_gradients` (tests/faults), which tells the optimizer that nothing needs to change. First by
 the protocol of PyTorch's benchmarks/dynamo/training_loss.py, written anew from its description;
-then by `python -m runner compare`. Prints a table in Markdown.
+then by `breakeven compare`. Prints a table in Markdown.
 """
 
 import os
@@ -23,8 +23,8 @@ sys.path.append(str(FAULTS))
 
 import torch  # noqa: E402  (reads the number of threads from the environment)
 
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
-from runner.worker.model.workload import load_workload  # noqa: E402
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec  # noqa: E402
+from breakeven.runner.worker.model.workload import load_workload  # noqa: E402
 
 BACKENDS = ("eager", "zeroed_gradients")
 EPOCHS, SAMPLES, BATCH, RATE, LENGTH = 3, 1000, 8, 5e-4, 64
@@ -86,7 +86,7 @@ def our_protocol() -> str:
     with tempfile.TemporaryDirectory() as folder:
         spec_file = Path(folder) / "spec.json"
         spec_file.write_text(workload().to_json())
-        command = [sys.executable, "-m", "runner", "compare", "--spec", str(spec_file)]
+        command = [sys.executable, "-m", "breakeven", "compare", "--spec", str(spec_file)]
         answer = subprocess.run(
             [*command, "--data-folder", folder],
             cwd=ROOT,

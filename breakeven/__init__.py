@@ -9,7 +9,7 @@
         optimizer.step()
         breakeven.step(loss, samples=len(batch))
 
-Under `python -m runner script train.py` the script runs once for each backend, and these functions
+Under `breakeven script train.py` the script runs once for each backend, and these functions
 measure it. By hand it runs as ever: `compile` is `torch.compile`, and the others do next to
 nothing (docs/own-script.md).
 """

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.project import PROJECT_ROOT
-from runner.specs.script import SCRIPT_TASK
-from runner.specs.tasks import TASKS
-from runner.suites import SUITES
-from storage.exchange import FORMATS
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.specs.tasks import TASKS
+from breakeven.runner.suites import SUITES
+from breakeven.storage.exchange import FORMATS
 
 GUIDE = (PROJECT_ROOT / "CONTRIBUTING.md").read_text()
 PATH = re.compile(r"`((?:runner|storage|views|tests|docs|benchmarks)/[\w/.-]*|dashboard\.py)`")
@@ -57,5 +57,5 @@ def test_a_suite_has_a_module_on_either_side() -> None:
 
 def test_an_export_format_has_a_function_in_a_module_of_its_room() -> None:
     assert {export.__module__.rpartition(".")[0] for export in FORMATS.values()} == {
-        "storage.exchange"
+        "breakeven.storage.exchange"
     }

@@ -5,8 +5,8 @@ One seed; hundreds are in benchmarks/parity_trials.py and late_faults/trials.py.
 
 import pytest
 
-from storage.comparison.results import Result
-from storage.terminal.parity_words import parity_words
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.terminal.parity_words import parity_words
 from tests.faults.judging import judge_trial
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import FIRST_EFFECTS, train_long_trial, train_trial

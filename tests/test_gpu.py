@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import (
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,
@@ -22,11 +22,11 @@ from runner.specs.experiment import (
     ModelSpec,
     StoppingSpec,
 )
-from runner.worker.device import monitor as device_monitor
-from runner.worker.device import nvidia
-from runner.worker.device.cuda import CudaClock, CudaDevice
-from runner.worker.device.nvidia import NvidiaDriver
-from runner.worker.device.processes import Family
+from breakeven.runner.worker.device import monitor as device_monitor
+from breakeven.runner.worker.device import nvidia
+from breakeven.runner.worker.device.cuda import CudaClock, CudaDevice
+from breakeven.runner.worker.device.nvidia import NvidiaDriver
+from breakeven.runner.worker.device.processes import Family
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = [
@@ -249,8 +249,8 @@ def test_every_block_has_a_sample_of_the_device_and_looking_is_quick(
 def test_a_device_is_found_whatever_is_hidden_from_torch() -> None:
     last = torch.cuda.device_count() - 1
     code = (
-        "import torch; from runner.worker.device.nvidia import NvidiaDriver, pynvml; "
-        "from runner.worker.device.processes import Family; "
+        "import torch; from breakeven.runner.worker.device.nvidia import NvidiaDriver, pynvml; "
+        "from breakeven.runner.worker.device.processes import Family; "
         "found = NvidiaDriver(torch.device('cuda:0'), Family('x')); "
         "print(pynvml.nvmlDeviceGetUUID(found._handle))"
     )

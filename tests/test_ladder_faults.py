@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch._inductor.config
 
-from runner.folders.data_dir import DataDir
-from runner.folders.records import Claim, Exit
-from runner.folders.states import RunState
-from runner.specs.ladder import ladder_on
-from storage.__main__ import main
-from storage.compiling.ladder import Ladder, find_ladder
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.ladder import ladder_on
+from breakeven.storage.__main__ import main
+from breakeven.storage.compiling.ladder import Ladder, find_ladder
+from breakeven.storage.index.store import Store
 from tests.faults.stage_faults import FAULTS
 from tests.faults.trial import TRIAL, WORKLOADS, train_run
 from tests.helpers.journals import GONE

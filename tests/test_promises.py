@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PROJECT_ROOT
 
 DOCUMENTS = ("docs/reliability.md", "docs/threat-model.md", "docs/attacks.md")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")

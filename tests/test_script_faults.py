@@ -12,11 +12,11 @@ from unittest import mock
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from runner.specs.script import ScriptSpec
-from storage.comparison.results import Result
-from storage.terminal.parity_words import parity_words
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.specs.script import ScriptSpec
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.terminal.parity_words import parity_words
 from tests.faults.judging import judge_trial
 from tests.faults.trial import FIRST_EFFECTS, FOLDER, SCALED, train_variants
 

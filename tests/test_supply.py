@@ -3,7 +3,7 @@
 import re
 from importlib.metadata import PackageNotFoundError, distribution
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PROJECT_ROOT
 
 LINE = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+?)(?: ;.*?)? \\$", re.M | re.I)
 STRONG = re.compile(r"\b(A?GPL|LGPL|GNU|SSPL|BUSL|Proprietary|Commercial)", re.I)

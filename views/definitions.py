@@ -4,9 +4,9 @@ import re
 
 import streamlit as st
 
-from storage.numbers.metrics import METRICS
-from storage.numbers.recorded import NUMBERS, Chapter, Definition, read_chapters
-from views.shared.inert import Markdown
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.recorded import NUMBERS, Chapter, Definition, read_chapters
+from breakeven.views.shared.inert import Markdown
 
 
 def main() -> None:

@@ -3,19 +3,19 @@
 import pandas as pd
 import streamlit as st
 
-from storage.index.store import Store
-from storage.library.catalog import catalog
-from storage.library.filters import chosen
-from views.access import permissions
-from views.library import disk, query, saved, selected, table
-from views.library.filling import watch
-from views.parts import importing
-from views.parts.actions import quick_race, quick_race_button
-from views.parts.damaged import show_damaged
-from views.parts.downloads import csv_button
-from views.shared import words
-from views.shared.inert import Markdown
-from views.shared.resources import get_store
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.library.filters import chosen
+from breakeven.views.access import permissions
+from breakeven.views.library import disk, query, saved, selected, table
+from breakeven.views.library.filling import watch
+from breakeven.views.parts import importing
+from breakeven.views.parts.actions import quick_race, quick_race_button
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.downloads import csv_button
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown
+from breakeven.views.shared.resources import get_store
 
 
 def main() -> None:

@@ -3,19 +3,19 @@
 import pandas as pd
 import streamlit as st
 
-from storage.library.backend_rows import backend_rows
-from storage.library.filters import chosen
-from storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
-from storage.numbers.metrics import METRICS
-from views.charts.matrix import heat_map
-from views.library import query
-from views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
-from views.library.filling import tell_pending, watch
-from views.parts.downloads import chart_card
-from views.parts.exports import Origin, files_of
-from views.shared.address import bound
-from views.shared.inert import Markdown, inert
-from views.shared.resources import get_store
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.matrix import ACROSS, QUANTITIES, Matrix, matrix
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.matrix import heat_map
+from breakeven.views.library import query
+from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
+from breakeven.views.library.filling import tell_pending, watch
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.resources import get_store
 
 EMPTY = """\
 #### Nothing to compare yet

@@ -6,36 +6,36 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.exchange.suites import SUITE_FORMATS, suite_rows
-from storage.index.store import Store
-from storage.suite.cells import outcomes
-from storage.suite.groups import Outcome, groups
-from storage.suite.regressions import Against, against
-from storage.terminal.device_words import doubt_words
-from storage.terminal.suite import UNCLEAR, change_text, other_conditions
-from views.charts import suites as suite_charts
-from views.charts.matrix import heat_map
-from views.parts import exchange
-from views.parts.downloads import chart_card, table_downloads
-from views.parts.exports import files_of, suite_origin
-from views.parts.tables import show_table
-from views.report import menu as report_menu
-from views.shared import words
-from views.shared.inert import inert
-from views.shared.links import linked, sentence
-from views.shared.resources import get_store
-from views.shared.selection import choose_earlier, choose_suite_run
-from views.suite_parts import table as suite_table
-from views.suite_parts import words as suite_words
-from views.suite_parts.start import show_start
+from breakeven.storage import queries
+from breakeven.storage.exchange.suites import SUITE_FORMATS, suite_rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Outcome, groups
+from breakeven.storage.suite.regressions import Against, against
+from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.suite import UNCLEAR, change_text, other_conditions
+from breakeven.views.charts import suites as suite_charts
+from breakeven.views.charts.matrix import heat_map
+from breakeven.views.parts import exchange
+from breakeven.views.parts.downloads import chart_card, table_downloads
+from breakeven.views.parts.exports import files_of, suite_origin
+from breakeven.views.parts.tables import show_table
+from breakeven.views.report import menu as report_menu
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import linked, sentence
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import choose_earlier, choose_suite_run
+from breakeven.views.suite_parts import table as suite_table
+from breakeven.views.suite_parts import words as suite_words
+from breakeven.views.suite_parts.start import show_start
 
 EMPTY = """\
 #### No suite was run here yet
 
 A suite runs many models of PyTorch's benchmarks under every backend, checks what they compute and
 times them. The form begins with two models, made smaller where there is no GPU; without any it runs
-all of the suite. `python -m runner suite` does the same.
+all of the suite. `breakeven suite` does the same.
 """
 
 

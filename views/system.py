@@ -7,20 +7,20 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from runner.alerts.settings import read_settings
-from runner.alerts.told import Told
-from runner.commands.alerts import described, send_test
-from runner.doctor.examination import look
-from runner.doctor.findings import Finding, Health
-from runner.logs import read_log
-from runner.project import PROJECT_ROOT
-from runner.texts import printable
-from views.access import permissions
-from views.shared import words
-from views.shared.inert import inert
-from views.shared.resources import data_dir
-from views.upkeep.history import show_history
-from views.upkeep.strip import show_findings
+from breakeven.runner.alerts.settings import read_settings
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.commands.alerts import described, send_test
+from breakeven.runner.doctor.examination import look
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.logs import read_log
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.texts import printable
+from breakeven.views.access import permissions
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.resources import data_dir
+from breakeven.views.upkeep.history import show_history
+from breakeven.views.upkeep.strip import show_findings
 
 LEVELS = ("info", "warning", "error")
 MAX_LINES, FEW_LINES = 500, 15
@@ -40,7 +40,7 @@ def main() -> None:
         if st.button("Examine everything", icon=":material/stethoscope:", key="examine"):
             with st.spinner("Torch starts, and compiles a function on each device"):
                 st.session_state[KEY] = examine()
-        st.caption("The same on a terminal: `python -m runner doctor`; `--repair` mends what is "
+        st.caption("The same on a terminal: `breakeven doctor`; `--repair` mends what is "
                    "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
     show_findings(st.session_state.get(KEY) or look(data_dir()))
     st.markdown("#### Alerts")
@@ -72,7 +72,7 @@ def show_alerts() -> None:
 def examine() -> list[Finding]:
     """The whole examination, in a process of its own: it imports torch."""
     permissions.require_acting()
-    command = [sys.executable, "-m", "runner", "doctor", "--json",
+    command = [sys.executable, "-m", "breakeven", "doctor", "--json",
                f"--data-folder={data_dir().path}"]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace",

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from benchmarks.breaking.trials import toy
 from benchmarks.breaking.world import Outcome, World, kinds
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
 
 STARTING_SECONDS = 6.0
@@ -76,7 +76,7 @@ def _ask(address: str) -> str:
 
 def _differences(world: World) -> list[str]:
     """Between the index that the dashboard left and one that is built of the journals."""
-    from storage.index.store import Store
+    from breakeven.storage.index.store import Store
 
     question = "SELECT run_id, count(*), sum(step) FROM steps GROUP BY 1 ORDER BY 1"
     mine = {run.run_id for run in world.data_dir.run_dirs()}

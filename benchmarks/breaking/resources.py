@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import runner.folders.queue
+import breakeven.runner.folders.queue
 from benchmarks.breaking.killing import searched_first
 from benchmarks.breaking.trials import own, small, toy
 from benchmarks.breaking.world import Impatience, Outcome, World, kinds
-from runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState
 
 CLOCK = """
 import os, pathlib, time
@@ -43,14 +43,14 @@ LEVEL_BYTES = 4_096
 @contextmanager
 def _small_disk(world: World) -> Iterator[Path]:
     """The data folder lies on a disk of 16 MB, which counts as roomy; a file that fills it."""
-    with_room = runner.folders.queue.MIN_FREE_BYTES
+    with_room = breakeven.runner.folders.queue.MIN_FREE_BYTES
     command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(world.data_dir.path)]
     subprocess.run(command, check=True, capture_output=True)
     try:
-        runner.folders.queue.MIN_FREE_BYTES = 1_000_000
+        breakeven.runner.folders.queue.MIN_FREE_BYTES = 1_000_000
         yield world.data_dir.path / "filler"
     finally:
-        runner.folders.queue.MIN_FREE_BYTES = with_room
+        breakeven.runner.folders.queue.MIN_FREE_BYTES = with_room
         world.close()
         subprocess.run(["umount", "--lazy", str(world.data_dir.path)], check=True)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from benchmarks.breaking.world import Outcome, World, kinds, leader
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
-from runner.specs.training import EvaluationSpec
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.training import EvaluationSpec
 
 PHASES: dict[str, Callable[[list[str]], bool]] = {
     "start": lambda seen: True,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.breaking.device_memory import still_held
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.process_table import members
-from runner.folders.queue import submit
-from runner.folders.run_dir import RunDir
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.process_table import members
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 try:
     import duckdb as _  # noqa: F401
@@ -30,11 +30,11 @@ except ImportError:  # a machine that was lent with torch alone
 
 FAKE = (sys.executable, "-m", "tests.helpers.fake_worker")
 """A run that speaks the protocol and trains nothing: trials take a second."""
-REAL = (sys.executable, "-m", "runner.worker")
+REAL = (sys.executable, "-m", "breakeven.runner.worker")
 SUPERVISE = """
 import sys
-from runner.folders.data_dir import DataDir
-from runner.supervision import supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), tuple(sys.argv[2:]))
 """
@@ -131,7 +131,7 @@ class World:
 
     def _steps_doubled(self) -> int:
         """In an index that is built of what is there now."""
-        from storage.index.store import Store
+        from breakeven.storage.index.store import Store
 
         with Store.in_memory(self.data_dir) as store:
             ((rows, pairs),) = store.rows(

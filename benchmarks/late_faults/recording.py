@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS, quieten
-from runner.specs.training import Precision
+from breakeven.runner.specs.training import Precision
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import LONG_WORKLOADS, train_long_trial
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from storage.statistics.outcomes import Trainings, lasting, readings
+from breakeven.storage.statistics.outcomes import Trainings, lasting, readings
 
 NUM_TRIALS = 500
 NUM_STEPS = 300

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.parity_recording import CORRECT, DONE, GRAPHS
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.evidence import Evidence, load_evidence
-from storage.comparison.run_numbers import final_loss
-from storage.comparison.run_parity import Equals, judge_parity
-from storage.index.store import Store
-from storage.statistics.parity import Parity
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.evidence import Evidence, load_evidence
+from breakeven.storage.comparison.run_numbers import final_loss
+from breakeven.storage.comparison.run_parity import Equals, judge_parity
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.parity import Parity
 from tests.faults.late_faults import LATE_FAULTS
 from tests.faults.trial import TRIAL
 

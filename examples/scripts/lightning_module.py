@@ -1,7 +1,7 @@
 """Lightning's Trainer fits a curve. Nothing is changed.
 
 python lightning_module.py --epochs 2       as ever
-python -m runner script examples/scripts/lightning_module.py --backends inductor -- --epochs 2
+breakeven script examples/scripts/lightning_module.py --backends inductor -- --epochs 2
 """
 
 import argparse

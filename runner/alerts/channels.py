@@ -12,9 +12,9 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from typing import Any
 
-from runner.alerts.settings import MailServer, Settings
-from runner.masking import MASKED, mask
-from runner.texts import printable
+from breakeven.runner.alerts.settings import MailServer, Settings
+from breakeven.runner.masking import MASKED, mask
+from breakeven.runner.texts import printable
 
 LIMIT_SECONDS = 10.0
 """For each answer of somebody else's server."""

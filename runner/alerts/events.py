@@ -9,14 +9,14 @@ import socket
 import time
 from typing import Any
 
-from runner.alerts.channels import channels
-from runner.alerts.outbox import Outbox
-from runner.alerts.settings import Settings, read_settings
-from runner.alerts.told import Told
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.logs import log
-from runner.texts import printable
+from breakeven.runner.alerts.channels import channels
+from breakeven.runner.alerts.outbox import Outbox
+from breakeven.runner.alerts.settings import Settings, read_settings
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log
+from breakeven.runner.texts import printable
 
 LAST_WORDS_SECONDS = 20.0
 LOOK_SECONDS = 30.0

@@ -4,9 +4,9 @@ import queue
 import threading
 import time
 
-from runner.alerts.channels import Channel, Content, NotTaken
-from runner.alerts.told import Told
-from runner.logs import log
+from breakeven.runner.alerts.channels import Channel, Content, NotTaken
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.logs import log
 
 ATTEMPTS = 3
 PAUSE_SECONDS = 2.0

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from email.utils import parseaddr
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from runner.folders.queue import MIN_FREE_BYTES
-from runner.folders.sizes import parse_size
-from runner.masking import MASKED
-from runner.texts import printable
+from breakeven.runner.folders.queue import MIN_FREE_BYTES
+from breakeven.runner.folders.sizes import parse_size
+from breakeven.runner.masking import MASKED
+from breakeven.runner.texts import printable
 
 WEBHOOK_VARIABLE, SMTP_VARIABLE = "BREAKEVEN_WEBHOOK", "BREAKEVEN_SMTP"
 """Their names say that they are secret, as such addresses are."""

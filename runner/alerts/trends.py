@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from runner.alerts.events import Alerts
-from runner.folders.data_dir import DataDir
-from runner.logs import log
-from runner.masking import mask
-from runner.project import PROJECT_ROOT
-from runner.texts import printable
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.logs import log
+from breakeven.runner.masking import mask
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.texts import printable
 
 LIMIT_SECONDS = 600.0
 LOWEST = 19
 JUDGED = (0, 1, 5)
-"""Exit statuses of `python -m storage trend` that come with an answer."""
-COMMAND = (sys.executable, "-m", "storage", "trend", "--json", "--fail-if", "worse>2%")
+"""Exit statuses of `breakeven trend` that come with an answer."""
+COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json", "--fail-if", "worse>2%")
 """The condition that docs/ci-gate.md proposes for a nightly job."""
 
 

@@ -6,11 +6,11 @@ The same for the launch form and for the command line; both ask through `runner.
 import os
 from pathlib import Path
 
-from runner.checks.data_file import Column, Head, locate, read_head
-from runner.errors import InvalidSpec, UnusableData
-from runner.specs.experiment import DataSpec, ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.validation import require
+from breakeven.runner.checks.data_file import Column, Head, locate, read_head
+from breakeven.runner.errors import InvalidSpec, UnusableData
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.validation import require
 
 CERTAIN = 7.0
 """So many mishaps expected, and the chance of none is e^-7: one in a thousand."""

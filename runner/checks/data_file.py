@@ -15,12 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.errors import UnusableData
-from runner.machine.variables import for_runs
-from runner.project import PROJECT_ROOT
-from runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.runner.errors import UnusableData
+from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
 
-HEAD_COMMAND = (sys.executable, "-m", "runner.worker.data.head")
+HEAD_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.data.head")
 LIMIT_SECONDS = 30.0
 KEPT_HEADS = 64
 Kind = Literal["text", "number", "truth", "image", "other"]

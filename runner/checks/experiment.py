@@ -3,20 +3,20 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from runner.checks.data import check_data
-from runner.checks.script import check_script
-from runner.checks.settings import check_settings
-from runner.checks.task import check_task_fits
-from runner.checks.user_code import allowed, locate
-from runner.errors import InvalidSpec
-from runner.machine.capabilities import Capabilities
-from runner.machine.cpus import cpu_allowance, memory_bytes
-from runner.machine.topology import cores
-from runner.specs.cpu_lists import parse_cpus, write_cpus
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.validation import require
-from runner.suites import SUITES
+from breakeven.runner.checks.data import check_data
+from breakeven.runner.checks.script import check_script
+from breakeven.runner.checks.settings import check_settings
+from breakeven.runner.checks.task import check_task_fits
+from breakeven.runner.checks.user_code import allowed, locate
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
+from breakeven.runner.machine.topology import cores
+from breakeven.runner.specs.cpu_lists import parse_cpus, write_cpus
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.validation import require
+from breakeven.runner.suites import SUITES
 
 BYTES_PER_TOKEN = 16
 """Its number and its place in the attention mask, 8 bytes each."""

@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from runner.errors import InvalidSpec, ProbeFailed
-from runner.machine.variables import for_runs
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from runner.specs.variants import parse_backend
+from breakeven.runner.errors import InvalidSpec, ProbeFailed
+from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.variants import parse_backend
 
-COMMAND = (sys.executable, "-m", "runner.worker.settings_check")
+COMMAND = (sys.executable, "-m", "breakeven.runner.worker.settings_check")
 LIMIT_SECONDS = 120.0
 KEPT_ANSWERS = 256
 TASKS_OF_ANY_LABELS = ("custom", "suite")

@@ -1,9 +1,9 @@
 """Whether model, data and metric of an experiment fit its task, as far as their names tell."""
 
-from runner.errors import InvalidSpec
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.workload import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import BUILTIN, BUILTIN_DATA, BUILTIN_MODELS
 
 
 def check_task_fits(spec: ExperimentSpec, task: Task) -> None:

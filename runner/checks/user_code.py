@@ -7,8 +7,8 @@ only from the folders that the environment of its supervisor lists in `BREAKEVEN
 import os
 from pathlib import Path
 
-from runner.errors import CodeNotAllowed
-from runner.specs.workload import USER_CODE
+from breakeven.runner.errors import CodeNotAllowed
+from breakeven.runner.specs.workload import USER_CODE
 
 CODE_VARIABLE = "BREAKEVEN_CODE"
 """Environment variable with the folders whose Python files may run, separated like `PATH`."""

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runner.cluster.host import WORKER
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment
-from runner.machine.cpus import cpu_allowance
-from runner.machine.occupancy import wish_of
-from runner.machine.placement import Machine, Place
-from runner.specs.cpu_lists import parse_cpus
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.spreading import work_at
+from breakeven.runner.cluster.host import WORKER
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.machine.placement import Machine, Place
+from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.spreading import work_at
 
 LOOK_SECONDS = 1.0
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import InvalidRunFolder
-from runner.folders.inside import open_inside
-from runner.folders.run_dir import UNFINISHED, RunDir
-from runner.folders.tree import walk
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders.inside import open_inside
+from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
+from breakeven.runner.folders.tree import walk
 
 GROWING = ("events.jsonl", "output.log")
 KEPT_AT_HOME = ("spec.json", "claim.json", "cancel", "labels.json", "devices.json",

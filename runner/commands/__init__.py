@@ -1,1 +1,1 @@
-"""`python -m runner`: its commands, its options, what it prints."""
+"""`breakeven`: its commands, its options, what it prints."""

@@ -1,12 +1,12 @@
-"""`python -m runner audit`: who did what."""
+"""`breakeven audit`: who did what."""
 
 import argparse
 import json
 import sys
 
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from runner.texts import printable
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.texts import printable
 
 MAX_SHOWN = 50
 

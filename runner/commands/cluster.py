@@ -2,10 +2,10 @@
 
 import argparse
 
-from runner.cluster.driver import Engine, drive
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.supervision.supervisor import LINGER_SECONDS
+from breakeven.runner.cluster.driver import Engine, drive
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 
 HOW_TO_INSTALL = "pip install -r requirements-cluster.txt"
 
@@ -64,14 +64,14 @@ def supervise_cluster(data_dir: DataDir, options: argparse.Namespace) -> bool:
 def _engine(data_dir: DataDir, options: argparse.Namespace) -> Engine:
     """Only who has a cluster needs its package, so it is imported here."""
     if options.slurm is not None:
-        from runner.cluster.submitit_engine import SubmititEngine
+        from breakeven.runner.cluster.submitit_engine import SubmititEngine
 
         if options.same_versions:
             raise RunnerError("--same-versions cannot be asked of Slurm, which chooses machines")
         return SubmititEngine(data_dir, cluster=options.slurm,
                               parameters=dict(options.slurm_option),
                               patience_seconds=options.orphan_patience)  # fmt: skip
-    from runner.cluster.ray_engine import RayEngine
+    from breakeven.runner.cluster.ray_engine import RayEngine
 
     return RayEngine(options.ray, namespace=f"breakeven {data_dir.path}",
                      patience_seconds=options.orphan_patience)  # fmt: skip

@@ -7,7 +7,7 @@ import argparse
 import math
 from dataclasses import dataclass
 
-from runner.specs.options import split_at_commas
+from breakeven.runner.specs.options import split_at_commas
 
 VERDICTS = ("slower", "parity", "accuracy")
 """Conditions that are a verdict; the fourth, compile, has a limit."""

@@ -1,4 +1,4 @@
-"""`python -m runner doctor`: what is wrong here, the evidence, and the remedy."""
+"""`breakeven doctor`: what is wrong here, the evidence, and the remedy."""
 
 import argparse
 import json
@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.doctor.bundle import write_bundle
-from runner.doctor.examination import examine
-from runner.doctor.findings import Finding, Health, worst
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from runner.masking import mask
-from runner.texts import printable
+from breakeven.runner.doctor.bundle import write_bundle
+from breakeven.runner.doctor.examination import examine
+from breakeven.runner.doctor.findings import Finding, Health, worst
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.masking import mask
+from breakeven.runner.texts import printable
 
 SIGNS = {Health.OK: "ok", Health.DOUBTFUL: "doubtful", Health.WRONG: "WRONG",
          Health.UNKNOWN: "unknown"}  # fmt: skip

@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from runner.errors import RunnerError
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import ensure_supervisor, find_experiment
-from runner.machine.capabilities import knows_devices
-from runner.machine.occupancy import held_by, outlook, told, waiting_words
-from runner.texts import printable
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment
+from breakeven.runner.machine.capabilities import knows_devices
+from breakeven.runner.machine.occupancy import held_by, outlook, told, waiting_words
+from breakeven.runner.texts import printable
 
 Act = Callable[[DataDir, str], object]
 ONE: dict[str, tuple[str, Act]] = {
@@ -41,7 +41,7 @@ def add_queue_options(parser: argparse.ArgumentParser) -> None:
     told = "; ".join(f"{name}: {text}" for name, text in texts.items())
     parser.add_argument("action", nargs="?", choices=list(texts), default="list", help=told)
     parser.add_argument("experiment", nargs="?", help="its id, as `queue` lists it")
-    parser.usage = "python -m runner queue [options] [ACTION [EXPERIMENT]]"
+    parser.usage = "breakeven queue [options] [ACTION [EXPERIMENT]]"
 
 
 def manage_queue(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def _print_queue(data_dir: DataDir) -> None:
     running = {one.experiment_id for one in at_work}
     found = [one for one in queue_order.waiting(data_dir) if one.experiment_id not in running]
     if order.paused:
-        sys.stdout.write("the queue is paused; `python -m runner queue continue` has it go on\n")
+        sys.stdout.write("the queue is paused; `breakeven queue continue` has it go on\n")
     held = held_by(at_work)
     for one in at_work:
         place = held.get(one.experiment_id)

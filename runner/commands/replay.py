@@ -1,11 +1,11 @@
 """What the command `replay` is asked for: a run that is there, measured again."""
 
-from runner.errors import UnknownExperiment
-from runner.folders.data_dir import DataDir
-from runner.folders.library import example_folders
-from runner.folders.queue import agreed_spec, folders_of
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.replays import replay
+from breakeven.runner.errors import UnknownExperiment
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import example_folders
+from breakeven.runner.folders.queue import agreed_spec, folders_of
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.replays import replay
 
 
 def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:
@@ -18,6 +18,6 @@ def read_replay(data_dir: DataDir, run: str) -> ExperimentSpec:
     if spec is None:
         raise UnknownExperiment(
             f"no experiment {experiment_id!r} in {data_dir.runs} or among the examples; "
-            "`python -m runner list` has those that are there"
+            "`breakeven list` has those that are there"
         )
     return replay(spec, experiment_id, label)

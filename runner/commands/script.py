@@ -1,14 +1,14 @@
-"""`python -m runner script train.py [options] -- ARGUMENTS`: a script under each backend."""
+"""`breakeven script train.py [options] -- ARGUMENTS`: a script under each backend."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.commands.options import add_field_options, read_fields, spec_options
-from runner.errors import RunnerError
-from runner.machine.capabilities import Capabilities
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.runner.commands.options import add_field_options, read_fields, spec_options
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 
 ASKED = (
     "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",
@@ -21,7 +21,7 @@ FLAGS = {"script.steps": "--steps"}
 
 
 def add_script_options(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "python -m runner script FILE [options] [-- ARGUMENT ...]"
+    parser.usage = "breakeven script FILE [options] [-- ARGUMENT ...]"
     parser.add_argument("script", metavar="FILE", help="the script, as `python FILE` would run it")
     parser.epilog = (
         "What stands behind -- the script is called with; a path from the current folder is made "

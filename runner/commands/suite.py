@@ -4,15 +4,15 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from runner.commands.options import add_field_options, read_fields, said
-from runner.specs.bounds import Bounds
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.options import read_whole_number, split_at_commas
-from runner.specs.training import Precision
-from runner.specs.variants import Settings
-from runner.suites import SUITES
-from runner.suites.queue import check_suite_run, new_suite_run
-from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, check_choice
+from breakeven.runner.commands.options import add_field_options, read_fields, said
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.options import read_whole_number, split_at_commas
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Settings
+from breakeven.runner.suites import SUITES
+from breakeven.runner.suites.queue import check_suite_run, new_suite_run
+from breakeven.runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, check_choice
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
 ROWS = (

@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from runner.project import PROJECT_ROOT
-from runner.texts import printable
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.texts import printable
 
 
 def ask(who: str, command: Sequence[str], limit_seconds: float) -> dict[str, Any] | str:

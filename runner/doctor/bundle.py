@@ -15,11 +15,11 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from runner.doctor.findings import Finding
-from runner.errors import NotWritable, RunnerError
-from runner.folders.data_dir import DATA_VARIABLE, DataDir
-from runner.folders.run_dir import RunDir
-from runner.masking import mask_private
+from breakeven.runner.doctor.findings import Finding
+from breakeven.runner.errors import NotWritable, RunnerError
+from breakeven.runner.folders.data_dir import DATA_VARIABLE, DataDir
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.masking import mask_private
 
 LAST_EXPERIMENTS = 5
 TAIL_BYTES = 200_000
@@ -27,7 +27,7 @@ OWN_PREFIX = DATA_VARIABLE.partition("_")[0] + "_"
 READ_ME = """\
 What is in here, all of it text, with secrets and home folders masked:
 
-findings.json   what `python -m runner doctor` found
+findings.json   what `breakeven doctor` found
 system.json     Python, packages, platform, and Breakeven's own environment variables
 logs/           the end of the logs of dashboard and supervisor
 runs/           specification, claim, exit record, the end of the output and of the journal of the

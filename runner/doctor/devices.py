@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from runner.doctor.asking import ask
-from runner.doctor.findings import Finding, Health
-from runner.texts import printable
+from breakeven.runner.doctor.asking import ask
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.texts import printable
 
-COMMAND = (sys.executable, "-m", "runner.worker.checkup")
+COMMAND = (sys.executable, "-m", "breakeven.runner.worker.checkup")
 LIMIT_SECONDS = 180.0
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 DRIVER_LIMIT_SECONDS = 20.0

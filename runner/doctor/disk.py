@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.doctor.findings import Finding, Health
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import MIN_FREE_BYTES
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import MIN_FREE_BYTES
 
 COMFORTABLE_BYTES = 2_000_000_000
 """Some cold compile caches and checkpoints."""
@@ -16,7 +16,7 @@ MIN_FREE_FILES = 1_000
 """Files that may still be made; an experiment makes some tens, Inductor some hundreds."""
 MIN_OPEN_FILES = 512
 FREE_SPACE = (
-    "`python -m runner retain --budget 20GB` removes what was deleted, then old checkpoints, then "
+    "`breakeven retain --budget 20GB` removes what was deleted, then old checkpoints, then "
     "artifacts; results stay"
 )
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from runner.doctor.database import check_database
-from runner.doctor.devices import check_devices
-from runner.doctor.disk import check_disk
-from runner.doctor.findings import Finding, Health
-from runner.doctor.folders import check_folders
-from runner.doctor.processes import check_processes
-from runner.doctor.software import check_compiler, check_python, check_versions
-from runner.folders.data_dir import DataDir
-from runner.texts import printable
+from breakeven.runner.doctor.database import check_database
+from breakeven.runner.doctor.devices import check_devices
+from breakeven.runner.doctor.disk import check_disk
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.doctor.folders import check_folders
+from breakeven.runner.doctor.processes import check_processes
+from breakeven.runner.doctor.software import check_compiler, check_python, check_versions
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.texts import printable
 
 Check = Callable[[], Iterable[Finding]]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runner.locks import is_locked
+from breakeven.runner.locks import is_locked
 
 STUCK_SECONDS = 60.0
 """What takes so long is not slow but stuck: a tick of the index reads some ten megabytes."""

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from runner.errors import InvalidRunFolder
-from runner.folders.tree import MAX_DEPTH, levels_below, walk
-from runner.texts import printable
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders.tree import MAX_DEPTH, levels_below, walk
+from breakeven.runner.texts import printable
 
 MAX_DOCUMENT_BYTES = 4_000_000
 """Longest specification, claim or exit record that is read; real ones have a few thousand."""

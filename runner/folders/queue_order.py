@@ -8,15 +8,15 @@ nothing.
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
-from runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
-from runner.files import write_atomically
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from runner.folders.inside import read_document
-from runner.folders.library import locked
-from runner.folders.queue import Experiment, experiments, submit, writing
-from runner.folders.states import RunState
-from runner.specs.validation import Spec
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.inside import read_document
+from breakeven.runner.folders.library import locked
+from breakeven.runner.folders.queue import Experiment, experiments, submit, writing
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.validation import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def _change(
         if experiment_id is not None and experiment_id not in ids:
             raise RunnerError(
                 f"experiment {experiment_id!r} does not wait in the queue; "
-                "`python -m runner queue` lists what does"
+                "`breakeven queue` lists what does"
             )
         after = change(read_order(data_dir), ids)
         held = tuple(one for one in after.held if one in ids)

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from runner.machine.cgroups import cpu_groups, cpu_quota
+from breakeven.runner.machine.cgroups import cpu_groups, cpu_quota
 
 
 @dataclass(frozen=True, kw_only=True)

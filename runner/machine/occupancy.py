@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from runner.errors import ProbeFailed, RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.moved import devices_in_use
-from runner.folders.queue import Experiment
-from runner.folders.states import RunState
-from runner.machine.capabilities import known_devices, knows_devices, probe
-from runner.machine.cpus import cpu_allowance
-from runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
-from runner.machine.sight import Sight, seen, shows_gpu
-from runner.machine.topology import cores, numa_nodes, shares
-from runner.specs.cpu_lists import parse_cpus, write_cpus
+from breakeven.runner.errors import ProbeFailed, RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.moved import devices_in_use
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.capabilities import known_devices, knows_devices, probe
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
+from breakeven.runner.machine.sight import Sight, seen, shows_gpu
+from breakeven.runner.machine.topology import cores, numa_nodes, shares
+from breakeven.runner.specs.cpu_lists import parse_cpus, write_cpus
 
 
 def this_machine(data_dir: DataDir) -> Machine:

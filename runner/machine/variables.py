@@ -7,7 +7,7 @@ and code that others wrote, so it gets no variable that nobody meant for it.
 import re
 from collections.abc import Iterable, Mapping
 
-from runner.masking import is_secret_name
+from breakeven.runner.masking import is_secret_name
 
 PASS_VARIABLE = "BREAKEVEN_PASS"
 """Names of further variables that runs get, separated by commas; the only way for a secret one."""

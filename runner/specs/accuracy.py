@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
-from runner.specs.bounds import Bounds
-from runner.specs.validation import Spec, require
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.validation import Spec, require
 
 Part = Literal["training", "inference"]
 Layers = Literal["failed", "always", "never"]

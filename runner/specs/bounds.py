@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from runner.errors import InvalidSpec
+from breakeven.runner.errors import InvalidSpec
 
 MAX_STEPS = 100_000_000
 EVERY_STEP_IS_KEPT = "every step is a line of the run's journal, and so many would take 20 GB"

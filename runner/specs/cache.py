@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from runner.specs.accuracy import Part
-from runner.specs.bounds import Bounds
-from runner.specs.validation import Spec
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.validation import Spec
 
 MAX_REPEATS = 9
 

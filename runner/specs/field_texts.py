@@ -6,7 +6,7 @@ from functools import cache
 from textwrap import dedent
 from typing import Any
 
-from runner.specs.validation import Spec
+from breakeven.runner.specs.validation import Spec
 
 
 @cache

@@ -7,8 +7,8 @@ stage of the compiler that is to blame.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from runner.errors import InvalidSpec
-from runner.specs.variants import WHICH_RUN, Variant, parse_backend
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.variants import WHICH_RUN, Variant, parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)

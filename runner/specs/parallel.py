@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from runner.specs.scenarios import Scenario
-from runner.specs.training import TrainingSpec
-from runner.specs.validation import require
-from runner.specs.variants import Variant
-from runner.specs.workload import DataSpec
+from breakeven.runner.specs.scenarios import Scenario
+from breakeven.runner.specs.training import TrainingSpec
+from breakeven.runner.specs.validation import require
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.workload import DataSpec
 
 Parallel = Literal["ddp", "fsdp", "dp", "spread"]
 MAX_RANKS = 64

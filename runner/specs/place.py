@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from runner.specs import rules
-from runner.specs.bounds import Bounds
-from runner.specs.parallel import Parallel, check_devices
-from runner.specs.validation import Spec
+from breakeven.runner.specs import rules
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.parallel import Parallel, check_devices
+from breakeven.runner.specs.validation import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class PlaceSpec(Spec):
     over; what the devices differ by is then part of every interval."""
     nodes: Annotated[int, Bounds(1, 64, "each is a machine of its own")] = 1
     """Machines that every run spans, each with these devices. On all but the first one,
-    `python -m runner join` takes part, with the same data folder (docs/several-devices.md)."""
+    `breakeven join` takes part, with the same data folder (docs/several-devices.md)."""
     cpus: str | None = None
     """Which CPUs the experiment has to itself, such as `0-3,8`; None means those near its device,
     and on the CPU all. Experiments that name no CPU in common may run at the same time."""

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from runner.errors import RunnerError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import parse_backend
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import parse_backend
 
 
 def replay(spec: ExperimentSpec, experiment_id: str, label: str) -> ExperimentSpec:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from runner.specs.accuracy import AccuracySpec, Part
-from runner.specs.cache import CacheSpec
-from runner.specs.speed import SpeedSpec
-from runner.specs.training import TrainingSpec
+from breakeven.runner.specs.accuracy import AccuracySpec, Part
+from breakeven.runner.specs.cache import CacheSpec
+from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.training import TrainingSpec
 
 ScenarioName = Literal["train", "speed", "accuracy", "cache"]
 Compared = Literal["runs", "tensors", "caches"]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS, Bounds
-from runner.specs.validation import Spec, require
+from breakeven.runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS, Bounds
+from breakeven.runner.specs.validation import Spec, require
 
 SCRIPT_TASK = "script"
 """The task of scripts: what they learn is up to them."""

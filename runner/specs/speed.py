@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from runner.specs.accuracy import Part
-from runner.specs.bounds import Bounds
-from runner.specs.validation import Spec, require
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.validation import Spec, require
 
 MIN_ROUNDS = 6
 """Fewer rounds have no 95 % interval of a median: all of them lie above it with 2 / 2^n."""

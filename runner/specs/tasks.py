@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.specs.training import Metric
-from runner.specs.validation import require
+from breakeven.runner.specs.training import Metric
+from breakeven.runner.specs.validation import require
 
 TASKS = tuple(
     sorted(

@@ -3,8 +3,8 @@
 Only what to run: names, sizes, tolerances. `runner/worker/suites/` builds the models.
 """
 
-from runner.suites import cachebench, huggingface, timm, torchbench
-from runner.suites.spec import Suite
+from breakeven.runner.suites import cachebench, huggingface, timm, torchbench
+from breakeven.runner.suites.spec import Suite
 
 SUITES: dict[str, Suite] = {
     module.SUITE.name: module.SUITE for module in (huggingface, timm, torchbench, cachebench)

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment, experiments, new_experiment_id, submit
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.validation import require
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments, new_experiment_id, submit
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.validation import require
 
 
 def new_suite_run(suite: str) -> str:

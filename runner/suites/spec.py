@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from runner.errors import InvalidSpec
-from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
-from runner.specs.speed import SpeedSpec
-from runner.specs.training import MODEL_LOSS, Precision
-from runner.specs.validation import require
-from runner.specs.variants import Settings
-from runner.specs.workload import RANDOM_DATA, SUITE_TASK
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
+from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.training import MODEL_LOSS, Precision
+from breakeven.runner.specs.validation import require
+from breakeven.runner.specs.variants import Settings
+from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
 
 Values = Mapping[str, Any]
 """Fields of a specification by name; those of its sections in a mapping of their own."""

@@ -4,14 +4,14 @@ import errno
 import signal
 from enum import IntEnum
 
-from runner.folders.states import RunState
+from breakeven.runner.folders.states import RunState
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system that mean a full disk."""
 
 
 class WorkerExit(IntEnum):
-    """Exit status of `python -m runner.worker`."""
+    """Exit status of `python -m breakeven.runner.worker`."""
 
     FINISHED = 0
     FAILED = 1

@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from runner.masking import mask
+from breakeven.runner.masking import mask
 
 MAX_BYTES = 64_000_000
 KEPT_BYTES = 4_000_000

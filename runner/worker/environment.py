@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from runner.machine.cpus import cpu_allowance, explain_threads
-from runner.machine.variables import WITHHELD_VARIABLE, named_variables
-from runner.masking import MASKED, is_secret_name
-from runner.specs.cpu_lists import write_cpus
-from runner.supervision.placing import given_devices
-from runner.worker.device.base import Device
-from runner.worker.device.cpu import cpu_name
+from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
+from breakeven.runner.machine.variables import WITHHELD_VARIABLE, named_variables
+from breakeven.runner.masking import MASKED, is_secret_name
+from breakeven.runner.specs.cpu_lists import write_cpus
+from breakeven.runner.supervision.placing import given_devices
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.cpu import cpu_name
 
 PACKAGES = ("transformers", "datasets", "tokenizers", "numpy", "triton", "scikit-learn")
 VARIABLE_PREFIXES = ("TORCH", "CUDA", "NCCL", "OMP_", "MKL_", "TRITON", "PYTORCH")

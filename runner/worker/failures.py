@@ -1,6 +1,6 @@
 """What went wrong, as far as an error tells."""
 
-from runner.supervision.exits import NO_ROOM
+from breakeven.runner.supervision.exits import NO_ROOM
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

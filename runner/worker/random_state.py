@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runner.worker.device.base import Device
+from breakeven.runner.worker.device.base import Device
 
 
 def random_state(device: Device) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from runner.folders.process import signal_group
-from runner.supervision.exits import WorkerExit
-from runner.supervision.turns import Turn, TurnTaker
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.process import signal_group
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import Turn, TurnTaker
+from breakeven.runner.worker.event_log import EventLog
 
 LAST_WORDS_SECONDS = 1.0
 """How long a run that must end at once may take to write down what it has."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.checks.user_code import locate
-from runner.errors import WorkloadError
+from breakeven.runner.checks.user_code import locate
+from breakeven.runner.errors import WorkloadError
 
 
 def load_object(source: str) -> Any:

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from storage import queries
-from storage.index.store import Store
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 PHASES = {
     "Dynamo": "total_seconds",

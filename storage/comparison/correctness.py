@@ -9,11 +9,11 @@ from typing import Literal
 
 import pandas as pd
 
-from runner.folders.states import RunState
-from runner.specs.accuracy import ACTIVATION, Part
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.accuracy import ACTIVATION, Part
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 MAX_WORST = 3
 PASS = "pass"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.caution import Caution, Kind, note
-from storage.comparison.evidence import Evidence
-from storage.comparison.roles import of_role
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import MIN_MARGIN
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.caution import Caution, Kind, note
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 DOUBTFUL_BLOCKS = 0.10
 """Share of a run's steady blocks: what befalls fewer hardly moves a median over rounds."""

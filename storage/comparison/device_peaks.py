@@ -7,7 +7,7 @@ that is held to less power does less.
 
 from fnmatch import fnmatchcase
 
-from runner.specs.training import Precision
+from breakeven.runner.specs.training import Precision
 
 TERA = 1e12
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bf16", "fp16")

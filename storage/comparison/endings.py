@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.caution import Caution
-from storage.comparison.evidence import Evidence
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import Ratio
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import Ratio
 
 
 def ending(spec: ExperimentSpec, processes: Sequence[Evidence]) -> tuple[Caution, ...]:

@@ -11,13 +11,13 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 
-from runner.specs.training import Precision
-from storage.comparison.evidence import Evidence
-from storage.comparison.randomness import Randomness
-from storage.statistics.dropouts import find_dropout_faults
-from storage.statistics.outcomes import Reading
-from storage.statistics.parity import Finding, Parity, judge_losses, unknown
-from storage.statistics.redraws import find_redraw_fault
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.randomness import Randomness
+from breakeven.storage.statistics.dropouts import find_dropout_faults
+from breakeven.storage.statistics.outcomes import Reading
+from breakeven.storage.statistics.parity import Finding, Parity, judge_losses, unknown
+from breakeven.storage.statistics.redraws import find_redraw_fault
 
 FIRST_STEPS = 10
 MAX_SHARE_OF_SPREAD = 0.1

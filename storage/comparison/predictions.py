@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from runner.errors import RunnerError
-from runner.folders.inside import open_inside
-from runner.texts import printable
-from storage.errors import PredictionsUnreadable
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.inside import open_inside
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import PredictionsUnreadable
 
 MAX_ROWS, MAX_NUMBERS = 2_000_000, 20_000_000
 """Of a file: samples, and logits of all of them in one column."""

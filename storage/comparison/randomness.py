@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from storage import queries
-from storage.index.store import Store
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 Rows = Callable[[str], pd.DataFrame]
 

@@ -11,16 +11,16 @@ from typing import Literal
 
 import pandas as pd
 
-from runner.errors import RunnerError
-from runner.folders.run_dir import RunDir
-from runner.specs.variants import WHICH_RUN
-from storage import queries
-from storage.comparison.compile_phases import PHASES, taken_apart
-from storage.compiling.lines import LineMap
-from storage.difference.settings import environment_of, facts_of, settings_of, unequal
-from storage.index.store import Store
-from storage.numbers.formats import DASH
-from storage.queries import RunRecord
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.variants import WHICH_RUN
+from breakeven.storage import queries
+from breakeven.storage.comparison.compile_phases import PHASES, taken_apart
+from breakeven.storage.compiling.lines import LineMap
+from breakeven.storage.difference.settings import environment_of, facts_of, settings_of, unequal
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.queries import RunRecord
 
 Kind = Literal["graph break", "recompilation", "failure", "frame", "graphs", "cache", "kernel",
                "backend", "setting", "environment", "data"]  # fmt: skip

@@ -7,10 +7,10 @@ from difflib import unified_diff
 
 import pandas as pd
 
-from runner.folders.run_dir import RunDir
-from storage import queries
-from storage.index.store import Store
-from storage.queries import RunRecord
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
 
 TRACE = "trace"
 MAX_COMPARED_BYTES = 2_000_000

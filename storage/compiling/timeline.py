@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from storage import queries
-from storage.index.store import Store
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 STAGES = {
     "dynamo": "Dynamo",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.difference.sides import Side
+from breakeven.storage.difference.sides import Side
 
 Obstacle = Literal["scenario", "task", "model", "weights", "data", "part", "unknown"]
 OF_SPEED: tuple[Obstacle, ...] = ("scenario", "part", "task", "model")

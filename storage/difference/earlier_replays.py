@@ -5,12 +5,12 @@ Nothing in one experiment tells it: each backend compiles once.
 
 import math
 
-from storage import queries
-from storage.difference.figures import Reason
-from storage.index.store import Store
-from storage.library.backend_rows import backend_rows
-from storage.library.catalog import catalog, compute
-from storage.statistics.prediction import Spread
+from breakeven.storage import queries
+from breakeven.storage.difference.figures import Reason
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.statistics.prediction import Spread
 
 MAX_REPLAYS = 30
 """Newest ones that are looked at."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.comparison.results import Result
-from storage.difference.comparable import comparable
-from storage.difference.sides import Side
-from storage.difference.speedups import ratio_of_speedups
-from storage.statistics.loss_band import LOSS_FLOORS, SAFETY_FACTORS
-from storage.statistics.prediction import Spread
-from storage.statistics.speedups import MIN_MARGIN
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.comparable import comparable
+from breakeven.storage.difference.sides import Side
+from breakeven.storage.difference.speedups import ratio_of_speedups
+from breakeven.storage.statistics.loss_band import LOSS_FLOORS, SAFETY_FACTORS
+from breakeven.storage.statistics.prediction import Spread
+from breakeven.storage.statistics.speedups import MIN_MARGIN
 
 Verdict = Literal["inside", "outside", "not judged"]
 Reason = Literal["missing", "no control", "yardstick", "compiled once", "not known yet",

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from runner.folders.states import RunState
-from runner.specs.variants import parse_backend
-from storage import queries
-from storage.comparison.results import Result
-from storage.difference.earlier_replays import PATIENCE, spread_of_compiling
-from storage.difference.figures import Figure, Pair, Reason, Verdict, pace
-from storage.difference.settings import Differing, differing
-from storage.difference.sides import Side, load_sides
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.statistics.prediction import Spread
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.earlier_replays import PATIENCE, spread_of_compiling
+from breakeven.storage.difference.figures import Figure, Pair, Reason, Verdict, pace
+from breakeven.storage.difference.settings import Differing, differing
+from breakeven.storage.difference.sides import Side, load_sides
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.prediction import Spread
 
 CHOSEN = ("backends", "controls", "model.dropout")
 """Settings in which a replay may differ by itself: it has no more than it needs."""

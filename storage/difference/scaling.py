@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.comparison.evidence import Evidence
-from storage.comparison.repeats import load_compared
-from storage.difference.comparable import comparable
-from storage.difference.settings import settings_of
-from storage.difference.sides import Side
-from storage.difference.speedups import ratio_of_speedups
-from storage.index.store import Store
-from storage.statistics.pooling import typical
-from storage.statistics.speedups import Ratio
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.difference.comparable import comparable
+from breakeven.storage.difference.settings import settings_of
+from breakeven.storage.difference.sides import Side
+from breakeven.storage.difference.speedups import ratio_of_speedups
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.pooling import typical
+from breakeven.storage.statistics.speedups import Ratio
 
 ScalingKind = Literal["strong", "weak"]
 """Strong: all devices work on the batch of the one. Weak: each has a batch as large as that."""

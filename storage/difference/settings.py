@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runner.commands.options import spec_options
-from runner.specs.experiment import ExperimentSpec
-from storage.difference.sides import Side
-from storage.numbers.formats import DASH
+from breakeven.runner.commands.options import spec_options
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.difference.sides import Side
+from breakeven.storage.numbers.formats import DASH
 
 Kind = Literal["setting", "environment", "data"]
 LEFT_OUT = ("name", "suite_run", "fallback_of", "replay_of")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
 
 LETTERS = "ABCDEFGH"
 MAX_SIDES = len(LETTERS)

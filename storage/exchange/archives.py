@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
-from runner.texts import printable
-from storage.errors import ImportUnusable
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import ImportUnusable
 
 CHUNK = 2**16
 MAX_DEPTH, LONGEST_NAME = 12, 200

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from storage.exchange import reports
-from storage.exchange.archives import USUAL, Limits, named
-from storage.exchange.imports import ImportedRow, import_file
-from storage.exchange.run_folders import TakenIn, take_in
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.exchange import reports
+from breakeven.storage.exchange.archives import USUAL, Limits, named
+from breakeven.storage.exchange.imports import ImportedRow, import_file
+from breakeven.storage.exchange.run_folders import TakenIn, take_in
 
 ARCHIVES = (b"PK", b"\x1f\x8b")
 TAR = slice(257, 262)

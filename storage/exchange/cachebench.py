@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import parse_backend
-from storage.comparison.latency import cold_and_warm
-from storage.exchange.rows import harness_name, load_spec, rows
-from storage.index.store import Store
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.exchange.rows import harness_name, load_spec, rows
+from breakeven.storage.index.store import Store
 
 BENCHMARK = "TorchCache Benchmark"
 MODEL_TYPE = "OSS model"

@@ -4,10 +4,10 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.comparison.correctness import checks
-from storage.exchange.rows import Row, harness_name, load_spec, rows
-from storage.index.store import Store
-from storage.numbers.formats import cell
+from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.exchange.rows import Row, harness_name, load_spec, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import cell
 
 COUNTERS = (
     "calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks",

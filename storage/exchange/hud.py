@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from storage.exchange.rows import GIGABYTES, Row, rows
-from storage.index.store import Store
+from breakeven.storage.exchange.rows import GIGABYTES, Row, rows
+from breakeven.storage.index.store import Store
 
 SCHEMA_VERSION = "v3"
 NAME = "breakeven"

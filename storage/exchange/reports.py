@@ -12,7 +12,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from storage.errors import ImportUnusable
+from breakeven.storage.errors import ImportUnusable
 
 MAX_REPORT_BYTES = 400 * 2**20
 BEGINS = b"<!DOCTYPE html>"

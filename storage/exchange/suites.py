@@ -6,13 +6,13 @@ The harness has a file for each precision and part; here `tag` tells them apart.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from storage import queries
-from storage.errors import NotExportable
-from storage.exchange import cachebench, harness, hud
-from storage.exchange.rows import TIMED, Row, harness_name, rows
-from storage.index.store import Store
-from storage.suite.cells import outcomes
-from storage.suite.groups import Cell, Outcome
+from breakeven.storage import queries
+from breakeven.storage.errors import NotExportable
+from breakeven.storage.exchange import cachebench, harness, hud
+from breakeven.storage.exchange.rows import TIMED, Row, harness_name, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Cell, Outcome
 
 
 def performance_csv(store: Store, suite_run: str) -> str:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from storage.index.folders import Look
-from storage.index.journal_lines import FREQUENT, kinds_in, with_owner
-from storage.index.journal_rows import (
+from breakeven.storage.index.folders import Look
+from breakeven.storage.index.journal_lines import FREQUENT, kinds_in, with_owner
+from breakeven.storage.index.journal_rows import (
     EVENT_TABLES,
     OF_LINE,
     Columns,
@@ -23,8 +23,8 @@ from storage.index.journal_rows import (
     line_reader,
     reader,
 )
-from storage.index.line_views import Found, Owner, every_line, find_lines
-from storage.index.resumption import take_back
+from breakeven.storage.index.line_views import Found, Owner, every_line, find_lines
+from breakeven.storage.index.resumption import take_back
 
 SMALL_BYTES = 500_000
 """Of new lines, up to which reading all of them at once takes less than a statement per kind."""

@@ -2,11 +2,11 @@
 
 import os
 
-from runner.errors import RunnerError
-from runner.folders.run_dir import RunDir
-from runner.texts import printable
-from storage.index.folders import MAX_MESSAGE, Look
-from storage.index.journal_rows import Cursor
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.texts import printable
+from breakeven.storage.index.folders import MAX_MESSAGE, Look
+from breakeven.storage.index.journal_rows import Cursor
 
 
 def known_labels(cursor: Cursor) -> dict[str, int]:

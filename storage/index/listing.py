@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.folders.data_dir import run_names
+from breakeven.runner.folders.data_dir import run_names
 
 GRANULARITY_NS = 2_000_000_000
 """Coarsest time stamps of file systems: a younger one may hide a second change."""

@@ -18,15 +18,15 @@ from typing import Any, Self, TypeVar
 import duckdb
 import pandas as pd
 
-from runner.folders.busy import busy
-from runner.folders.data_dir import DataDir
-from runner.locks import FileLock
-from runner.texts import printable
-from storage.errors import StoreLocked, StoreUnusable
-from storage.index.folders import BULK_TICKS, Progress
-from storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
-from storage.index.results import Results
-from storage.index.watch import Watch
+from breakeven.runner.folders.busy import busy
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import FileLock
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import StoreLocked, StoreUnusable
+from breakeven.storage.index.folders import BULK_TICKS, Progress
+from breakeven.storage.index.ingest import REVISIONS, Doubtful, run_tick, start_watch
+from breakeven.storage.index.results import Results
+from breakeven.storage.index.watch import Watch
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 SCHEMA_MARK = hashlib.sha256(SCHEMA.encode()).hexdigest()

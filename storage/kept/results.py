@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from runner.folders.states import RunState
-from storage.errors import StoreUnusable
-from storage.index.results import ResultKey
-from storage.index.store import Store
-from storage.kept.code_version import code_version
-from storage.kept.seal import is_sealed, seal
-from storage.kept.texts import Kinds, NotWritable, packed, read, unpacked, written
-from storage.queries.kept import standing
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.errors import StoreUnusable
+from breakeven.storage.index.results import ResultKey
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.code_version import code_version
+from breakeven.storage.kept.seal import is_sealed, seal
+from breakeven.storage.kept.texts import Kinds, NotWritable, packed, read, unpacked, written
+from breakeven.storage.queries.kept import standing
 
 T = TypeVar("T")
 

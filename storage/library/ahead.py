@@ -6,10 +6,10 @@ In a team whoever feeds the store does so for all others, and nobody for what ot
 from collections.abc import Collection
 from typing import TypeAlias
 
-from storage.index.store import Store
-from storage.library.catalog import compute
-from storage.library.facts import Standing, standings
-from storage.library.kept import kept_summary
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import compute
+from breakeven.storage.library.facts import Standing, standings
+from breakeven.storage.library.kept import kept_summary
 
 State: TypeAlias = tuple[str, int, int]
 """An experiment in one of its revisions: newest write, number of runs."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.evidence import Evidence
-from storage.comparison.repeats import load_compared
-from storage.comparison.roles import of_role
-from storage.comparison.rounds import paired_blocks
-from storage.index.store import Store
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import noise_floor, paired_ratio
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import noise_floor, paired_ratio
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from runner.commands.filters import FACETS, Comparison, Filter
+from breakeven.runner.commands.filters import FACETS, Comparison, Filter
 
 Mask = NDArray[np.bool_]
 COLUMN_OF = {"backend": "backends", "tag": "tags"}

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from runner.texts import printable
-from storage.errors import StoreUnusable
-from storage.index.store import Store
-from storage.kept.code_version import code_version
-from storage.library.summary import Summary, summarize
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import StoreUnusable
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.code_version import code_version
+from breakeven.storage.library.summary import Summary, summarize
 
 
 @dataclass(frozen=True, order=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from runner.folders.library import size_of
-from runner.folders.run_dir import RunDir
-from storage.index.store import Store
+from breakeven.runner.folders.library import size_of
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage.index.store import Store
 
 KEPT_SECONDS = 300.0
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 OF_EXPERIMENT = ("scenario", "task", "cpu_threads")
 WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
-from storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.recorded import NUMBERS
 
 
 @dataclass(frozen=True)

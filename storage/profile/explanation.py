@@ -5,14 +5,14 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.profile.bridge import Bridge, OwnSpeedup, bridge, own_speedup
-from storage.profile.case import Case, Finding, variant_of
-from storage.profile.findings import findings
-from storage.profile.profiles import Profile, load_profiles
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.bridge import Bridge, OwnSpeedup, bridge, own_speedup
+from breakeven.storage.profile.case import Case, Finding, variant_of
+from breakeven.storage.profile.findings import findings
+from breakeven.storage.profile.profiles import Profile, load_profiles
 
 NOT_A_PERSONS = ("runner/worker/", "torch/")
 """Where graph breaks lie that nobody can mend: at the `loss.backward()` of Breakeven's own step, or

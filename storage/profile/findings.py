@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from storage.profile.case import Case, Finding, Kind
-from storage.profile.finding_rules import RULES
+from breakeven.storage.profile.case import Case, Finding, Kind
+from breakeven.storage.profile.finding_rules import RULES
 
 
 def findings(cases: Sequence[Case]) -> list[Finding]:

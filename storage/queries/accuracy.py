@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import parsed, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import parsed, rows
 
 
 @kept

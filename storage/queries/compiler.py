@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from runner.folders.records import MAX_TIME
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import MINE, rows
+from breakeven.runner.folders.records import MAX_TIME
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import MINE, rows
 
 
 @kept

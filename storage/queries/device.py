@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import rows, timestamp
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import rows, timestamp
 
 LISTS = ("throttled_by", "processes")
 """Columns of lists. Nearly all are empty, and an empty one takes as long to fetch as a full one."""

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from storage.index.store import Store
+from breakeven.storage.index.store import Store
 
 MAX_BYTES = 32_000_000
 """Of all that is kept of a store, so that the series of one experiment of six runs and 10,000 steps

@@ -2,12 +2,12 @@
 
 import pandas as pd
 
-from runner.folders.states import FINAL_EXPERIMENTS
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.queries.experiments import COLUMNS, listed
-from storage.queries.kept import kept
+from breakeven.runner.folders.states import FINAL_EXPERIMENTS
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.experiments import COLUMNS, listed
+from breakeven.storage.queries.kept import kept
 
 
 def list_suite_runs(store: Store) -> pd.DataFrame:

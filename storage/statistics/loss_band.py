@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from runner.specs.training import Precision
+from breakeven.runner.specs.training import Precision
 
 SAFETY_FACTORS: dict[Precision, float] = {"float32": 10, "tf32": 10, "bf16": 4, "fp16": 10}
 """Half width of the band over the control's differences: a correct backend rounds otherwise at all

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.statistics.resampling import CONFIDENCE
+from breakeven.storage.statistics.resampling import CONFIDENCE
 
 Floats = NDArray[np.float64]
 NORMAL_QUANTILE = 1.960

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from storage.statistics.means import NORMAL_QUANTILE, Floats, half_width, p_of_mean
-from storage.statistics.resampling import MIN_PAIRS, median_interval
+from breakeven.storage.statistics.means import NORMAL_QUANTILE, Floats, half_width, p_of_mean
+from breakeven.storage.statistics.resampling import MIN_PAIRS, median_interval
 
 
 def typical(

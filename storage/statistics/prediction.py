@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from storage.statistics.resampling import CONFIDENCE
+from breakeven.storage.statistics.resampling import CONFIDENCE
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.specs.training import Precision
+from breakeven.runner.specs.training import Precision
 
 Floats = NDArray[np.float64]
 What = Literal["direction", "size"]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.specs.accuracy import Part
-from runner.specs.variants import Settings
-from storage.comparison.caution import Caution
-from storage.comparison.correctness import PASS
-from storage.statistics.speedups import Ratio, SpeedVerdict
-from storage.suite.means import MeanSpeedup, judge_means, mean_ratio
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.variants import Settings
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.statistics.speedups import Ratio, SpeedVerdict
+from breakeven.storage.suite.means import MeanSpeedup, judge_means, mean_ratio
 
 UNDER_HARNESS = " (harness)"
 """Ends the name of a backend that ran under the settings of PyTorch's Dynamo harness."""

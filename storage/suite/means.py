@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from storage.statistics.means import half_width, p_of_mean
-from storage.statistics.speedups import (
+from breakeven.storage.statistics.means import half_width, p_of_mean
+from breakeven.storage.statistics.speedups import (
     ERRORS_PER_INTERVAL,
     Ratio,
     SpeedVerdict,

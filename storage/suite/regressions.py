@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.comparison.caution import Caution
-from storage.comparison.correctness import PASS
-from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import Ratio, ratio_text
-from storage.suite.groups import Cell, Outcome, Row, row_of
-from storage.suite.means import MeanSpeedup, change, judge_means
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.suite.groups import Cell, Outcome, Row, row_of
+from breakeven.storage.suite.means import MeanSpeedup, change, judge_means
 
 Kind = Literal["accuracy", "speed", "compile", "memory"]
 COMPILE_CHANGE, COMPILE_SECONDS = 0.25, 1.0

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.texts import printable
-from storage.errors import TeamStoreUnusable
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import TeamStoreUnusable
 
 STORE_VARIABLE = "BREAKEVEN_STORE"
 DATA_VARIABLE = "BREAKEVEN_STORE_DATA"

@@ -1,4 +1,4 @@
-"""What `python -m storage team ACTION` does with the store that `BREAKEVEN_STORE` names."""
+"""What `breakeven team ACTION` does with the store that `BREAKEVEN_STORE` names."""
 
 import argparse
 import sys
@@ -6,16 +6,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from storage.errors import StoreError, TeamStoreUnusable
-from storage.library.ahead import State, compare_next
-from storage.team.address import STORE_VARIABLE, Address, team_address
-from storage.team.data_folder_id import data_folder_id
-from storage.team.lake import Lake
-from storage.team.rebuilding import forget_folder, reset
-from storage.team.store import TeamStore
-from storage.team.upkeep import size, upkeep
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.errors import StoreError, TeamStoreUnusable
+from breakeven.storage.library.ahead import State, compare_next
+from breakeven.storage.team.address import STORE_VARIABLE, Address, team_address
+from breakeven.storage.team.data_folder_id import data_folder_id
+from breakeven.storage.team.lake import Lake
+from breakeven.storage.team.rebuilding import forget_folder, reset
+from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.upkeep import size, upkeep
 
 PAUSE_SECONDS, PAUSE_SHARE = 2.0, 10.0
 """Between two ticks at least, and as a multiple of what the last one took: where many machines wait

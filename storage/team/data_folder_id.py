@@ -5,8 +5,8 @@ import os
 import secrets
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from storage.errors import TeamStoreUnusable
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import TeamStoreUnusable
 
 FILE = "team-store-id"
 

@@ -9,10 +9,10 @@ experiment's events come over when it is first asked for, and again once a run o
 import threading
 from collections import OrderedDict
 
-from storage.errors import TeamStoreUnusable
-from storage.index.journal_rows import EVENT_TABLES, Cursor
-from storage.index.store import SCHEMA
-from storage.team.lake import LAKE, Lake, snapshot
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.store import SCHEMA
+from breakeven.storage.team.lake import LAKE, Lake, snapshot
 
 LISTED = "environments"
 """The one table of events that lists of experiments show something of: it is there for all."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from storage.errors import TeamStoreUnusable
+from breakeven.storage.errors import TeamStoreUnusable
 
 PACKAGES = "requirements-team.txt"
 

@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from storage.index import folders
-from storage.index.folders import Look
-from storage.index.ingest import (
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index import folders
+from breakeven.storage.index.folders import Look
+from breakeven.storage.index.ingest import (
     Written,
     add_numbers,
     believing,
@@ -26,13 +26,13 @@ from storage.index.ingest import (
     whole,
     write_runs,
 )
-from storage.index.journal_inserts import insert_events
-from storage.index.journal_rows import EVENT_TABLES, Cursor
-from storage.index.resumption import take_back
-from storage.index.store import SCHEMA
-from storage.index.watch import Watch
-from storage.team.data_folder_id import data_folder_id
-from storage.team.lake import DESK, Lake, Overtaken
+from breakeven.storage.index.journal_inserts import insert_events
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.resumption import take_back
+from breakeven.storage.index.store import SCHEMA
+from breakeven.storage.index.watch import Watch
+from breakeven.storage.team.data_folder_id import data_folder_id
+from breakeven.storage.team.lake import DESK, Lake, Overtaken
 
 OUTBOX = "outbox"
 PATIENCE = 20

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import duckdb
 
-from runner.locks import FileLock
-from storage.errors import TeamStoreUnusable
-from storage.index.journal_rows import EVENT_TABLES, Cursor
-from storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
-from storage.team import extensions
-from storage.team.address import DATA_VARIABLE, Address
-from storage.team.extensions import quoted
+from breakeven.runner.locks import FileLock
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
+from breakeven.storage.team import extensions
+from breakeven.storage.team.address import DATA_VARIABLE, Address
+from breakeven.storage.team.extensions import quoted
 
 DESK, LAKE, LOCK = "memory", "team", "team_lock"
 """This process's own database, which spills what it has no room for; the names under which the
@@ -291,7 +291,7 @@ def _make_tables(cursor: Cursor, *, check: bool) -> None:
         if check and mark != SCHEMA_MARK:
             raise TeamStoreUnusable(
                 "the team's store was made by another version of Breakeven, with other tables. "
-                "Bring every machine to the same version, then say `python -m storage team reset "
+                "Bring every machine to the same version, then say `breakeven team reset "
                 "--yes` on one: each machine takes its run folders in again by itself"
             )
         return

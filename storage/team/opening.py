@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
-from storage.team.address import team_address
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.address import team_address
 
 
 def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
@@ -13,6 +13,6 @@ def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
     if address is None:
         return Store.open(data_dir, examples)
     # DuckDB's extensions are looked for only where somebody wants them.
-    from storage.team.store import TeamStore
+    from breakeven.storage.team.store import TeamStore
 
     return TeamStore.at(address, data_dir, examples)

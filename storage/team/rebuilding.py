@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import duckdb
 
-from storage.index.journal_rows import EVENT_TABLES, Cursor
-from storage.team.lake import ALL_TABLES, Lake, create
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
+from breakeven.storage.team.lake import ALL_TABLES, Lake, create
 
 NUMBERS = ("experiments", "present")
 """What stays: dashboards know experiments by these numbers."""

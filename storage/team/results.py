@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import duckdb
 
-from storage.errors import TeamStoreUnusable
-from storage.index.results import ResultKey, Results
-from storage.team.extensions import quoted
-from storage.team.lake import LAKE, LOCK, Lake
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.results import ResultKey, Results
+from breakeven.storage.team.extensions import quoted
+from breakeven.storage.team.lake import LAKE, LOCK, Lake
 
 TABLE = "breakeven_results"
 MAKING = f"""CREATE TABLE IF NOT EXISTS {TABLE} (

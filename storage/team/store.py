@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from runner.folders.data_dir import DataDir
-from runner.locks import FileLock
-from storage.errors import TeamStoreUnusable
-from storage.index.results import Results
-from storage.index.store import Store
-from storage.team.address import Address
-from storage.team.desk import Desk
-from storage.team.feed import PATIENCE, Feed
-from storage.team.lake import Lake, Overtaken
-from storage.team.results import TeamResults
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import FileLock
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.results import Results
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.desk import Desk
+from breakeven.storage.team.feed import PATIENCE, Feed
+from breakeven.storage.team.lake import Lake, Overtaken
+from breakeven.storage.team.results import TeamResults
 
 LOCK_FILE = "team-store.lock"
 

@@ -7,9 +7,9 @@ goes, and so do states that nobody reads any more with the files that only they 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage.team.actions import DAYS
-from storage.team.lake import ALL_TABLES, LAKE, Lake, Overtaken
-from storage.team.results import forget_gone
+from breakeven.storage.team.actions import DAYS
+from breakeven.storage.team.lake import ALL_TABLES, LAKE, Lake, Overtaken
+from breakeven.storage.team.results import forget_gone
 
 ATTEMPTS = 5
 

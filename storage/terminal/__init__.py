@@ -1,1 +1,1 @@
-"""What `python -m storage` prints, and the status it ends with."""
+"""What `breakeven` prints, and the status it ends with."""

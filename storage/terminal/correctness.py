@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.correctness import PASS, Check
-from storage.numbers.formats import DASH
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.correctness import PASS, Check
+from breakeven.storage.numbers.formats import DASH
 
 ALL_PASS, UNFINISHED, REFUSED = 0, 1, 3
 HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")

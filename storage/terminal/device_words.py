@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.comparison.caution import Caution, Kind
-from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.comparison.caution import Caution, Kind
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
 
 MAX_NAMED = 3
 """Of processes that were seen."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-from runner.texts import printable
-from storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
-from storage.numbers.formats import DASH, aligned_table, format_seconds
-from storage.numbers.metrics import METRICS
-from storage.numbers.sentences import Figure, Sentence, said
-from storage.statistics.speedups import ratio_text
-from storage.terminal.parity_words import parity_text, parity_words
+from breakeven.runner.texts import printable
+from breakeven.storage.compiling.ladder import FAULTS, Fault, Ladder, RungResult
+from breakeven.storage.numbers.formats import DASH, aligned_table, format_seconds
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Figure, Sentence, said
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 NUMBERS_SHOWN = ("step_seconds", "peak_memory_bytes", "compile_seconds")
 NO_LADDER = (

@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from runner.commands.filters import Filter
-from runner.texts import printable
-from storage.index.store import Store
-from storage.library.catalog import catalog, compute
-from storage.library.filters import chosen
-from storage.numbers.formats import DASH, aligned_table
-from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import Ratio, ratio_text
+from breakeven.runner.commands.filters import Filter
+from breakeven.runner.texts import printable
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.filters import chosen
+from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import Ratio, ratio_text
 
 STEP_SECONDS = 5.0
 """After which progress is told while summaries are computed."""

@@ -1,13 +1,13 @@
 """A replay as text; sentences that pages show, too."""
 
-from runner.folders.states import RunState
-from runner.texts import printable
-from storage.difference.figures import Figure, Reason
-from storage.difference.replays import Replay
-from storage.numbers.formats import DASH, aligned_table, format_share
-from storage.numbers.metrics import METRICS
-from storage.numbers.sentences import Figure as Number
-from storage.numbers.sentences import Sentence, said
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import printable
+from breakeven.storage.difference.figures import Figure, Reason
+from breakeven.storage.difference.replays import Replay
+from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Figure as Number
+from breakeven.storage.numbers.sentences import Sentence, said
 
 FINISHED, UNFINISHED, OUTSIDE = 0, 1, 6
 NOTICEABLE_PACE = 0.01

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from storage.difference.scaling import (
+from breakeven.storage.difference.scaling import (
     Refusal,
     Scaling,
     ScalingKind,
@@ -10,8 +10,8 @@ from storage.difference.scaling import (
     alone_and_together,
     devices_of,
 )
-from storage.difference.sides import Side
-from storage.numbers.formats import format_ratio, format_share
+from breakeven.storage.difference.sides import Side
+from breakeven.storage.numbers.formats import format_ratio, format_share
 
 KINDS: dict[ScalingKind, str] = {
     "strong": "strong scaling: all devices share the batch of the one",

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from storage.comparison.correctness import PASS
-from storage.numbers.formats import DASH, aligned_table
-from storage.numbers.metrics import METRICS
-from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
-from storage.statistics.speedups import ratio_text
-from storage.suite.groups import Group, Outcome, groups
-from storage.suite.means import MIN_MODELS, MeanSpeedup
-from storage.suite.regressions import HIDDEN_SLOWDOWN, Against
+from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.suite.groups import Group, Outcome, groups
+from breakeven.storage.suite.means import MIN_MODELS, MeanSpeedup
+from breakeven.storage.suite.regressions import HIDDEN_SLOWDOWN, Against
 
 ALL_PASS, UNFINISHED, FAILED, WORSE = 0, 1, 3, 5
 DOUBTFUL = " (doubtful: the device was disturbed in one of the runs)"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.breaking.kept_lines import read_lines
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PROJECT_ROOT
 
 pytestmark = pytest.mark.heavy
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation.history import Result, play
-from runner.project import PROJECT_ROOT
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.turns import TurnPost
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.turns import TurnPost
 
 pytestmark = pytest.mark.heavy
 
@@ -84,7 +84,7 @@ def test_a_record_that_a_full_disk_swallows_is_found(
 def test_a_run_that_is_never_killed_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.supervision.run_process.GRACE_SECONDS", 1e9)
+    monkeypatch.setattr("breakeven.runner.supervision.run_process.GRACE_SECONDS", 1e9)
     assert first_violation(tmp_path, 200)
 
 

@@ -7,9 +7,9 @@ that somebody looks for: one by its tag, two of different machines, twelve night
 import os
 from collections.abc import Iterator
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.nights import record_slower_torch
 

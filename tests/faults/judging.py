@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
 from tests.faults.trial import TRIAL
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.folders.run_dir import RunState
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec
 
 SPEC = experiment_spec(scenario="accuracy", backends=("eager", "inductor"))

@@ -13,13 +13,13 @@ import torch
 from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import clear_compilation_metrics
 
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
-from runner.supervision.turns import Turn
-from runner.worker.event_log import EventLog
-from runner.worker.model.models import BUILTIN_CONFIGURATIONS
-from runner.worker.session import run_session
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.session import run_session
 
 TINY_BERT, SETTINGS = BUILTIN_CONFIGURATIONS["builtin:bert-tiny"]
 SMALLER = {"builtin:bert-tiny": (TINY_BERT, {**SETTINGS, "num_hidden_layers": 1})}

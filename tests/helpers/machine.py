@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from runner.machine.capabilities import Capabilities, Device
-from runner.machine.sight import seen
-from runner.specs.tasks import Task
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.machine.capabilities import Capabilities, Device
+from breakeven.runner.machine.sight import seen
+from breakeven.runner.specs.tasks import Task
 
 TASKS = {
     name: Task.from_dict(task)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import experiment_spec, record_experiment
 
 SPEC = experiment_spec(controls=0)

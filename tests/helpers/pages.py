@@ -11,15 +11,15 @@ import pandas as pd
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
-from runner.commands.options import spec_options
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.options import write_options
-from storage.index.store import Store
-from storage.library.catalog import compute
-from views.shared import resources
-from views.shared.resources import process_wide
+from breakeven.runner.commands.options import spec_options
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.options import write_options
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import compute
+from breakeven.views.shared import resources
+from breakeven.views.shared.resources import process_wide
 
 ROOT = Path(__file__).parents[2]
 # Each page under test looks through every installed package for components, which takes longer than

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
 
 INDUCTOR = f"{EXPERIMENT_ID}.inductor"

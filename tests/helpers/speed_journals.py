@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 ENOUGH = "every interval is narrower than 2 %"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.folders.run_dir import RunState
-from runner.specs.experiment import ExperimentSpec, ModelSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from tests.helpers.journals import Recording, falling_losses
 
 NUM_BLOCKS = 8

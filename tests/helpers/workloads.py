@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.worker.model.workload import Workload, load_workload
 
 BUILTIN = {
     "text_classification": ("builtin:bert-tiny", "builtin:reviews"),

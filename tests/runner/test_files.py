@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files import write_atomically
+from breakeven.runner.files import write_atomically
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import logs
-from runner.logs import AT_ONCE, KEPT_FILES, AtMost, JsonLines, log, open_log, read_log
+from breakeven.runner import logs
+from breakeven.runner.logs import AT_ONCE, KEPT_FILES, AtMost, JsonLines, log, open_log, read_log
 
 ESCAPES = "x\n2026-11-23 00:00:00 all is well\r\x1b]0;title\x07\x1b[2J\u202etxt\x9b31m"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InvalidRunFolder, InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment, experiments
-from runner.folders.states import RunState
-from runner.supervision import supervisor
-from runner.worker.event_log import EventLog
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.supervision import supervisor
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.released import VERSIONS, left_by
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from storage.comparison import comparison
-from storage.comparison.results import Comparison
-from storage.index.store import Store
+from breakeven.storage.comparison import comparison
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
 
 
 @pytest.fixture

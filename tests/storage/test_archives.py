@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import ImportUnusable
-from storage.exchange.archives import Limits, unpack
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange.archives import Limits, unpack
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 SMALL = Limits(files=50, total_bytes=100_000)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.specs.experiment import CacheSpec
-from storage.__main__ import main
-from storage.exchange.imports import imported
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import CacheSpec
+from breakeven.storage.__main__ import main
+from breakeven.storage.exchange.imports import imported
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.errors import ImportUnusable
-from storage.exchange.bring import bring
-from storage.exchange.imports import imported
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange.bring import bring
+from breakeven.storage.exchange.imports import imported
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import Labels
-from runner.folders.run_dir import RunDir
-from storage.errors import ImportUnusable, NotExportable
-from storage.exchange import reports
-from storage.exchange.bring import bring
-from storage.exchange.run_folders import pack, take_in
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage.errors import ImportUnusable, NotExportable
+from breakeven.storage.exchange import reports
+from breakeven.storage.exchange.bring import bring
+from breakeven.storage.exchange.run_folders import pack, take_in
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 RUNS = [f"{EXPERIMENT_ID}.{label}" for label in ("baseline", "control", "inductor")]

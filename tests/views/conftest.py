@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.parts import actions, downloads
+from breakeven.views.shared import resources
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import close_store
-from views.parts import actions, downloads
-from views.shared import resources
 
 
 @pytest.fixture

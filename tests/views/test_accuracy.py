@@ -1,6 +1,6 @@
 """Compare of the scenario `accuracy`: statuses instead of speeds."""
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID
 from tests.helpers.pages import opened, text

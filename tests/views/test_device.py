@@ -4,16 +4,16 @@ import os
 
 import pandas as pd
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.machine.cpus import CpuAllowance
-from runner.specs.experiment import SpeedSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.specs.experiment import SpeedSpec
+from breakeven.views.charts.device import device_series
+from breakeven.views.parts.device_now import before_launch
 from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE, record
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, table, text, without_links
 from tests.helpers.pages_journals import INDUCTOR, LOSSES, recording
-from views.charts.device import device_series
-from views.parts.device_now import before_launch
 
 
 def test_a_run_shows_its_device_over_the_steps_and_who_else_was_there(

@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.cache import CacheSpec
-from storage.exchange.harness import write_csv
-from storage.exchange.table_files import to_csv
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.cache import CacheSpec
+from breakeven.storage.exchange.harness import write_csv
+from breakeven.storage.exchange.table_files import to_csv
+from breakeven.views.parts import downloads
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -22,7 +23,6 @@ from tests.helpers.journals import (
     record_experiment,
 )
 from tests.helpers.pages import ROOT, opened, text
-from views.parts import downloads
 
 NUM_STEPS = 1800
 """More than the 1,000 points that a chart gets."""

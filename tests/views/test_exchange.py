@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
+from breakeven.views.parts import exchange
+from breakeven.views.shared import resources
 from tests.helpers.imports import HARNESS, bring
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import ROOT, close_store
-from views.parts import exchange
-from views.shared import resources
 
 SPEC = experiment_spec(num_steps=80, block_steps=10)
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments
-from runner.specs.replays import replay
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.specs.replays import replay
+from breakeven.views.access import permissions
+from breakeven.views.access.permissions import NotAllowed
+from breakeven.views.comparison import measured_again
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened, text
-from views.access import permissions
-from views.access.permissions import NotAllowed
-from views.comparison import measured_again
 
 SPEC = experiment_spec(num_steps=80, backends=("eager", "inductor"))
 AGAIN = "20261122-093015-123456-7f3b"

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import scores as score_charts
+from breakeven.views.charts import speed as speed_charts
+from breakeven.views.charts import suites as suite_charts
+from breakeven.views.charts.palette import BAD, COLORS, KNOWN, OTHERS, SPLITS, run_looks
 from tests.helpers.colour_vision import VISIONS, contrast, difference, linear, seen_difference
-from views.charts import layers as charts
-from views.charts import scores as score_charts
-from views.charts import speed as speed_charts
-from views.charts import suites as suite_charts
-from views.charts.palette import BAD, COLORS, KNOWN, OTHERS, SPLITS, run_looks
 
 CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit" / "config.toml").read_text())
 BACKGROUNDS = [CONFIG["theme"][theme]["backgroundColor"] for theme in ("light", "dark")]

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.run_tabs.compiling import frames
+from breakeven.views.shared.inert import JOINER
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES
-from views.run_tabs.compiling import frames
-from views.shared.inert import JOINER
 
 SPEC = replace(experiment_spec(), backends=("inductor", "eager"), keep_code=True)
 HOSTILE = "<img src=x> **bold** `code` [link](http://evil.example)"

@@ -5,18 +5,18 @@ import os
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.specs.scenarios import SCENARIOS
-from storage.comparison.comparison import compare
-from storage.comparison.rounds import round_speedups
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.rounds import round_speedups
+from breakeven.storage.index.store import Store
+from breakeven.views.charts import palette
+from breakeven.views.charts import speed as speed_charts
+from breakeven.views.comparison import leaderboard
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 from tests.helpers.pages import opened, set_field, text
 from tests.helpers.speed_journals import ENOUGH, record_repeats, record_speed, speed_spec
-from views.charts import palette
-from views.charts import speed as speed_charts
-from views.comparison import leaderboard
 
 
 def record(folder: DataDir, part: str) -> None:

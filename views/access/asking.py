@@ -13,9 +13,9 @@ from typing import Any
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from views.access import session, team
-from views.access.signin import PERSON
+from breakeven.runner.errors import RunnerError
+from breakeven.views.access import session, team
+from breakeven.views.access.signin import PERSON
 
 HERE = "this machine"
 LOOPBACK = ("127.0.0.1", "::1")

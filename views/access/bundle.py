@@ -17,7 +17,7 @@ from typing import Any
 
 import streamlit
 
-from views.access.lasting import FOREVER
+from breakeven.views.access.lasting import FOREVER
 
 FOLDER = Path(streamlit.__file__).parent / "static"
 PREFIX = "/static/"

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from streamlit import config
 
-from runner.logs import log
-from views.access import team
-from views.access.accounts import is_anothers
+from breakeven.runner.logs import log
+from breakeven.views.access import team
+from breakeven.views.access.accounts import is_anothers
 
 HOST_VARIABLE = "BREAKEVEN_HOST"
 """The address to listen on: `0.0.0.0` for all of this machine's; by default this machine alone."""

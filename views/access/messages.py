@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
-from views.shared.pace import one_more_reader
+from breakeven.views.shared.pace import one_more_reader
 
 KNOWN = frozenset({"rerun_script", "stop_script", "app_heartbeat", "file_urls_request"})
 MAX_BYTES, MAX_QUERY = 2**20, 2**14

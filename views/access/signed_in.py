@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from views.access import session, team
-from views.access.signin import LOGOUT
-from views.shared.inert import inert
+from breakeven.views.access import session, team
+from breakeven.views.access.signin import LOGOUT
+from breakeven.views.shared.inert import inert
 
 
 def show_person(*, on_wall: bool) -> None:

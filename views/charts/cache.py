@@ -5,12 +5,12 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.compile_phases import PHASES
-from storage.numbers.metrics import METRICS
-from views.charts.layers import layout
-from views.charts.palette import COLORS, FAINT, run_looks
-from views.shared.figure import Figure
-from views.shared.links import axis
+from breakeven.storage.comparison.compile_phases import PHASES
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.layers import layout
+from breakeven.views.charts.palette import COLORS, FAINT, run_looks
+from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.links import axis
 
 ROW_HEIGHT = 56
 NARROW_ROW = 38

@@ -3,13 +3,13 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.compiling.ladder import Ladder, RungResult
-from storage.numbers.formats import format_seconds
-from storage.numbers.metrics import axis_unit
-from views.charts.bars import per_run
-from views.charts.palette import BAD, KNOWN, NEUTRAL
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.compiling.ladder import Ladder, RungResult
+from breakeven.storage.numbers.formats import format_seconds
+from breakeven.storage.numbers.metrics import axis_unit
+from breakeven.views.charts.bars import per_run
+from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 COLORS = {"faster": KNOWN["eager"].color, "slower": BAD}
 """Of changes that the interval is sure of; all others are neutral."""

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.charts.palette import NEUTRAL, run_looks
-from views.shared.figure import traces_of
+from breakeven.views.charts.palette import NEUTRAL, run_looks
+from breakeven.views.shared.figure import traces_of
 
 FEW = 2
 """Runs that a mark calls by name."""

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.numbers.formats import format_seconds
-from storage.numbers.metrics import axis_unit
-from storage.profile.bridge import Bridge
-from storage.profile.profiles import IDLE, Profile
-from storage.terminal.finding_words import class_title
-from views.charts.layers import layout, shortened
-from views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.numbers.formats import format_seconds
+from breakeven.storage.numbers.metrics import axis_unit
+from breakeven.storage.profile.bridge import Bridge
+from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.terminal.finding_words import class_title
+from breakeven.views.charts.layers import layout, shortened
+from breakeven.views.charts.palette import BAD, COLORS, FAINT, KNOWN, NEUTRAL
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 BETTER = KNOWN["eager"].color
 ROW_HEIGHT = 30

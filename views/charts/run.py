@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.numbers.metrics import METRICS, axis_unit
-from views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
-from views.charts.palette import run_looks
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.numbers.metrics import METRICS, axis_unit
+from breakeven.views.charts.layers import HEIGHT, by_run, layers_of, line_style, over_steps, thinned
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 SMALL_HEIGHT = 220
 SHAPES = {"learning_rate": "hv", "gradient_norm": "linear"}

@@ -2,8 +2,8 @@
 
 from urllib.parse import quote
 
-from views.charts.palette import Look
-from views.shared.inert import Html, inert
+from breakeven.views.charts.palette import Look
+from breakeven.views.shared.inert import Html, inert
 
 
 def run_mark(label: str, look: Look) -> Html:

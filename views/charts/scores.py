@@ -6,13 +6,13 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import Result
-from storage.numbers.metrics import METRICS, Metric
-from views.charts import bars
-from views.charts.layers import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
-from views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
-from views.shared import links
-from views.shared.figure import Figure, traces_of
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.numbers.metrics import METRICS, Metric
+from breakeven.views.charts import bars
+from breakeven.views.charts.layers import HEIGHT, LEGEND_LINE, by_run, layers_of, layout, over_steps
+from breakeven.views.charts.palette import NEUTRAL, SPLITS, UNKNOWN_SPLIT
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure, traces_of
 
 MAX_NAMED_CELLS = 15
 """Classes up to which a confusion matrix has its numbers in it."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import Result
-from storage.statistics.speedups import ratio_text
-from views.charts.bars import per_run
-from views.charts.layers import by_run, line_style, over_steps
-from views.charts.palette import FAINT, NEUTRAL, run_looks
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.views.charts.bars import per_run
+from breakeven.views.charts.layers import by_run, line_style, over_steps
+from breakeven.views.charts.palette import FAINT, NEUTRAL, run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT = 58
 

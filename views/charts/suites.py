@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.correctness import PASS
-from storage.library.matrix import ACROSS, Matrix, matrix
-from storage.numbers.metrics import METRICS
-from storage.suite.groups import Outcome
-from views.charts.layers import layout
-from views.charts.palette import FAINT, NEUTRAL, run_looks
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.library.matrix import ACROSS, Matrix, matrix
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.suite.groups import Outcome
+from breakeven.views.charts.layers import layout
+from breakeven.views.charts.palette import FAINT, NEUTRAL, run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT = 26
 MARGINS = 120

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.compiling.errors import Pass
-from storage.numbers.recorded import NUMBERS
-from views.charts.layers import layout
-from views.charts.palette import BAD, run_looks
-from views.shared.figure import Figure
-from views.shared.links import axis
+from breakeven.storage.compiling.errors import Pass
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.charts.layers import layout
+from breakeven.views.charts.palette import BAD, run_looks
+from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.links import axis
 
 TITLES: dict[Pass, str] = {
     "forward": "Outputs of layers, of the model, and the loss, in the order of computing",

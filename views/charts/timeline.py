@@ -3,14 +3,14 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.compile_phases import PHASES
-from storage.compiling.timeline import STAGES
-from storage.numbers.formats import format_seconds
-from views.charts.cache import PHASE_LOOKS
-from views.charts.layers import layout
-from views.charts.palette import COLORS, NEUTRAL
-from views.shared.figure import Figure
-from views.shared.links import axis
+from breakeven.storage.comparison.compile_phases import PHASES
+from breakeven.storage.compiling.timeline import STAGES
+from breakeven.storage.numbers.formats import format_seconds
+from breakeven.views.charts.cache import PHASE_LOOKS
+from breakeven.views.charts.layers import layout
+from breakeven.views.charts.palette import COLORS, NEUTRAL
+from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.links import axis
 
 MAX_ROWS = 24
 ROW_HEIGHT = 48

@@ -7,20 +7,20 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from runner.specs.accuracy import ACTIVATION
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import RESERVED_LABELS
-from storage import queries
-from storage.comparison.correctness import Check, Outcome, checks, judged, table
-from storage.compiling.errors import Growth, Pass, growths, placed
-from storage.index.store import Store
-from storage.numbers.recorded import NUMBERS
-from views.charts import tensors as tensor_charts
-from views.parts.cards import Card
-from views.parts.downloads import show_card
-from views.parts.tables import show_table
-from views.shared.inert import Markdown, code, inert
-from views.shared.links import linked
+from breakeven.runner.specs.accuracy import ACTIVATION
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import RESERVED_LABELS
+from breakeven.storage import queries
+from breakeven.storage.comparison.correctness import Check, Outcome, checks, judged, table
+from breakeven.storage.compiling.errors import Growth, Pass, growths, placed
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.charts import tensors as tensor_charts
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.links import linked
 
 HELP = (
     "Each backend computed the same batch with the same weights as the baseline and as a reference "

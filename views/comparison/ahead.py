@@ -10,27 +10,27 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
-from runner.errors import RunnerError
-from runner.folders.states import ACTIVE_EXPERIMENTS
-from storage.errors import StoreError
-from views.upkeep.memory import share_with_arrow
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.storage.errors import StoreError
+from breakeven.views.upkeep.memory import share_with_arrow
 
 IMPORTED = (
-    "storage.team.opening",
-    "storage.comparison.comparison",
-    "views.comparison.charts",
-    "views.comparison.behind_verdicts",
-    "views.comparison.ranks",
-    "views.comparison.why",
-    "views.comparison.ladder",
-    "views.comparison.measured_again",
-    "views.comparison.accuracy",
-    "views.comparison.cache",
-    "views.parts.damaged",
-    "views.parts.exchange",
-    "views.report.files",
-    "views.report.menu",
-    "views.upkeep.strip",
+    "breakeven.storage.team.opening",
+    "breakeven.storage.comparison.comparison",
+    "breakeven.views.comparison.charts",
+    "breakeven.views.comparison.behind_verdicts",
+    "breakeven.views.comparison.ranks",
+    "breakeven.views.comparison.why",
+    "breakeven.views.comparison.ladder",
+    "breakeven.views.comparison.measured_again",
+    "breakeven.views.comparison.accuracy",
+    "breakeven.views.comparison.cache",
+    "breakeven.views.parts.damaged",
+    "breakeven.views.parts.exchange",
+    "breakeven.views.report.files",
+    "breakeven.views.report.menu",
+    "breakeven.views.upkeep.strip",
     "plotly.offline",
     "plotly.graph_objs",
 )
@@ -63,7 +63,7 @@ def import_all() -> None:
 def prepare_all() -> None:
     """What the first page needs, and then, as long as nothing else is to be done, all others."""
     prepare()
-    from views.comparison.idle import compare_rest
+    from breakeven.views.comparison.idle import compare_rest
 
     compare_rest()
 
@@ -90,11 +90,11 @@ def _wait() -> None:
 def compare_newest() -> None:
     """Draws the charts too; whoever comes first finds them kept. Who is there already, maybe for
     another experiment, is not kept waiting by it."""
-    from storage import queries
-    from storage.comparison.comparison import compare
-    from views.comparison.charts import draw
-    from views.shared.resources import data_dir, open_store, process_wide
-    from views.shared.selection import to_begin_with
+    from breakeven.storage import queries
+    from breakeven.storage.comparison.comparison import compare
+    from breakeven.views.comparison.charts import draw
+    from breakeven.views.shared.resources import data_dir, open_store, process_wide
+    from breakeven.views.shared.selection import to_begin_with
 
     store, folder = open_store(), data_dir().path
     store.ingest_all()

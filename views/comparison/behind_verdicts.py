@@ -3,10 +3,10 @@
 import pandas as pd
 import streamlit as st
 
-from storage.comparison.results import Comparison
-from storage.numbers.metrics import DASH, METRICS
-from views.parts.tables import show_table
-from views.shared.links import linked
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared.links import linked
 
 NUMBERS = (
     "p_holm", "effect_size", "detectable_effect", "max_ratio_to_band", "max_ratio_to_interval",

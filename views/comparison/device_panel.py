@@ -8,19 +8,19 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.numbers.recorded import NUMBERS
-from storage.queries import RunRecord
-from storage.terminal.device_words import doubt_words
-from views.charts.device import device_series
-from views.comparison import ranks
-from views.parts.cards import Card
-from views.parts.downloads import show_card
-from views.parts.tables import of_run, show_table
-from views.shared.inert import inert
-from views.shared.links import sentence
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.views.charts.device import device_series
+from breakeven.views.comparison import ranks
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import sentence
 
 CHARTED = (
     "sm_clock_mhz", "temperature_celsius", "power_watts", "memory_clock_mhz", "utilization",

@@ -4,11 +4,11 @@ import time
 from contextlib import suppress
 from typing import TypeAlias
 
-from runner.errors import RunnerError
-from runner.folders.states import RunState
-from storage.errors import StoreError
-from storage.index.store import Store
-from views.shared.resources import data_dir, open_store, process_wide
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.errors import StoreError
+from breakeven.storage.index.store import Store
+from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 QUIET_SECONDS = 20.0
 """Without a page that was asked for, before the next experiment is compared."""
@@ -39,11 +39,11 @@ def compare_rest() -> None:
 def compare_next(store: Store, tried: Tried) -> bool:
     """Compares and draws the newest experiment that is over, of which that is not kept and was not
     `tried`; False without one. Charts only where they are kept: in a team's store they are not."""
-    from storage.compiling.ladder import find_ladder
-    from storage.library.ahead import next_to_compare, state_of
-    from storage.library.catalog import compute
-    from views.comparison.charts import draw
-    from views.comparison.kept_charts import all_kept
+    from breakeven.storage.compiling.ladder import find_ladder
+    from breakeven.storage.library.ahead import next_to_compare, state_of
+    from breakeven.storage.library.catalog import compute
+    from breakeven.views.comparison.charts import draw
+    from breakeven.views.comparison.kept_charts import all_kept
 
     draws = store.results is not None and not store.results.is_shared
     one = next_to_compare(store, tried, all_kept(store) if draws else None)

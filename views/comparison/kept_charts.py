@@ -12,13 +12,13 @@ from importlib.metadata import version
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.kept import results
-from storage.kept.code_version import hash_of
-from views.parts.cards import Card, Charts
-from views.parts.exports import origin_name
-from views.shared.inert import Markdown
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept import results
+from breakeven.storage.kept.code_version import hash_of
+from breakeven.views.parts.cards import Card, Charts
+from breakeven.views.parts.exports import origin_name
+from breakeven.views.shared.inert import Markdown
 
 NAME = "charts"
 

@@ -6,23 +6,23 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from storage.compiling.ladder import Ladder, RungResult, find_ladder
-from storage.index.store import Store
-from storage.numbers.formats import DASH
-from storage.numbers.metrics import METRICS
-from storage.numbers.recorded import NUMBERS
-from storage.statistics.speedups import ratio_text
-from storage.terminal.ladder import SAID, findings
-from storage.terminal.parity_words import parity_text
-from views.charts import ladder as ladder_charts
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.comparison.leaderboard import scrolled, verdict_word, with_interval
-from views.comparison.verdicts import VERDICT_CLASSES
-from views.parts.cards import Card
-from views.parts.downloads import csv_button, show_card
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html, explained, sentence
+from breakeven.storage.compiling.ladder import Ladder, RungResult, find_ladder
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.ladder import SAID, findings
+from breakeven.storage.terminal.parity_words import parity_text
+from breakeven.views.charts import ladder as ladder_charts
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison.leaderboard import scrolled, verdict_word, with_interval
+from breakeven.views.comparison.verdicts import VERDICT_CLASSES
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import csv_button, show_card
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html, explained, sentence
 
 READING = (
     "Each run does what the one above it does and one thing more: what changes is the work of that "

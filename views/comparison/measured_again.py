@@ -3,23 +3,23 @@
 import pandas as pd
 import streamlit as st
 
-from runner.specs.replays import replay
-from runner.texts import printable
-from storage import queries
-from storage.comparison.results import Comparison
-from storage.difference.figures import Figure, Verdict
-from storage.difference.replays import Replay, load_replay, replays_of
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
-from views.access import permissions
-from views.comparison.leaderboard import scrolled, verdict_word
-from views.parts.actions import errors_said, launch
-from views.shared import words
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html, explained, sentence
-from views.shared.resources import data_dir, get_store, look_at_machine
+from breakeven.runner.specs.replays import replay
+from breakeven.runner.texts import printable
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.difference.figures import Figure, Verdict
+from breakeven.storage.difference.replays import Replay, load_replay, replays_of
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.terminal.replay import WHY_NOT, figure_texts, remarks, summary
+from breakeven.views.access import permissions
+from breakeven.views.comparison.leaderboard import scrolled, verdict_word
+from breakeven.views.parts.actions import errors_said, launch
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html, explained, sentence
+from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
 PATIENCE = 0.3
 """Seconds that a page spends on what other replays came to; it is kept, so the next one has it."""

@@ -6,17 +6,17 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.comparison import predictions
-from storage.comparison.predictions import PredictionFile
-from storage.comparison.results import Comparison, Result
-from storage.errors import PredictionsUnreadable
-from storage.index.store import Store
-from views.access import permissions
-from views.parts.tables import show_table
-from views.shared import words
-from views.shared.inert import inert
-from views.shared.links import linked
+from breakeven.storage import queries
+from breakeven.storage.comparison import predictions
+from breakeven.storage.comparison.predictions import PredictionFile
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.errors import PredictionsUnreadable
+from breakeven.storage.index.store import Store
+from breakeven.views.access import permissions
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import linked
 
 HELP = (
     "A prediction is a run's answer for one sample, by its last weights. Rounding alone turns some "

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.profile.ranks import Ranks, ranks_of
-from views.parts.tables import show_table
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.ranks import Ranks, ranks_of
+from breakeven.views.parts.tables import show_table
 
 NOT_PROFILED = "Nothing was profiled yet."
 

@@ -4,10 +4,10 @@ from typing import get_args
 
 import streamlit as st
 
-from runner.specs.tasks import Task
-from runner.specs.training import Metric, SplitName
-from views.form.fields import Fields, Offer
-from views.shared.inert import inert
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.training import Metric, SplitName
+from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.shared.inert import inert
 
 NEVER = "Nothing is evaluated"
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from runner.specs.scenarios import SCENARIOS, ScenarioName
-from views.form.fields import Fields
+from breakeven.runner.specs.scenarios import SCENARIOS, ScenarioName
+from breakeven.views.form.fields import Fields
 
 
 def ask_scenario(fields: Fields) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from runner.commands.filters import Filter
-from storage.index.store import Store
-from storage.library.catalog import catalog
-from storage.numbers.metrics import METRICS
-from views.library import query
-from views.parts.damaged import show_damaged
-from views.shared.address import bound
-from views.shared.inert import Markdown, inert
+from breakeven.runner.commands.filters import Filter
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.library import query
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, inert
 
 EXPERIMENT_LINK = st.column_config.LinkColumn("Experiment", display_text=r"experiment=(.+)")
 """A column of what `link_to` gives."""

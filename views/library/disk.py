@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from runner.folders import library
-from storage.index.store import Store
-from storage.numbers.formats import format_bytes
-from views.access import permissions
-from views.parts.actions import errors_said
-from views.shared import words
-from views.shared.inert import inert, plain
-from views.shared.links import linked
-from views.shared.resources import data_dir, take_in
-from views.shared.selection import told_apart
+from breakeven.runner.folders import library
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_bytes
+from breakeven.views.access import permissions
+from breakeven.views.parts.actions import errors_said
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert, plain
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.resources import data_dir, take_in
+from breakeven.views.shared.selection import told_apart
 
 MAX_LISTED = 20
 """Of what was deleted, the latest first."""

@@ -3,10 +3,10 @@
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import ACTIVE_EXPERIMENTS
-from storage.index.store import Store
-from storage.library.catalog import catalog, compute
-from views.shared.resources import take_in
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.views.shared.resources import take_in
 
 COMPUTE_SECONDS = 0.3
 """Of each look, for numbers that are not there yet: a page must not wait for a thousand."""

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from runner.checks import experiment as checks
-from runner.errors import RunnerError
-from runner.folders.queue import (
+from breakeven.runner.checks import experiment as checks
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.queue import (
     can_resume,
     cancel,
     ensure_supervisor,
@@ -19,14 +19,14 @@ from runner.folders.queue import (
     resume,
     submit,
 )
-from runner.folders.run_dir import RunDir
-from runner.folders.states import ExperimentState
-from runner.machine.capabilities import Capabilities
-from runner.specs.experiment import ExperimentSpec
-from views.access import permissions
-from views.form.presets import PRESETS, adjusted
-from views.shared.inert import Markdown, inert
-from views.shared.resources import data_dir, look_at_machine
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.views.access import permissions
+from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.resources import data_dir, look_at_machine
 
 LIVE = "views/live.py"
 

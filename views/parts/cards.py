@@ -8,8 +8,8 @@ from typing import TypeAlias
 import pandas as pd
 import plotly.graph_objects as go
 
-from views.shared.inert import Markdown, inert_json
-from views.shared.links import explained
+from breakeven.views.shared.inert import Markdown, inert_json
+from breakeven.views.shared.links import explained
 
 Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]

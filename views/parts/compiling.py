@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from storage.comparison.compile_phases import PHASES
-from storage.estimates.phases import PhaseTimes
-from views.charts.palette import COLORS, run_looks
-from views.charts.run_mark import run_mark
-from views.shared import words
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html
+from breakeven.storage.comparison.compile_phases import PHASES
+from breakeven.storage.estimates.phases import PhaseTimes
+from breakeven.views.charts.palette import COLORS, run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html
 
 PHASE_COLORS = dict(zip(PHASES, COLORS, strict=False))
 

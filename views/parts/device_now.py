@@ -4,11 +4,11 @@ import os
 
 import pandas as pd
 
-from runner.machine.cpus import CpuAllowance
-from storage.comparison.device_doubts import SHARED_CPU
-from storage.numbers.recorded import NUMBERS
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.storage.comparison.device_doubts import SHARED_CPU
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
 
 BUSY_LOAD = 0.5
 """Load average over usable CPUs from which on somebody else is probably at work."""

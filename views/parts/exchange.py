@@ -6,16 +6,16 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from storage.errors import ImportUnusable
-from storage.exchange import FORMATS, NOTES
-from storage.exchange.imports import imported
-from storage.exchange.rows import MILLISECONDS, Row, rows
-from storage.index.store import Store
-from storage.numbers.metrics import DASH, METRICS
-from views.access import permissions
-from views.parts.downloads import download
-from views.parts.tables import show_table
-from views.shared.inert import inert
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange import FORMATS, NOTES
+from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.rows import MILLISECONDS, Row, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.views.access import permissions
+from breakeven.views.parts.downloads import download
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared.inert import inert
 
 TITLES = {
     "harness-performance-csv": ("Harness performance", "csv"),

@@ -8,8 +8,8 @@ server still reads what the page shows.
 
 import streamlit as st
 
-from views.charts.moving import expect_charts
-from views.parts.downloads import download
+from breakeven.views.charts.moving import expect_charts
+from breakeven.views.parts.downloads import download
 
 
 def expect_parts() -> None:

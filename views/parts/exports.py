@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage import queries
-from storage.index.store import Store
-from storage.numbers.recorded import NUMBERS, read_definitions
-from views.shared import words
-from views.shared.inert import Html, inert, inert_figure
-from views.shared.links import anchors_in, without_link
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.recorded import NUMBERS, read_definitions
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, inert, inert_figure
+from breakeven.views.shared.links import anchors_in, without_link
 
 MAX_SLUG = 40
 

@@ -6,18 +6,18 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment
-from runner.folders.states import ExperimentState
-from runner.machine.capabilities import knows_devices
-from runner.machine.occupancy import held_by, outlook, told, waiting_words
-from views.access import permissions
-from views.parts import actions
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.resources import data_dir
-from views.shared.selection import titles
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.machine.capabilities import knows_devices
+from breakeven.runner.machine.occupancy import held_by, outlook, told, waiting_words
+from breakeven.views.access import permissions
+from breakeven.views.parts import actions
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.resources import data_dir
+from breakeven.views.shared.selection import titles
 
 MAX_NAMED = 2
 """Of what somebody waits for."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.states import RunState
-from storage.numbers.metrics import METRICS
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.shared import words
-from views.shared.inert import Html
-from views.shared.links import anchor_html
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html
+from breakeven.views.shared.links import anchor_html
 
 TURN = '<span title="It has its turn">\N{BLACK RIGHT-POINTING TRIANGLE}</span> '
 

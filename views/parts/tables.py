@@ -6,11 +6,11 @@ import pandas as pd
 import streamlit as st
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from storage.numbers.metrics import DASH
-from storage.numbers.recorded import NUMBERS
-from views.parts.downloads import table_downloads
-from views.shared.inert import Markdown
-from views.shared.links import explained
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.parts.downloads import table_downloads
+from breakeven.views.shared.inert import Markdown
+from breakeven.views.shared.links import explained
 
 MAX_WRITTEN_CELLS = 100_000
 ALWAYS_KNOWN = ["run_id", "label", "role"]

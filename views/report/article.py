@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from storage.index.store import Store
-from storage.suite.cells import outcomes
-from storage.suite.groups import Group, groups
-from views.charts import suites as suite_charts
-from views.parts.cards import Card
-from views.report import elements
-from views.report.content import Content, Table
-from views.report.markup import html, inert_lines
-from views.report.playback import playback
-from views.report.slides import Slide, on_a_slide, slides
-from views.shared.inert import Html, inert
-from views.suite_parts import table as suite_table
-from views.suite_parts import words as suite_words
+from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Group, groups
+from breakeven.views.charts import suites as suite_charts
+from breakeven.views.parts.cards import Card
+from breakeven.views.report import elements
+from breakeven.views.report.content import Content, Table
+from breakeven.views.report.markup import html, inert_lines
+from breakeven.views.report.playback import playback
+from breakeven.views.report.slides import Slide, on_a_slide, slides
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.suite_parts import table as suite_table
+from breakeven.views.suite_parts import words as suite_words
 
 COMPARED = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to an experiment on Compare."""

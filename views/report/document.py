@@ -1,7 +1,7 @@
 """One HTML file of whole experiments: it opens without a network and without us.
 
 All is inside: sentences and tables as HTML, figures and plotly.js packed, and the run folders,
-which `python -m storage import` takes out again. Its scripts carry a mark that no foreign text can
+which `breakeven import` takes out again. Its scripts carry a mark that no foreign text can
 know, and the page allows no others and nothing from anywhere else.
 """
 
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import plotly
 
-from storage import queries
-from storage.exchange import reports
-from storage.exchange.run_folders import pack
-from storage.index.store import Store
-from storage.numbers.recorded import NUMBERS, read_definitions
-from views.report.article import Article, of_experiment, of_suite
-from views.report.content import Content, content
-from views.report.markup import paragraphs
-from views.shared.inert import Html, inert
+from breakeven.storage import queries
+from breakeven.storage.exchange import reports
+from breakeven.storage.exchange.run_folders import pack
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.recorded import NUMBERS, read_definitions
+from breakeven.views.report.article import Article, of_experiment, of_suite
+from breakeven.views.report.content import Content, content
+from breakeven.views.report.markup import paragraphs
+from breakeven.views.shared.inert import Html, inert
 
 HERE = Path(__file__).parent
 STYLES = (HERE.parent / "shared" / "style.css", HERE / "report.css")
@@ -139,7 +139,7 @@ def _definitions(anchors: Iterable[str]) -> Html:
 def _end() -> Html:
     return (
         '<footer class="quiet"><p>Written by Breakeven. This file has all that it shows inside and '
-        "asks nobody for anything. <code>python -m storage import FILE</code>, or Import on the "
+        "asks nobody for anything. <code>breakeven import FILE</code>, or Import on the "
         "dashboard, takes its runs in again. Charts are drawn by plotly.js, Copyright Plotly, "
         "Inc., under the MIT license.</p></footer>"
     )

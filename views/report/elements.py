@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from storage.numbers.metrics import DASH
-from storage.numbers.recorded import NUMBERS
-from views.parts.cards import Card
-from views.parts.exports import for_export
-from views.report.content import Table
-from views.report.markup import html
-from views.shared.inert import Html, Markdown, inert, inert_figure
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.exports import for_export
+from breakeven.views.report.content import Table
+from breakeven.views.report.markup import html
+from breakeven.views.shared.inert import Html, Markdown, inert, inert_figure
 
 MAX_ROWS = 200
 """Of a table that is read; its data have all of them."""

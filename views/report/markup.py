@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.inert import Html, Markdown, inert
 
 LINK = re.compile(r"\[([^\]]*)\]\(definitions#(\w+)\)")
 BOLD = re.compile(r"\*\*(.+?)\*\*")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from storage import queries
-from storage.index.store import Store
-from storage.queries.timeline import timeline
-from views.charts.palette import run_looks
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.timeline import timeline
+from breakeven.views.charts.palette import run_looks
 
 DIGITS = 5
 """Significant digits of a loss, which nobody sees more of."""

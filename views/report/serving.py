@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
-from storage.errors import NotExportable, NotInStore
-from views.access.asking import LONG, TooMany, asker_of
-from views.shared.resources import get_store
+from breakeven.storage.errors import NotExportable, NotInStore
+from breakeven.views.access.asking import LONG, TooMany, asker_of
+from breakeven.views.shared.resources import get_store
 
 ADDRESS = re.compile(r"/report/(\w[\w.,-]*)$")
 SEPARATOR = ","
@@ -73,7 +73,7 @@ async def _tell_once_gone(receive: Any, is_gone: threading.Event) -> None:
 
 def _answer(asked: str, who: str, is_gone: threading.Event) -> tuple[int, bytes, bytes]:
     """Status, type and body."""
-    from views.report.files import (
+    from breakeven.views.report.files import (
         MAX_EXPERIMENTS,
         NotWanted,
         report_of,

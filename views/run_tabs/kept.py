@@ -5,14 +5,14 @@ from functools import partial
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from storage.compiling.kept import TRACE, KeptFile, code_difference, kept_of
-from storage.index.store import Store
-from storage.queries import RunRecord
-from views.access import permissions
-from views.parts.downloads import download
-from views.shared.address import bound
-from views.shared.inert import code, inert
+from breakeven.runner.errors import RunnerError
+from breakeven.storage.compiling.kept import TRACE, KeptFile, code_difference, kept_of
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+from breakeven.views.access import permissions
+from breakeven.views.parts.downloads import download
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import code, inert
 
 MAX_SHOWN = 200_000
 """Bytes; a browser takes long to colour more. The file itself leaves whole."""

@@ -3,18 +3,18 @@
 import pandas as pd
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders.run_dir import RunDir
-from storage import queries
-from storage.index.store import Store
-from storage.queries import RunRecord
-from views.access import permissions
-from views.charts.scores import score_metric
-from views.parts.tables import of_run, show_table
-from views.shared import words
-from views.shared.inert import code
-from views.shared.links import explained
-from views.shared.own_code import show_command
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+from breakeven.views.access import permissions
+from breakeven.views.charts.scores import score_metric
+from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import code
+from breakeven.views.shared.links import explained
+from breakeven.views.shared.own_code import show_command
 
 LOG_LINES = 40
 MAX_SOURCE_BYTES = 200_000

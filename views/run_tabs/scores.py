@@ -7,19 +7,19 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.comparison import predictions
-from storage.comparison.predictions import PredictionFile
-from storage.errors import PredictionsUnreadable
-from storage.index.store import Store
-from storage.queries import RunRecord
-from views.access import permissions
-from views.charts import scores as score_charts
-from views.parts.downloads import chart_card
-from views.parts.tables import of_run, show_table
-from views.shared import words
-from views.shared.inert import inert
-from views.shared.links import linked
+from breakeven.storage import queries
+from breakeven.storage.comparison import predictions
+from breakeven.storage.comparison.predictions import PredictionFile
+from breakeven.storage.errors import PredictionsUnreadable
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+from breakeven.views.access import permissions
+from breakeven.views.charts import scores as score_charts
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import linked
 
 WHEN_EVALUATED = {
     "epochs": "None yet: they follow the ends of epochs.",

@@ -5,18 +5,18 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from storage.queries import RunRecord
-from views.charts import layers as charts
-from views.charts import run as run_charts
-from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from views.parts.cards import Draw
-from views.parts.downloads import chart_card
-from views.parts.tables import of_run
-from views.shared.inert import inert
-from views.shared.links import axis
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.queries import RunRecord
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import run as run_charts
+from breakeven.views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.parts.cards import Draw
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.tables import of_run
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import axis
 
 MANY_VALUES = 6
 STATISTICS = {

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from html import unescape
 
-from storage.numbers.recorded import NUMBERS
-from storage.numbers.sentences import Figure, Sentence
-from views.shared.inert import Html, Markdown, inert
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.sentences import Figure, Sentence
+from breakeven.views.shared.inert import Html, Markdown, inert
 
 PAGE = "definitions"
 

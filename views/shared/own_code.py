@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from runner.specs.experiment import ExperimentSpec
-from views.shared import reproduce
-from views.shared.inert import code
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.views.shared import reproduce
+from breakeven.views.shared.inert import code
 
 
 def show_permission() -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from views.shared.resources import process_wide, take_in
+from breakeven.views.shared.resources import process_wide, take_in
 
 if TYPE_CHECKING:
-    from storage.index.store import Store
+    from breakeven.storage.index.store import Store
 
 SHARE = 0.03
 """Of a core, that looking and drawing what is new may take."""

@@ -2,20 +2,20 @@
 
 import shlex
 
-from runner.commands.options import write_spec
-from runner.commands.script import write_script
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.commands.options import write_spec
+from breakeven.runner.commands.script import write_script
+from breakeven.runner.specs.experiment import ExperimentSpec
 
-COMMAND = "python -m runner compare"
+COMMAND = "breakeven compare"
 
 
 def command(spec: ExperimentSpec) -> str:
-    """`python -m runner compare ...` with every option that differs from its default; of a script
-    `python -m runner script ...`.
+    """`breakeven compare ...` with every option that differs from its default; of a script
+    `breakeven script ...`.
 
     Own code runs only where it is allowed, which no specification can say.
     """
     words = [COMMAND, *map(shlex.quote, write_spec(spec))]
     if spec.is_script:
-        words = ["python -m runner script", *map(shlex.quote, write_script(spec))]
+        words = ["breakeven script", *map(shlex.quote, write_script(spec))]
     return " \\\n  ".join(words)

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from storage.difference.scaling import Refusal, Scaling
-from storage.difference.sides import Side
-from storage.numbers.formats import format_ratio
-from storage.numbers.recorded import NUMBERS
-from storage.terminal.scaling import efficiency_text, scaling_notes
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.comparison.leaderboard import scrolled, with_interval
-from views.parts.downloads import csv_button
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html, explained
+from breakeven.storage.difference.scaling import Refusal, Scaling
+from breakeven.storage.difference.sides import Side
+from breakeven.storage.numbers.formats import format_ratio
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.terminal.scaling import efficiency_text, scaling_notes
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison.leaderboard import scrolled, with_interval
+from breakeven.views.parts.downloads import csv_button
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html, explained
 
 EXPLANATION = (
     "100 % means that no device does less than it would alone. Its 95 % interval comes from the "

@@ -5,16 +5,16 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from storage.comparison.correctness import PASS
-from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import ratio_text
-from storage.suite.groups import Outcome
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
-from views.comparison.verdicts import VERDICT_CLASSES
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html
+from breakeven.storage.comparison.correctness import PASS
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.suite.groups import Outcome
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison.leaderboard import doubt_mark, scrolled, verdict_word, with_interval
+from breakeven.views.comparison.verdicts import VERDICT_CLASSES
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html
 
 HtmlCell = Callable[[Outcome], Html]
 STATUS = "num_tensors"

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from storage.suite.groups import Group
-from storage.suite.means import MIN_MODELS
-from storage.suite.regressions import Against
-from storage.terminal.suite import compile_text, rests_on, share_text
-from views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked, sentence
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
+from breakeven.storage.suite.groups import Group
+from breakeven.storage.suite.means import MIN_MODELS
+from breakeven.storage.suite.regressions import Against
+from breakeven.storage.terminal.suite import compile_text, rests_on, share_text
+from breakeven.views.comparison.answers import VERDICTS, joined, listed, none_faster, reasons
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked, sentence
 
 DOUBTS: dict[SpeedDoubt, Markdown] = {
     "few": f"too few models to tell, it takes {MIN_MODELS}",

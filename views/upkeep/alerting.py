@@ -2,10 +2,10 @@
 
 import time
 
-from runner.alerts.events import Alerts
-from runner.logs import log
-from views.shared.resources import data_dir
-from views.upkeep.state import State, look
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.logs import log
+from breakeven.views.shared.resources import data_dir
+from breakeven.views.upkeep.state import State, look
 
 EVERY_SECONDS = 30.0
 

@@ -4,9 +4,9 @@ from traceback import format_exception
 
 import streamlit as st
 
-from runner.logs import log
-from views.access import permissions
-from views.shared.inert import Markdown, inert
+from breakeven.runner.logs import log
+from breakeven.views.access import permissions
+from breakeven.views.shared.inert import Markdown, inert
 
 FOR_VIEWERS: Markdown = "This page failed. Whoever runs this dashboard finds the reason in its log."
 

@@ -3,12 +3,12 @@
 import pandas as pd
 import streamlit as st
 
-from runner.folders import audit
-from runner.texts import printable
-from views.parts import downloads
-from views.shared import words
-from views.shared.inert import Markdown
-from views.shared.resources import data_dir
+from breakeven.runner.folders import audit
+from breakeven.runner.texts import printable
+from breakeven.views.parts import downloads
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown
+from breakeven.views.shared.resources import data_dir
 
 MAX_SHOWN = 500
 TITLES: dict[str, Markdown] = {
@@ -31,7 +31,7 @@ def show_history() -> None:
     shown = frame.head(MAX_SHOWN)
     many = words.plural(len(frame), "action")
     more = f", the latest {MAX_SHOWN} of them here" if len(frame) > MAX_SHOWN else ""
-    st.caption(f"{many}, the latest first{more}; on a terminal: `python -m runner audit`")
+    st.caption(f"{many}, the latest first{more}; on a terminal: `breakeven audit`")
     with st.container(horizontal=True):
         downloads.table_downloads(frame, "audit")
     st.dataframe(

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from threading import Thread
 
-from views.shared.resources import process_wide
+from breakeven.views.shared.resources import process_wide
 
 M_ARENA_MAX = -8
 """Of `mallopt`, in glibc's malloc.h."""

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from runner.folders.states import RunState
-from views.shared.resources import data_dir
-from views.upkeep.state import State, look, own_process
+from breakeven.runner.folders.states import RunState
+from breakeven.views.shared.resources import data_dir
+from breakeven.views.upkeep.state import State, look, own_process
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 Labels = Mapping[str, str]

@@ -15,15 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.folders.busy import STUCK_SECONDS, seconds_busy
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import MIN_FREE_BYTES
-from runner.folders.queue_order import read_order
-from runner.folders.states import RunState
-from runner.supervision.heartbeat import Pulse, feel
-from runner.texts import duration, printable
-from storage.errors import StoreError
-from views.shared.resources import data_dir, open_store, process_wide
+from breakeven.runner.folders.busy import STUCK_SECONDS, seconds_busy
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import MIN_FREE_BYTES
+from breakeven.runner.folders.queue_order import read_order
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.supervision.heartbeat import Pulse, feel
+from breakeven.runner.texts import duration, printable
+from breakeven.storage.errors import StoreError
+from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 SOONEST_LOOK_SECONDS = 2.0
 """Nobody who asks often makes the store look at the run folders more often than that."""
@@ -126,16 +126,16 @@ def _of_supervisor(pulse: Pulse, num_waiting: int, is_paused: bool) -> Iterator[
     if missing > STARTING_SECONDS:
         yield (
             f"{num_waiting} experiments wait, and no supervisor has been at work for "
-            f"{duration(missing)}: `python -m runner supervise` works them off"
+            f"{duration(missing)}: `breakeven supervise` works them off"
         )
     if pulse.is_still:
         silent = duration(pulse.seconds_since_beat or 0.0)
-        yield f"the supervisor gave no sign for {silent}; `python -m runner doctor`"
+        yield f"the supervisor gave no sign for {silent}; `breakeven doctor`"
     if pulse.stuck:
         longest = duration(max(0.0, time.time() - min(pulse.stuck.values())))
         yield (
             f"nobody has looked after {len(pulse.stuck)} of the experiments at work for {longest}: "
-            "a thread hangs; `python -m runner doctor`"
+            "a thread hangs; `breakeven doctor`"
         )
 
 
@@ -143,7 +143,7 @@ def _of_index(ingesting: float, age: float | None) -> Iterator[str]:
     if ingesting > STUCK_SECONDS:
         yield (
             f"run folders have been taken in for {duration(ingesting)} without an end: "
-            "`python -m runner doctor`"
+            "`breakeven doctor`"
         )
     elif age is not None and age > MAX_AGE_SECONDS:
         yield f"what pages show is {duration(age)} old"

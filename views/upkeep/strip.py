@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from runner.doctor.findings import Finding, Health
-from runner.texts import printable
-from views.access import permissions
-from views.shared.inert import inert
-from views.shared.resources import data_dir
-from views.upkeep.watching import watching
-from views.wall import page as wall
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.texts import printable
+from breakeven.views.access import permissions
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.resources import data_dir
+from breakeven.views.upkeep.watching import watching
+from breakeven.views.wall import page as wall
 
 
 def show_wrong() -> None:

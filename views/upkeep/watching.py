@@ -5,9 +5,9 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from runner.doctor.examination import look
-from runner.doctor.findings import Finding, Health
-from runner.folders.data_dir import DataDir
+from breakeven.runner.doctor.examination import look
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders.data_dir import DataDir
 
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 5.0

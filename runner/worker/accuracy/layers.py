@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from runner.worker.accuracy.names import Name, Outcome
+from breakeven.runner.worker.accuracy.names import Name, Outcome
 
 MAX_LAYERS = 100
 MAX_ELEMENTS = 2**17

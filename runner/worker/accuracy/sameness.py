@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec
-from runner.suites import SUITES
-from runner.worker.device.base import Device
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.suites import SUITES
+from breakeven.runner.worker.device.base import Device
 
 SMALL_TENSOR = 1000
 """Elements below which chance dominates the error of a tensor."""

@@ -8,23 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import MODEL_LOSS
-from runner.specs.variants import Variant
-from runner.worker.accuracy.layers import LayerOutputs
-from runner.worker.accuracy.names import Name, Outcome
-from runner.worker.callbacks import Callback, Hooks, TrainingState
-from runner.worker.compiler.compiling import make_compiler
-from runner.worker.compiler.in_place import compile_blocks
-from runner.worker.data.batches import MicroBatch
-from runner.worker.data.splits import Split
-from runner.worker.device.base import Device
-from runner.worker.model.losses import Objective, logits_of
-from runner.worker.model.workload import Workload
-from runner.worker.step.inference import Inference
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.stepping import MixedPrecision, StepMaker
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import MODEL_LOSS
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.accuracy.layers import LayerOutputs
+from breakeven.runner.worker.accuracy.names import Name, Outcome
+from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import make_compiler
+from breakeven.runner.worker.compiler.in_place import compile_blocks
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker
 
 BASELINE = Variant(label="baseline", role="baseline")
 

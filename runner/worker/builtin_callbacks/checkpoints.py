@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import CHECKPOINT_ENDINGS, UNFINISHED, RunDir
-from runner.specs.experiment import CheckpointSpec, EvaluationSpec
-from runner.worker.callbacks import Callback, Hooks, TrainingState
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.random_state import random_state, set_random_state
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.step.schedules import LearningRate
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import CHECKPOINT_ENDINGS, UNFINISHED, RunDir
+from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
+from breakeven.runner.worker.callbacks import Callback, Hooks, TrainingState
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.random_state import random_state, set_random_state
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.step.schedules import LearningRate
 
 FORMAT = 1
 ENDINGS = WHOLE, SHARDED = CHECKPOINT_ENDINGS
@@ -57,7 +57,7 @@ class Checkpointed:
             "callbacks": self.hooks.state_dict(),
         }
         if self.group.size > 1:
-            from runner.worker.ranks.sharded_checkpoints import save_sharded
+            from breakeven.runner.worker.ranks.sharded_checkpoints import save_sharded
 
             folder = run.checkpoints / f"{_name(step)}{SHARDED}"
             rest["random_by_rank"] = random_states
@@ -75,7 +75,7 @@ class Checkpointed:
         """Puts everything back as it was, also what another number of devices wrote; returns that
         number. Raises `WorkloadError` for what cannot be read."""
         if file.suffix == SHARDED:
-            from runner.worker.ranks.sharded_checkpoints import load_sharded
+            from breakeven.runner.worker.ranks.sharded_checkpoints import load_sharded
 
             state = load_sharded(file, self.model, self.optimizers)
             _check_format(state, file)
@@ -100,7 +100,7 @@ class Checkpointed:
     def _load_whole(self, file: Path) -> dict[str, Any]:
         state = load_checkpoint(file)
         if self.group.size > 1:
-            from runner.worker.ranks.sharded_checkpoints import divide
+            from breakeven.runner.worker.ranks.sharded_checkpoints import divide
 
             divide(state["model"], state["optimizers"], self.model, self.optimizers)
         self.model.load_state_dict(state["model"])

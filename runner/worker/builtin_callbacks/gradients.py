@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from runner.worker.callbacks import Callback, TrainingState
-from runner.worker.event_log import EventLog
-from runner.worker.ranks.together import whole
+from breakeven.runner.worker.callbacks import Callback, TrainingState
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.ranks.together import whole
 
 STATISTICS = ("norm", "mean", "deviation", "largest", "zeros")
 

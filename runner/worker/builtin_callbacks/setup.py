@@ -5,19 +5,19 @@ from typing import Any
 
 import torch
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.specs.training import SplitName
-from runner.worker.builtin_callbacks.checkpoints import Checkpoints
-from runner.worker.builtin_callbacks.gradients import GradientStatistics
-from runner.worker.builtin_callbacks.predictions import Predictions
-from runner.worker.builtin_callbacks.stopping import StopEarly, StopOnNonfinite
-from runner.worker.data.splits import Split
-from runner.worker.event_log import EventLog
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.step.inference import Inference
-from runner.worker.user_code import load_object
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.training import SplitName
+from breakeven.runner.worker.builtin_callbacks.checkpoints import Checkpoints
+from breakeven.runner.worker.builtin_callbacks.gradients import GradientStatistics
+from breakeven.runner.worker.builtin_callbacks.predictions import Predictions
+from breakeven.runner.worker.builtin_callbacks.stopping import StopEarly, StopOnNonfinite
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.user_code import load_object
 
 
 class CallbackSetup:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from runner.specs.experiment import EvaluationSpec, StoppingSpec
-from runner.worker.callbacks import Callback, TrainingState
+from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
+from breakeven.runner.worker.callbacks import Callback, TrainingState
 
 
 class StopOnNonfinite(Callback):

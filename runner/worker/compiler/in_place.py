@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch._dynamo import external_utils, trace_rules
 
-from runner.errors import WorkloadError
-from runner.specs.variants import Variant
-from runner.worker.compiler.compiling import Compile, compile_arguments
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import Compile, compile_arguments
 
 
 def traceable(module: nn.Module) -> Callable[..., Any]:

@@ -14,10 +14,10 @@ import torch._dynamo
 import torch._logging._internal
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.compiler.compiling import not_compiled
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.compiler.compiling import not_compiled
+from breakeven.runner.worker.event_log import EventLog
 
 KEPT = {
     "dynamo_output_graph": ("graph of Dynamo", "py"),

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from runner.worker.data.splits import Split
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.data.splits import Split
 
 EPOCH_SEED_STRIDE = 1_000_003
 """Keeps the orders of all epochs apart for neighbouring seeds."""

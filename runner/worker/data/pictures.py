@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, overload
 import PIL.Image
 import PIL.ImageOps
 
-from runner.errors import WorkloadError
+from breakeven.runner.errors import WorkloadError
 
 FORMATS = {"PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF"}
 MAX_PIXELS = 100_000_000

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.checks.data_file import is_folder
-from runner.errors import WorkloadError
-from runner.specs.experiment import DataSpec
-from runner.worker.data import tables
-from runner.worker.data.reviews import generate_reviews
+from breakeven.runner.checks.data_file import is_folder
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import DataSpec
+from breakeven.runner.worker.data import tables
+from breakeven.runner.worker.data.reviews import generate_reviews
 
 
 @dataclass(frozen=True, kw_only=True)

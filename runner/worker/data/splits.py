@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from runner.specs.training import SplitName
+from breakeven.runner.specs.training import SplitName
 
 IGNORE = -100
 """Label of what does not count, as in `torch.nn.CrossEntropyLoss.ignore_index`."""

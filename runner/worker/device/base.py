@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
-from runner.worker.device.measuring import PeakMemory, StepClock
-from runner.worker.device.processes import Stranger
+from breakeven.runner.worker.device.measuring import PeakMemory, StepClock
+from breakeven.runner.worker.device.processes import Stranger
 
 DeviceType = Literal["cpu", "cuda", "rocm", "mps"]
 NOT_RECORDED = (

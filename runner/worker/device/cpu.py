@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity
 
-from runner.worker.device.base import Device
-from runner.worker.device.measuring import MemoryUse, WallClock
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.measuring import MemoryUse, WallClock
 
 
 class ResidentMemory:

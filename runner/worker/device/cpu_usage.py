@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.machine.cgroups import cpu_groups, throttled_periods
-from runner.machine.cpus import CpuAllowance
-from runner.worker.device.processes import TICKS_PER_SECOND, cpu_seconds
+from breakeven.runner.machine.cgroups import cpu_groups, throttled_periods
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.worker.device.processes import TICKS_PER_SECOND, cpu_seconds
 
 STAT = Path("/proc/stat")
 CPUINFO = Path("/proc/cpuinfo")

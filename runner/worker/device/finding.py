@@ -2,11 +2,11 @@
 
 import torch
 
-from runner.errors import WorkloadError
-from runner.worker.device.base import Device
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.device.cuda import CudaDevice, RocmDevice
-from runner.worker.device.mps import MpsDevice
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.cuda import CudaDevice, RocmDevice
+from breakeven.runner.worker.device.mps import MpsDevice
 
 
 def device_class(name: str) -> type[Device]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from runner.worker.device.base import NOT_RECORDED, Unavailable
-from runner.worker.device.processes import Family, Stranger, process_name
+from breakeven.runner.worker.device.base import NOT_RECORDED, Unavailable
+from breakeven.runner.worker.device.processes import Family, Stranger, process_name
 
 try:
     import pynvml

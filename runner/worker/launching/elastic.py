@@ -12,27 +12,27 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from runner.folders.data_dir import DataDir
-from runner.folders.meetings import (
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.meetings import (
     Meeting,
     Meetings,
     free_port,
     own_address,
     wait_for_others,
 )
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.supervision.exits import WorkerExit, explain
-from runner.supervision.turns import TURN_PIPES_VARIABLE
-from runner.worker.launching.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
-from runner.worker.process import prepare
-from runner.worker.ranks.group import MEETING_VARIABLE
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
+from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
+from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.ranks.group import MEETING_VARIABLE
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig
 
-RANK_MODULE = "runner.worker.launching.rank"
+RANK_MODULE = "breakeven.runner.worker.launching.rank"
 LOOPBACKS = ("lo", "lo0")
 """What the device that leads nowhere else is called, on Linux and on macOS."""
 COMING_SECONDS = 600.0
@@ -77,7 +77,7 @@ def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> Failure | No
             came = 1 + meetings.num_here(run.run_id)
             message = (
                 f"{came} of {meeting.nodes} machines were there within {COMING_SECONDS:g} s: have "
-                "`python -m runner join` run on the others, with the same data folder"
+                "`breakeven join` run on the others, with the same data folder"
             )
             fields = {"error": "MachinesMissing", "message": message}
             return Failure(0, WorkerExit.FAILED, fields)
@@ -193,7 +193,7 @@ def _lost(rank: int, exitcode: int) -> Failure:
 
 def _write_down(run: RunDir, spec: RunSpec, failure: Failure) -> WorkerExit:
     """Nobody else writes into the journal any more."""
-    from runner.worker.event_log import EventLog
+    from breakeven.runner.worker.event_log import EventLog
 
     device = spec.experiment.devices[failure.rank % len(spec.experiment.devices)]
     fields = {"traceback": "", "out_of_memory": False, **failure.fields}

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from runner.worker.launching.switchboard import ADDRESS_VARIABLE
+from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE
 
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1

@@ -1,19 +1,19 @@
-"""`python -m runner.worker.launching.rank <run folder>`: one rank of a run."""
+"""`python -m breakeven.runner.worker.launching.rank <run folder>`: one rank of a run."""
 
 import os
 import sys
 from pathlib import Path
 
-from runner.folders.moved import spec_in_use
-from runner.folders.run_dir import RunDir
-from runner.supervision.exits import WorkerExit
-from runner.supervision.placing import placed
-from runner.supervision.turns import TurnTaker
-from runner.worker.event_log import EventLog, SilentLog
-from runner.worker.launching.lifeline import Lifeline
-from runner.worker.launching.turns import SharedTurns, Termination
-from runner.worker.process import describe_failure, leave_in_time, loading, status_after
-from runner.worker.turn_source import end_abandoned
+from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.placing import placed
+from breakeven.runner.supervision.turns import TurnTaker
+from breakeven.runner.worker.event_log import EventLog, SilentLog
+from breakeven.runner.worker.launching.lifeline import Lifeline
+from breakeven.runner.worker.launching.turns import SharedTurns, Termination
+from breakeven.runner.worker.process import describe_failure, leave_in_time, loading, status_after
+from breakeven.runner.worker.turn_source import end_abandoned
 
 
 def main() -> int:
@@ -48,9 +48,9 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
         source = TurnTaker(read_fd, write_fd, abandoned)
     spec = placed(spec_in_use(run), os.environ)
     with loading():
-        from runner.worker.device.finding import open_device
-        from runner.worker.ranks.group import RankGroup
-        from runner.worker.session import run_session
+        from breakeven.runner.worker.device.finding import open_device
+        from breakeven.runner.worker.ranks.group import RankGroup
+        from breakeven.runner.worker.session import run_session
 
     place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
     device = open_device(place)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.folders.process import signal_group
+from breakeven.runner.folders.process import signal_group
 
 ADDRESS_VARIABLE = "BREAKEVEN_SWITCHBOARD"
 SILENCE_SECONDS = 20.0

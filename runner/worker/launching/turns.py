@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from runner.supervision.exits import WorkerExit
-from runner.supervision.turns import Turn, TurnTaker
-from runner.worker.ranks.group import Group
-from runner.worker.turn_source import leave
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import Turn, TurnTaker
+from breakeven.runner.worker.ranks.group import Group
+from breakeven.runner.worker.turn_source import leave
 
 STOPPING_SECONDS = 2.0
 """How long ranks that were asked to stop may take to come to the end of a block: less than a run on

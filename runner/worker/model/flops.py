@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from runner.worker.data.splits import Split
-from runner.worker.model.losses import Objective
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.model.losses import Objective
 
 NUM_SAMPLES = 2
 """Enough for layers that normalize over the batch."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.loss import _Loss
 
-from runner.errors import WorkloadError
-from runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
-from runner.worker.data.splits import IGNORE
-from runner.worker.model.workload import Workload
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from breakeven.runner.worker.data.splits import IGNORE
+from breakeven.runner.worker.model.workload import Workload
 
 Term = Callable[[Any, Tensor], Tensor]
 """From a model's output and the labels of a batch to a loss without dimensions."""

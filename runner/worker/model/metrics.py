@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.worker.data.splits import IGNORE
-from runner.worker.model.workload import Workload
-from runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.data.splits import IGNORE
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.ranks.group import ALONE, Group
 
 
 @contextmanager

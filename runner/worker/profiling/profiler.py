@@ -7,13 +7,13 @@ from typing import Any
 
 from torch.profiler import profile
 
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.compiler.compiling import CompileObserver
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.profiling.communication import by_collective, communication
-from runner.worker.profiling.kernels import (
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.compiler.compiling import CompileObserver
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.profiling.communication import by_collective, communication
+from breakeven.runner.worker.profiling.kernels import (
     cpu_costs,
     device_costs,
     host_seconds,
@@ -21,9 +21,9 @@ from runner.worker.profiling.kernels import (
     num_launches,
     underfilled_seconds,
 )
-from runner.worker.profiling.trace import read_trace
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.worker.profiling.trace import read_trace
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.turn_source import TurnSource
 
 TURNS_OF_A_DEVICE = 3
 """Turns in which a device that works by itself is profiled: their differences tell how surely its

@@ -13,18 +13,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from runner.specs.experiment import RunSpec
-from runner.worker.data.batches import MicroBatch
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.model.losses import Objective, logits_of
-from runner.worker.randomness.dropout_probes import DropoutProbes
-from runner.worker.randomness.redraws import NUM_DRAWS, NUM_FIRST, Redraws, State, redraw
-from runner.worker.randomness.rehearsal import Rehearsal
-from runner.worker.ranks.together import Together
-from runner.worker.step.inference import Inference
-from runner.worker.step.stepping import MixedPrecision, Step
-from runner.worker.step.uncompiled import uncompiled_step
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.randomness.dropout_probes import DropoutProbes
+from breakeven.runner.worker.randomness.redraws import NUM_DRAWS, NUM_FIRST, Redraws, State, redraw
+from breakeven.runner.worker.randomness.rehearsal import Rehearsal
+from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.stepping import MixedPrecision, Step
+from breakeven.runner.worker.step.uncompiled import uncompiled_step
 
 MAX_REASON_CHARACTERS = 2000
 UNLIKE = 10.0

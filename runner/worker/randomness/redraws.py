@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from runner.worker.device.base import Device
+from breakeven.runner.worker.device.base import Device
 
 NUM_FIRST = 2
 """Draws of each kind that tell whether the backend draws the numbers that eager draws."""

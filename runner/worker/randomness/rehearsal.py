@@ -11,20 +11,20 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from runner.specs.experiment import RunSpec
-from runner.specs.variants import CONTROL_PERTURBATION
-from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import leave_alone, make_compiler
-from runner.worker.data.batches import MicroBatch
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.model.losses import Objective
-from runner.worker.model.models import perturb
-from runner.worker.randomness.dropout_probes import DropoutProbes
-from runner.worker.ranks.together import Together
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.schedules import LearningRate
-from runner.worker.step.stepping import MixedPrecision, Step, StepMaker
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.variants import CONTROL_PERTURBATION
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.randomness.dropout_probes import DropoutProbes
+from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.schedules import LearningRate
+from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker
 
 NUM_STEPS = 40
 """At most. A band takes ten steps more than it judges."""

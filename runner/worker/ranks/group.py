@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from runner.worker.device.base import Device
+from breakeven.runner.worker.device.base import Device
 
 Value = TypeVar("Value")
 MEETING_VARIABLE = "BREAKEVEN_RANKS"

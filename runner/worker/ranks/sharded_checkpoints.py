@@ -30,9 +30,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import UNFINISHED
-from runner.worker.ranks.group import Group, on_rank_0
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import UNFINISHED
+from breakeven.runner.worker.ranks.group import Group, on_rank_0
 
 REST = "rest.pt"
 PART = re.compile(r"[\w.-]+\.distcp")

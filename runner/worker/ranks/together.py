@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.compiler.in_place import repeated_blocks
-from runner.worker.data.batches import Part
-from runner.worker.device.base import Device
-from runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.compiler.in_place import repeated_blocks
+from breakeven.runner.worker.data.batches import Part
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.ranks.group import ALONE, Group
 
 RANK_SEED_STRIDE = 2_000_003
 """Keeps what ranks draw apart for neighbouring seeds."""

@@ -7,15 +7,15 @@ its next step.
 from collections.abc import Generator
 from contextlib import suppress
 
-from runner.specs.experiment import ExperimentSpec
-from runner.supervision.turns import Turn
-from runner.worker.event_log import EventLog
-from runner.worker.profiling.profiler import StepProfiler
-from runner.worker.script.workload import ScriptWorkload
-from runner.worker.training.plan import Block
-from runner.worker.training.recording import Steps
-from runner.worker.training.timing import BlockTimer, NoMoreSteps
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.profiling.profiler import StepProfiler
+from breakeven.runner.worker.script.workload import ScriptWorkload
+from breakeven.runner.worker.training.plan import Block
+from breakeven.runner.worker.training.recording import Steps
+from breakeven.runner.worker.training.timing import BlockTimer, NoMoreSteps
+from breakeven.runner.worker.turn_source import TurnSource
 
 BLOCKS_BEFORE_PROFILE = 2
 """Of a script whose end nobody knows: one that compiles and one that is timed."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from runner.folders.run_dir import UNFINISHED, RunDir
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
+from breakeven.runner.worker.event_log import EventLog
 
 FORMAT = 1
 OWN = "breakeven.save"

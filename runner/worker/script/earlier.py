@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.folders.events import each_event
-from runner.folders.run_dir import RunDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.run_dir import RunDir
 
 
 @dataclass(frozen=True, kw_only=True)

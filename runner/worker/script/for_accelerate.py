@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 import breakeven
-from runner.worker.script.batch_sizes import StepSize
-from runner.worker.script.session import ScriptSession
+from breakeven.runner.worker.script.batch_sizes import StepSize
+from breakeven.runner.worker.script.session import ScriptSession
 
 NAME = "accelerate"
 

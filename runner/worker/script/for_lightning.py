@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.worker.script.batch_sizes import StepSize, num_samples
-from runner.worker.script.session import ScriptSession
+from breakeven.runner.worker.script.batch_sizes import StepSize, num_samples
+from breakeven.runner.worker.script.session import ScriptSession
 
 NAME = "lightning"
 PREFIXES = ("validation_", "valid_", "val_")

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from runner.folders.run_dir import RunDir
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.random_state import set_random_state
-from runner.worker.script.blocks import ScriptBlocks
-from runner.worker.script.checkpoints import Saved, ScriptCheckpoints
-from runner.worker.script.earlier import Earlier
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.random_state import set_random_state
+from breakeven.runner.worker.script.blocks import ScriptBlocks
+from breakeven.runner.worker.script.checkpoints import Saved, ScriptCheckpoints
+from breakeven.runner.worker.script.earlier import Earlier
 
 
 class Resuming:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.worker.data.splits import tensor_bytes
-from runner.worker.device.base import Device
+from breakeven.runner.worker.data.splits import tensor_bytes
+from breakeven.runner.worker.device.base import Device
 
 MAX_DEPTH = 8
 """Of what is nested in a batch."""

@@ -4,8 +4,8 @@ Each is a module beside this one with a function `attach`, which is called with 
 once a script has imported it. A new one is such a module and an entry here.
 """
 
-from runner.worker.script import for_accelerate, for_lightning, for_transformers
-from runner.worker.script.importing import Attach
+from breakeven.runner.worker.script import for_accelerate, for_lightning, for_transformers
+from breakeven.runner.worker.script.importing import Attach
 
 TRAINERS: dict[str, Attach] = {
     "transformers.trainer": for_transformers.attach,

@@ -7,9 +7,9 @@ import threading
 import time
 from typing import Any
 
-from runner.supervision.exits import WorkerExit
-from runner.worker.event_log import EventLog
-from runner.worker.script.session import ScriptSession
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.session import ScriptSession
 
 LOOK_SECONDS = 1.0
 TOO_LONG = (

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.specs.script import SCRIPT_TASK
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.model.models import perturb, weights_sha256
-from runner.worker.script.sameness import code_sha256, inputs_of
-from runner.worker.script.step_flops import StepFlops
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.models import perturb, weights_sha256
+from breakeven.runner.worker.script.sameness import code_sha256, inputs_of
+from breakeven.runner.worker.script.step_flops import StepFlops
 
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 KEPT = ("task", "num_parameters", "block_steps", "weights_sha256", "data_sha256", "code_sha256",

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import TrainingSpec
-from runner.specs.validation import Options
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import TrainingSpec
+from breakeven.runner.specs.validation import Options
 
 Named = list[tuple[str, nn.Parameter]]
 

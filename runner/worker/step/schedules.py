@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch.optim import lr_scheduler
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import TrainingSpec
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import TrainingSpec
 
 SMALLEST_RATE = 1e-30
 """Stands for a rate of 0, by which Adam's form for compilers and CUDA graphs would divide: 0/0 for

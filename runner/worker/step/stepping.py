@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import TrainingSpec
-from runner.specs.variants import Scope
-from runner.worker.callbacks import Hooks
-from runner.worker.compiler.compiling import Compile, leave_alone
-from runner.worker.data.batches import MicroBatch
-from runner.worker.ranks.together import Together
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import TrainingSpec
+from breakeven.runner.specs.variants import Scope
+from breakeven.runner.worker.callbacks import Hooks
+from breakeven.runner.worker.compiler.compiling import Compile, leave_alone
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.ranks.together import Together
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

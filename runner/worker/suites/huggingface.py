@@ -7,14 +7,14 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.workload import SuiteModelName
-from runner.worker.model.models import without_dropout
-from runner.worker.model.workload import TOKEN_METRICS, Align, Workload, align_classes
-from runner.worker.suites.random_samples import random_dataset
-from runner.worker.suites.shrinking import shrink
-from runner.worker.tasks.causal_lm import align_next_tokens
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.workload import SuiteModelName
+from breakeven.runner.worker.model.models import without_dropout
+from breakeven.runner.worker.model.workload import TOKEN_METRICS, Align, Workload, align_classes
+from breakeven.runner.worker.suites.random_samples import random_dataset
+from breakeven.runner.worker.suites.shrinking import shrink
+from breakeven.runner.worker.tasks.causal_lm import align_next_tokens
 
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "AllenaiLongformerBase": (

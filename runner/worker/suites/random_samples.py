@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.data.splits import Dataset, Split, make_split
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.data.splits import Dataset, Split, make_split
 
 MakeSamples = Callable[[int, torch.Generator], tuple[dict[str, Tensor], Tensor]]
 """From a number of samples to the model's inputs by name and to the labels."""

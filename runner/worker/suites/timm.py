@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.workload import SuiteModelName
-from runner.suites.timm import SUITE
-from runner.worker.model.models import switch_off_dropout
-from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
-from runner.worker.suites.random_samples import random_dataset
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.workload import SuiteModelName
+from breakeven.runner.suites.timm import SUITE
+from breakeven.runner.worker.model.models import switch_off_dropout
+from breakeven.runner.worker.model.workload import CLASS_METRICS, Workload, align_classes
+from breakeven.runner.worker.suites.random_samples import random_dataset
 
 PIXEL_VALUES = 256
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import reduce_to_scalar_loss
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.workload import SuiteModelName
-from runner.suites.torchbench import SUITE
-from runner.worker.model.models import switch_off_dropout
-from runner.worker.model.workload import NUMBER_METRICS, Workload, align_numbers
-from runner.worker.suites.random_samples import random_dataset
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.workload import SuiteModelName
+from breakeven.runner.suites.torchbench import SUITE
+from breakeven.runner.worker.model.models import switch_off_dropout
+from breakeven.runner.worker.model.workload import NUMBER_METRICS, Workload, align_numbers
+from breakeven.runner.worker.suites.random_samples import random_dataset
 
 PACKAGES = ("torchbenchmark.models", "torchbenchmark.canary_models")
 

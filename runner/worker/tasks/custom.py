@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.training import Metric
-from runner.worker.data.samples import part_sizes
-from runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from runner.worker.model.models import switch_off_dropout
-from runner.worker.model.workload import (
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.training import Metric
+from breakeven.runner.worker.data.samples import part_sizes
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
+from breakeven.runner.worker.model.models import switch_off_dropout
+from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
     NUMBER_METRICS,
     TOKEN_METRICS,
@@ -25,7 +25,7 @@ from runner.worker.model.workload import (
     align_classes,
     align_numbers,
 )
-from runner.worker.user_code import call
+from breakeven.runner.worker.user_code import call
 
 TASK = Task(
     learns="what a model and data of your own come with",

@@ -2,11 +2,11 @@
 
 import importlib
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.workload import RANDOM_DATA, SUITE_SOURCES
-from runner.suites import SUITES
-from runner.worker.model.workload import Workload
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_SOURCES
+from breakeven.runner.suites import SUITES
+from breakeven.runner.worker.model.workload import Workload
 
 TASK = Task(
     learns="nothing: a model of PyTorch's benchmarks on random samples, for its speed",
@@ -23,6 +23,6 @@ def load(experiment: ExperimentSpec) -> Workload:
     """
     model = experiment.model.from_suite
     assert model is not None
-    module = importlib.import_module(f"runner.worker.suites.{model.suite}")
+    module = importlib.import_module(f"breakeven.runner.worker.suites.{model.suite}")
     workload: Workload = module.load(experiment, model)
     return workload

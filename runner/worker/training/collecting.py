@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
-from runner.worker.compiler.compiling import not_compiled
+from breakeven.runner.worker.compiler.compiling import not_compiled
 
 EVERY_STEPS = 100
 """Steps of a block between two collections, so that what only cycles hold cannot pile up: as many

@@ -6,22 +6,22 @@ from dataclasses import asdict
 
 import torch
 
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.supervision.turns import Turn
-from runner.worker.compiler.compiling import CompileObserver
-from runner.worker.compiler.in_place import compile_blocks
-from runner.worker.data.batches import FixedBatches
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.model.workload import Workload
-from runner.worker.profiling.profiler import StepProfiler
-from runner.worker.step.inference import Inference
-from runner.worker.step.stepping import MixedPrecision
-from runner.worker.training.plan import Block, plan_blocks
-from runner.worker.training.recording import BlockRecorder, Steps
-from runner.worker.training.timing import BlockTimer
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.compiler.compiling import CompileObserver
+from breakeven.runner.worker.compiler.in_place import compile_blocks
+from breakeven.runner.worker.data.batches import FixedBatches
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.profiling.profiler import StepProfiler
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.stepping import MixedPrecision
+from breakeven.runner.worker.training.plan import Block, plan_blocks
+from breakeven.runner.worker.training.recording import BlockRecorder, Steps
+from breakeven.runner.worker.training.timing import BlockTimer
+from breakeven.runner.worker.turn_source import TurnSource
 
 
 class ForwardPasses:

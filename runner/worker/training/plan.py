@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import EvaluationPoint
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import EvaluationPoint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,14 @@ import gc
 import time
 from collections.abc import Callable, Generator
 
-from runner.supervision.turns import Turn
-from runner.worker.compiler.compiling import CompileObserver
-from runner.worker.device.base import Device
-from runner.worker.device.monitor import DeviceMonitor
-from runner.worker.event_log import EventLog
-from runner.worker.training.collecting import EVERY_STEPS, Collector
-from runner.worker.training.plan import Block
-from runner.worker.training.recording import BlockCost, BlockRecorder, Steps
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.compiler.compiling import CompileObserver
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.monitor import DeviceMonitor
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.training.collecting import EVERY_STEPS, Collector
+from breakeven.runner.worker.training.plan import Block
+from breakeven.runner.worker.training.recording import BlockCost, BlockRecorder, Steps
 
 
 class NoMoreSteps(Exception):

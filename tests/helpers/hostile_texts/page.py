@@ -3,8 +3,8 @@
 import plotly.graph_objects as go
 import streamlit as st
 
+from breakeven.views.shared.inert import code, inert, inert_figure
 from tests.helpers.hostile_texts.texts import ODD, TEXTS
-from views.shared.inert import code, inert, inert_figure
 
 for number, text in enumerate([*TEXTS, *ODD]):
     st.html(f'<p class="html-{number}" title="{inert(text)}">{inert(text)}</p>')

@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import Labels
-from runner.folders.states import RunState
-from runner.specs.accuracy import AccuracySpec
-from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.accuracy import AccuracySpec
+from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

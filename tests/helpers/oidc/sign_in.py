@@ -9,8 +9,8 @@ from streamlit.auth_util import set_cookie_with_chunks
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from views.access.session import seal_name, seal_of
-from views.access.team import Team
+from breakeven.views.access.session import seal_name, seal_of
+from breakeven.views.access.team import Team
 
 SECRET = "0123456789abcdef0123456789abcdef"
 TEAM = """

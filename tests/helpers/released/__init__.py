@@ -7,7 +7,7 @@ import socket
 import tarfile
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 
 FOLDER = Path(__file__).parent
 VERSIONS = sorted(file.name.removesuffix(".tar.gz") for file in FOLDER.glob("*.tar.gz"))

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.folders.run_dir import RunDir
-from storage.index.journal_rows import EVENT_TABLES
-from storage.index.store import Store
-from storage.team.address import Address
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.address import Address
 
 OWN = ("experiment", "revision", "data_folder")
 """Columns that differ between stores of the same runs."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.alerts import outbox
-from runner.supervision import supervisor
+from breakeven.runner.alerts import outbox
+from breakeven.runner.supervision import supervisor
 from tests.helpers.serving import Chat
 
 

@@ -13,13 +13,13 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from runner.alerts import outbox
-from runner.alerts.channels import Mail, NotTaken
-from runner.alerts.events import Alerts, content_of
-from runner.alerts.settings import read_settings
-from runner.alerts.told import Told
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
+from breakeven.runner.alerts import outbox
+from breakeven.runner.alerts.channels import Mail, NotTaken
+from breakeven.runner.alerts.events import Alerts, content_of
+from breakeven.runner.alerts.settings import read_settings
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
 
 pytestmark = pytest.mark.heavy
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.alerts import trends
-from runner.alerts.events import Alerts
-from runner.alerts.told import Told
-from runner.commands.cli import main
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from runner.supervision import supervisor
+from breakeven.runner.alerts import trends
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.supervision import supervisor
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.nights import NOISE, record_night, record_slower_torch
 from tests.helpers.serving import Chat

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runner.checks.experiment import check
-from runner.errors import InvalidSpec
-from runner.machine.capabilities import Capabilities
-from runner.machine.cpus import memory_bytes
-from runner.specs.experiment import EvaluationSpec, ExperimentSpec
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.cpus import memory_bytes
+from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec
 from tests.helpers.machine import MACHINE
 from tests.helpers.workloads import spec
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from runner.checks import settings as settings_check
-from runner.checks.experiment import check
-from runner.checks.settings import check_settings, settings_of
-from runner.errors import InvalidSpec, ProbeFailed
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from runner.worker.settings_check import first_refused
+from breakeven.runner.checks import settings as settings_check
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.settings import check_settings, settings_of
+from breakeven.runner.errors import InvalidSpec, ProbeFailed
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.settings_check import first_refused
 from tests.helpers.machine import MACHINE
 
 pytestmark = pytest.mark.heavy

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE, locate
-from runner.errors import CodeNotAllowed, RunnerError, WorkloadError
-from runner.worker.user_code import call, copy_sources, load_object
+from breakeven.runner.checks.user_code import CODE_VARIABLE, locate
+from breakeven.runner.errors import CodeNotAllowed, RunnerError, WorkloadError
+from breakeven.runner.worker.user_code import call, copy_sources, load_object
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 import sys
 from pathlib import Path
 
-from runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir
 from tests.helpers import fake_worker
 
 REAL = "a real training"
 
 if __name__ == "__main__":
     if RunDir(Path(sys.argv[1])).read_spec().experiment.name == REAL:
-        from runner.worker.__main__ import main
+        from breakeven.runner.worker.__main__ import main
 
         sys.exit(main())
     sys.exit(fake_worker.main())

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.cluster.parts import Part, There, at_home, missing, store
-from runner.errors import InvalidRunFolder
-from runner.folders.run_dir import RunDir
+from breakeven.runner.cluster.parts import Part, There, at_home, missing, store
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders.run_dir import RunDir
 
 
 def folders(parent: Path) -> tuple[RunDir, RunDir]:

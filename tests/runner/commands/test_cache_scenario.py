@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from runner.checks.experiment import check
-from runner.errors import InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment, submit
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
-from runner.supervision.supervisor import supervise
-from runner.worker.training.plan import plan_blocks
-from storage import queries
-from storage.comparison.latency import cold_and_warm
-from storage.index.store import Store
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.runner.worker.training.plan import plan_blocks
+from breakeven.storage import queries
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind, run
 from tests.helpers.machine import MACHINE
 
@@ -100,7 +100,7 @@ def test_a_data_set_of_few_batches_is_gone_over_again() -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.supervision.supervisor.LINGER_SECONDS", 0.0)
+    monkeypatch.setattr("breakeven.runner.supervision.supervisor.LINGER_SECONDS", 0.0)
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_warm_run_without_caches_says_so(data_dir: DataDir, is_seeded: bool) -
     warm = next(run for run in found.runs if "warm" in run.run_id)
     if is_seeded:
         (warm.compile_cache / "inductor").mkdir(parents=True)
-    command = [sys.executable, "-m", "runner.worker", str(warm.path)]
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(warm.path)]
     finished = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True)
     assert finished.returncode == 1
     assert "the cold run left no compile caches" in finished.stderr

@@ -1,4 +1,4 @@
-"""`python -m runner` as a person types it, with real trainings on the CPU."""
+"""`breakeven` as a person types it, with real trainings on the CPU."""
 
 import csv
 import json
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.locks import FileLock
-from runner.project import PROJECT_ROOT
-from runner.worker.data.reviews import generate_reviews
-from storage.comparison.comparison import Comparison, compare
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.worker.data.reviews import generate_reviews
+from breakeven.storage.comparison.comparison import Comparison, compare
+from breakeven.storage.index.store import Store
 
 pytestmark = pytest.mark.heavy
 
@@ -56,7 +56,7 @@ class Outcome:
 
 def command_line(folder: Path, *arguments: str) -> Outcome:
     finished = subprocess.run(
-        [sys.executable, "-m", "runner", *arguments, f"--data-folder={folder}"],
+        [sys.executable, "-m", "breakeven", *arguments, f"--data-folder={folder}"],
         cwd=PROJECT_ROOT,
         env={**os.environ, "PYTHONPATH": str(FAULTS)},
         capture_output=True,

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.commands import cli, terminal
-from runner.commands.progress import RunProgress
-from runner.commands.terminal import watch
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment
-from runner.folders.states import RunState
-from runner.specs.experiment import EvaluationSpec
+from breakeven.runner.commands import cli, terminal
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.commands.terminal import watch
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import EvaluationSpec
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 LOSSES = falling_losses(40)

@@ -1,14 +1,14 @@
-"""`python -m runner script`: what it makes of a command."""
+"""`breakeven script`: what it makes of a command."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from runner.commands.cli import parser
-from runner.commands.script import read_script, split_at_dashes
-from runner.errors import RunnerError
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.commands.cli import parser
+from breakeven.runner.commands.script import read_script, split_at_dashes
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.commands.cli import main
-from runner.folders import audit, library, queue, queue_order
-from runner.folders.audit import Actor
-from runner.folders.data_dir import DataDir
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders import audit, library, queue, queue_order
+from breakeven.runner.folders.audit import Actor
+from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.journals import experiment_spec
 
 HOSTILE = "<img src=x onerror=alert(1)>\n[x](http://evil.example)\x1b[2J\u202e=HYPERLINK(1)"

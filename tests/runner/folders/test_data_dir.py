@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.locks import FileLock
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.locks import FileLock
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 
 def test_a_new_data_folder_is_its_accounts_alone_and_an_old_one_stays_as_it_is(

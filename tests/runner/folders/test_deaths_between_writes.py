@@ -18,17 +18,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from runner.errors import RunnerError
-from runner.folders import library, queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import Labels
-from runner.folders.queue import can_resume, cancel, find_experiment, resume, submit
-from runner.folders.records import Claim
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.orphans import close_orphans
-from storage.index.store import Store
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library, queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.queue import can_resume, cancel, find_experiment, resume, submit
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.storage.index.store import Store
 from tests.faults.mortal import Died, dying
 from tests.helpers.journals import GONE, experiment_spec
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InvalidRunFolder, InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.folders.moved import devices_in_use, moved_spec, spec_in_use
-from runner.folders.queue import find_experiment, resume, submit
-from runner.folders.records import Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.machine.occupancy import wish_of
-from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.moved import devices_in_use, moved_spec, spec_in_use
+from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, TrainingSpec
 
 
 def spec(**changes: Any) -> ExperimentSpec:

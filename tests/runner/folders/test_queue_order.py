@@ -4,14 +4,14 @@ import threading
 
 import pytest
 
-from runner.commands import cli, queue
-from runner.errors import RunnerError
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import find_experiment, submit
-from runner.folders.records import Claim, Exit
-from runner.folders.states import RunState
+from breakeven.runner.commands import cli, queue
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.states import RunState
 from tests.helpers.journals import experiment_spec
 
 

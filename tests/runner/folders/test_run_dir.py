@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import find_experiment, new_experiment_id, submit
-from runner.folders.run_dir import Claim, Exit, RunDir
-from runner.folders.states import RunState
-from runner.locks import FileLock, is_locked
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, NotEnoughDisk, UnknownExperiment
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import find_experiment, new_experiment_id, submit
+from breakeven.runner.folders.run_dir import Claim, Exit, RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock, is_locked
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 HERE = ProcessIdentity.of(os.getpid())
 GONE = ProcessIdentity(pid=os.getpid(), started="another boot/1")
@@ -114,7 +114,7 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(tmp_path: Path) -> No
     path = tmp_path / "lock"
     assert not is_locked(path)
     code = (
-        "import sys; from pathlib import Path; from runner.locks import FileLock\n"
+        "import sys; from pathlib import Path; from breakeven.runner.locks import FileLock\n"
         "assert FileLock(Path(sys.argv[1])).try_acquire(); print('held', flush=True); input()"
     )
     holder = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runner.folders.run_dir import RunDir
+from breakeven.runner.folders.run_dir import RunDir
 
 
 def test_a_folder_that_was_not_written_to_its_end_is_no_checkpoint_and_is_removed(

@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from runner.errors import ProbeFailed
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment, submit
-from runner.machine import capabilities, occupancy
-from runner.machine.capabilities import read_capabilities
-from runner.machine.occupancy import learn_devices, waiting_words
-from runner.machine.placement import Wish
-from runner.machine.sight import Sight
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.errors import ProbeFailed
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.machine import capabilities, occupancy
+from breakeven.runner.machine.capabilities import read_capabilities
+from breakeven.runner.machine.occupancy import learn_devices, waiting_words
+from breakeven.runner.machine.placement import Wish
+from breakeven.runner.machine.sight import Sight
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
 ONE_GPU: Sight = ("gpu proc/driver/nvidia/gpus/0000:01:00.0",)

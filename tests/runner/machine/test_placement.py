@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.machine.placement import (
+from breakeven.runner.machine.placement import (
     Machine,
     Place,
     Wish,

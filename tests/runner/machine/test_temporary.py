@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.machine.temporary import keep_others_out, name_of_torchs
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.process import prepare
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.machine.temporary import keep_others_out, name_of_torchs
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.process import prepare
 
 
 @pytest.fixture

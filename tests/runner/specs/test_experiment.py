@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.specs.experiment import (
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -14,8 +14,8 @@ from runner.specs.experiment import (
     StoppingSpec,
     TrainingSpec,
 )
-from runner.specs.validation import Spec
-from runner.specs.variants import Variant
+from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.variants import Variant
 
 
 def experiment(**changes: Any) -> ExperimentSpec:

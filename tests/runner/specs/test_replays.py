@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.errors import RunnerError
-from runner.specs.experiment import ModelSpec, SpeedSpec, TrainingSpec
-from runner.specs.replays import replay
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.experiment import ModelSpec, SpeedSpec, TrainingSpec
+from breakeven.runner.specs.replays import replay
 from tests.helpers.journals import experiment_spec
 
 RECORDED = experiment_spec(

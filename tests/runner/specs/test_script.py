@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 
 
 def spec(**changes: Any) -> ExperimentSpec:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.specs.training import (
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.training import (
     CheckpointSpec,
     EvaluationSpec,
     Loss,

@@ -6,18 +6,18 @@ from importlib.util import find_spec
 
 import pytest
 
-from runner.commands import cli
-from runner.commands.suite import read_cells
-from runner.errors import InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments, find_experiment, submit
-from runner.folders.records import Claim, Exit
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.validation import Spec
-from runner.specs.workload import SUITE_SOURCES
-from runner.suites import SUITES
-from runner.suites.spec import Suite
+from breakeven.runner.commands import cli
+from breakeven.runner.commands.suite import read_cells
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments, find_experiment, submit
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.workload import SUITE_SOURCES
+from breakeven.runner.suites import SUITES
+from breakeven.runner.suites.spec import Suite
 from tests.helpers.journals import GONE
 
 pytestmark = pytest.mark.heavy

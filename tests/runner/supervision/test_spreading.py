@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-import runner.supervision.supervisor
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.machine.occupancy import held_by
-from runner.specs.experiment import ExperimentSpec
-from runner.supervision.supervisor import supervise
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import cancel, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.occupancy import held_by
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -28,9 +28,9 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(runner.supervision.supervisor, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
 
 
 def spread(*backends: str, **changes: object) -> ExperimentSpec:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner.specs.experiment import SpeedSpec
-from runner.supervision.stopping_rule import StoppingRule, width_of_median
+from breakeven.runner.specs.experiment import SpeedSpec
+from breakeven.runner.supervision.stopping_rule import StoppingRule, width_of_median
 
 ROLES = {"baseline": "baseline", "control": "control", "eager": "backend"}
 

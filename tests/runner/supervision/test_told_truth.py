@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-import runner.supervision.supervisor
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.supervision.supervisor import supervise
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 def test_no_look_is_told_what_is_not_so_and_one_at_a_changed_journal_is_found_out(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr("tests.runner.supervision.witness.LOOK_SECONDS", 0.05)
     keys = [submit(data_dir, experiment("slow", steps=steps)) for steps in (10, 20)]
     witness = Witness(data_dir, dict(zip(keys, (10, 20), strict=True)))

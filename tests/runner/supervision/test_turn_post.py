@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runner.supervision.turns import Turn, TurnPost
+from breakeven.runner.supervision.turns import Turn, TurnPost
 
 
 @pytest.fixture

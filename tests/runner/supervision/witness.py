@@ -5,12 +5,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import find_experiment
-from runner.folders.states import RunState
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 LOOK_SECONDS = 0.5
 

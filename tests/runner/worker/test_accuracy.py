@@ -11,18 +11,18 @@ from torch import nn
 from torch._dynamo.backends import registry
 from torch._dynamo.utils import same
 
-from runner.specs.experiment import (
+from breakeven.runner.specs.experiment import (
     AccuracySpec,
     DataSpec,
     ExperimentSpec,
     ModelSpec,
     TrainingSpec,
 )
-from runner.worker.accuracy.layers import watched
-from runner.worker.accuracy.sameness import default_tolerance, judge, own_scales
-from runner.worker.device.base import Device
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.device.cuda import CudaDevice
+from breakeven.runner.worker.accuracy.layers import watched
+from breakeven.runner.worker.accuracy.sameness import default_tolerance, judge, own_scales
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.cuda import CudaDevice
 from tests.faults.planted_faults import (
     negated_inference,
     scaled_gradients,

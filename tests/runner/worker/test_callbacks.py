@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.specs.experiment import EvaluationSpec, StoppingSpec
-from runner.specs.training import Metric
-from runner.worker.builtin_callbacks.stopping import StopEarly, StopOnNonfinite
-from runner.worker.callbacks import TrainingState
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.specs.experiment import EvaluationSpec, StoppingSpec
+from breakeven.runner.specs.training import Metric
+from breakeven.runner.worker.builtin_callbacks.stopping import StopEarly, StopOnNonfinite
+from breakeven.runner.worker.callbacks import TrainingState
 from tests.helpers.loop import experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

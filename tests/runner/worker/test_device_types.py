@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from runner.errors import WorkloadError
-from runner.folders.events import read_events
-from runner.worker.device import monitor as device_monitor
-from runner.worker.device.base import Unavailable
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.device.cuda import RocmDevice
-from runner.worker.device.finding import device_class, devices, open_device
-from runner.worker.device.measuring import EventClock
-from runner.worker.device.monitor import DeviceMonitor
-from runner.worker.device.mps import MpsDevice
-from runner.worker.event_log import EventLog
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.worker.device import monitor as device_monitor
+from breakeven.runner.worker.device.base import Unavailable
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.cuda import RocmDevice
+from breakeven.runner.worker.device.finding import device_class, devices, open_device
+from breakeven.runner.worker.device.measuring import EventClock
+from breakeven.runner.worker.device.monitor import DeviceMonitor
+from breakeven.runner.worker.device.mps import MpsDevice
+from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
 
 

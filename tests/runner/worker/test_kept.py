@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
-from storage import queries
-from storage.compiling.kept import code_difference, kept_of
-from storage.index.store import Store
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import EvaluationSpec, ExperimentSpec, RunSpec
+from breakeven.storage import queries
+from breakeven.storage.compiling.kept import code_difference, kept_of
+from breakeven.storage.index.store import Store
 from tests.faults.trial import FOLDER, WORKLOADS
 from tests.helpers.loop import experiment, of_kind
 
@@ -44,7 +44,7 @@ def start(data_dir: DataDir, spec: ExperimentSpec, label: str) -> None:
     run = data_dir.run_dir(run_spec.run_id)
     run.write_spec(run_spec)
     done = subprocess.run(
-        [sys.executable, "-m", "runner.worker", str(run.path)], cwd=PROJECT_ROOT,
+        [sys.executable, "-m", "breakeven.runner.worker", str(run.path)], cwd=PROJECT_ROOT,
         capture_output=True, text=True, env={**os.environ, CODE_VARIABLE: str(FOLDER)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

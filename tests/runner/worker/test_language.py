@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.errors import WorkloadError
-from runner.worker.data.splits import IGNORE
-from runner.worker.tasks.masked_lm import Masker
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.data.splits import IGNORE
+from breakeven.runner.worker.tasks.masked_lm import Masker
 from tests.helpers.workloads import load, texts_file
 
 

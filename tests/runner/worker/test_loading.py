@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from runner.project import PROJECT_ROOT
-from runner.worker.process import loading
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.worker.process import loading
 
 
 def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_comes() -> None:
@@ -20,7 +20,7 @@ def test_the_collector_rests_while_things_are_loaded_and_works_again_whatever_co
 
 
 LOADED = """
-import runner.worker.session, sys
+import breakeven.runner.worker.session, sys
 assert "torchmetrics" in sys.modules and "scipy.signal" not in sys.modules
 import scipy.signal
 assert len(scipy.signal.hilbert([1.0, 2.0])) == 2

@@ -18,8 +18,8 @@ from transformers import (
     ViTImageProcessorPil,
 )
 
-from runner.errors import WorkloadError
-from runner.worker.data.splits import IGNORE
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.data.splits import IGNORE
 from tests.helpers.workloads import SMALL, load, texts_file
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "slept")

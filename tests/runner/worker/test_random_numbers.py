@@ -12,10 +12,10 @@ from torch import nn
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch.fx import GraphModule
 
-from runner.specs.experiment import ModelSpec
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.randomness.dropout_probes import DropoutProbes
-from runner.worker.randomness.redraws import State
+from breakeven.runner.specs.experiment import ModelSpec
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.randomness.dropout_probes import DropoutProbes
+from breakeven.runner.worker.randomness.redraws import State
 from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh
 

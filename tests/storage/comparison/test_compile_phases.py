@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.compile_phases import phases_by_run, taken_apart
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.compile_phases import phases_by_run, taken_apart
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.told import doubts_of, notes_of, warnings_of
 

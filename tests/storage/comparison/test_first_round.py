@@ -1,9 +1,9 @@
 """The first round of a race, whose order is no draw of chance, is in no speedup."""
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.comparison import compare
-from storage.comparison.rounds import round_speedups
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.rounds import round_speedups
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.speed_journals import record_speed, speed_spec
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.comparison import compare
-from storage.comparison.latency import cold_and_warm
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.numbers.sentences import Sentence
-from storage.terminal.parity_words import parity_words
-from storage.terminal.report import report
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.sentences import Sentence
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.report import report
 from tests.helpers.told import doubts_of, notes_of, warnings_of
 from tests.storage.comparison.varied_journals import VARIED
 

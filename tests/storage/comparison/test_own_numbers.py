@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, ModelSpec
-from runner.worker.event_log import EventLog
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.statistics.parity import Parity
-from storage.terminal.parity_words import parity_text, parity_words
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.comparison.predictions import (
+from breakeven.storage.comparison.predictions import (
     PredictionFile,
     confusion,
     disagreements,
     inference_disagreements,
 )
-from storage.errors import PredictionsUnreadable
+from breakeven.storage.errors import PredictionsUnreadable
 
 LOG2, LOG3 = math.log(2), math.log(3)
 

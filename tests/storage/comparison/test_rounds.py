@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.comparison import rounds
-from storage.comparison.rounds import KEYS, pair
+from breakeven.storage.comparison import rounds
+from breakeven.storage.comparison.rounds import KEYS, pair
 
 Blocks = list[tuple[int, int, int, float]]
 

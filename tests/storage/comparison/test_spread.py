@@ -5,12 +5,12 @@ import math
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, SpeedSpec
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.statistics.speedups import device_difference
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.speedups import device_difference
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec
 from tests.helpers.speed_journals import record_speed
 from tests.helpers.told import warnings_of

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import CacheSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import CacheSpec
 from tests.helpers.correctness_journals import SPEC as ACCURACY
 from tests.helpers.correctness_journals import record as record_accuracy
 from tests.helpers.correctness_journals import tensor

@@ -2,14 +2,14 @@
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.comparison.correctness import checks
-from storage.compiling.errors import Growth, growths, placed
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.compiling.errors import Growth, growths, placed
+from breakeven.storage.index.store import Store
+from breakeven.views.charts.tensors import CEILING, FLOOR, errors
 from tests.helpers.correctness_journals import SPEC, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID
-from views.charts.tensors import CEILING, FLOOR, errors
 
 LAYERS = ("first.weight", "blocks.0.weight", "blocks.1.weight", "head.weight")
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from runner.commands.cli import parser
-from runner.commands.options import read_spec
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder
-from runner.specs.variants import parse_backend
-from storage.__main__ import main
-from storage.compiling.ladder import Ladder, find_ladder
-from storage.index.store import Store
-from storage.terminal.ladder import findings, ladder_report
+from breakeven.runner.commands.cli import parser
+from breakeven.runner.commands.options import read_spec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import RUNGS, ladder_on, rung_of, with_ladder
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.storage.__main__ import main
+from breakeven.storage.compiling.ladder import Ladder, find_ladder
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.ladder import findings, ladder_report
+from breakeven.views.charts.ladder import waterfall
+from breakeven.views.comparison.ladder import table_html
 from tests.helpers.correctness_journals import record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
-from views.charts.ladder import waterfall
-from views.comparison.ladder import table_html
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
 

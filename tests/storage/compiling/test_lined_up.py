@@ -2,10 +2,10 @@
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.compiling.difference import compile_difference, load_compiled
-from storage.compiling.lines import NEW, LineMap
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.compiling.difference import compile_difference, load_compiled
+from breakeven.storage.compiling.lines import NEW, LineMap
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording, experiment_spec
 
 BEFORE = ["def f(x):", "    y = g(x)", "    stop()", "    return y"]

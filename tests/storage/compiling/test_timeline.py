@@ -1,8 +1,8 @@
 """The timeline of compiling: every stage where it was, without time in which nothing compiled."""
 
-from runner.folders.data_dir import DataDir
-from storage.compiling.timeline import timeline
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
-from storage.__main__ import main
-from storage.difference.comparable import comparable
-from storage.difference.settings import differing
-from storage.difference.sides import load_sides
-from storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.numbers.formats import DASH
-from storage.statistics.resampling import median_interval
-from storage.statistics.speedups import Ratio
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.storage.__main__ import main
+from breakeven.storage.difference.comparable import comparable
+from breakeven.storage.difference.settings import differing
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.difference.speedups import differences, p_value, ratio_of_speedups, verdict
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.statistics.resampling import median_interval
+from breakeven.storage.statistics.speedups import Ratio
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.replays import replay
-from storage.difference.figures import Figure
-from storage.difference.replays import Replay, load_replay, replays_of
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.terminal.replay import elsewhere, exit_status, replay_report, summary
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.replays import replay
+from breakeven.storage.difference.figures import Figure
+from breakeven.storage.difference.replays import Replay, load_replay, replays_of
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.replay import elsewhere, exit_status, replay_report, summary
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds

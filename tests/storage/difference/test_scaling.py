@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from storage.__main__ import main
-from storage.difference.scaling import Refusal, Scaling, scaling_kind, scalings
-from storage.difference.sides import load_sides
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.storage.__main__ import main
+from breakeven.storage.difference.scaling import Refusal, Scaling, scaling_kind, scalings
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 
 ONE, TWO, THREE = (f"2026112{day}-093015-123456-7f3a" for day in (1, 2, 3))

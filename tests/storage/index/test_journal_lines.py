@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.worker.event_log import EventLog
-from storage import queries
-from storage.index import journal_inserts, line_views
-from storage.index.journal_lines import FREQUENT, whole_lines, with_owner
-from storage.index.line_views import every_line, find_lines
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.storage import queries
+from breakeven.storage.index import journal_inserts, line_views
+from breakeven.storage.index.journal_lines import FREQUENT, whole_lines, with_owner
+from breakeven.storage.index.line_views import every_line, find_lines
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.evidence import load_evidence
-from storage.index.store import Store
-from storage.queries import kept
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.evidence import load_evidence
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import kept
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OTHER = "20261122-000000-000000-aaaa"

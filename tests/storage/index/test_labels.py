@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.index.journal_rows import EVENT_TABLES, event_columns
-from storage.index.store import Store
-from storage.queries import kept, rows
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.index.journal_rows import EVENT_TABLES, event_columns
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import kept, rows
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 OF_EXPERIMENT = [

@@ -6,13 +6,13 @@ import os
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.states import ExperimentState, RunState
-from storage import queries
-from storage.comparison.evidence import load_evidence
-from storage.exchange.table_files import to_csv
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.storage import queries
+from breakeven.storage.comparison.evidence import load_evidence
+from breakeven.storage.exchange.table_files import to_csv
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,

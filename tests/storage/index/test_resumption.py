@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.records import Exit
-from runner.folders.states import RunState
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
 Part = Callable[[Recording], object]

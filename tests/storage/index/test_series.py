@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import EvaluationSpec
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import EvaluationSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import Labels
-from runner.folders.process import ProcessIdentity
-from runner.folders.records import Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from storage import queries
-from storage.index import listing, watch
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.index import listing, watch
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 LIVE = "20261122-000000-000000-aaaa"
@@ -284,7 +284,7 @@ def test_nothing_of_a_look_is_forgotten_that_could_not_be_taken_in(
         shutil.rmtree(data_dir.run_dir(f"{first}.inductor").path)
         Recording(data_dir.runs, "baseline", experiment_id=LIVE).start()
         with monkeypatch.context() as broken:
-            broken.setattr("storage.index.ingest._commit", full_disk)
+            broken.setattr("breakeven.storage.index.ingest._commit", full_disk)
             with pytest.raises(Exception, match="No space left"):
                 store.ingest()
         store.ingest()

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from storage.comparison import comparison
-from storage.comparison.results import Comparison
-from storage.compiling import ladder
-from storage.index.store import Store
-from storage.kept import results, seal
-from storage.kept.texts import NotWritable, read, written
-from storage.library.catalog import catalog
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.comparison import comparison
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.compiling import ladder
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept import results, seal
+from breakeven.storage.kept.texts import NotWritable, read, written
+from breakeven.storage.library.catalog import catalog
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 
 pytestmark = pytest.mark.heavy

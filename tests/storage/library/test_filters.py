@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.commands.filters import (
+from breakeven.runner.commands.filters import (
     Filter,
     Terms,
     add_list_options,
@@ -15,9 +15,9 @@ from runner.commands.filters import (
     parse_terms,
     read_filter,
 )
-from storage.library.catalog import COLUMNS
-from storage.library.filters import chosen, facet_counts, searchable
-from storage.terminal.library import as_json, as_table
+from breakeven.storage.library.catalog import COLUMNS
+from breakeven.storage.library.filters import chosen, facet_counts, searchable
+from breakeven.storage.terminal.library import as_json, as_table
 
 ROWS: list[dict[str, Any]] = [
     {"name": "Nightly BERT", "model": "bert-base", "device": "NVIDIA H100", "speedup": 1.5,

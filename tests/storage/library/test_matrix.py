@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from storage.library.matrix import ACROSS, Cell, matrix
-from views.charts.matrix import MAX_ACROSS, heat_map
+from breakeven.storage.library.matrix import ACROSS, Cell, matrix
+from breakeven.views.charts.matrix import MAX_ACROSS, heat_map
 
 USUAL: dict[str, Any] = {
     **dict.fromkeys(ACROSS, "x"), "batch": 8, "model": "bert", "state": "finished",

@@ -5,13 +5,13 @@ import time
 import pandas as pd
 import pytest
 
-from runner.alerts.trends import _mark
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.index.store import Store
-from storage.library.backend_rows import backend_rows
-from storage.library.catalog import catalog, compute
-from storage.library.trends import trends
+from breakeven.runner.alerts.trends import _mark
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.trends import trends
 from tests.helpers.journals import record_experiment
 
 pytestmark = pytest.mark.heavy

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
-from storage.profile.explanation import explain
-from storage.profile.profiles import IDLE, Profile
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.profile.profiles import IDLE, Profile
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.comparison import compare
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 NUM_BLOCKS, BLOCK_STEPS = 40, 10

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from runner.specs.training import Precision
-from storage.statistics.redraws import RedrawFault, find_redraw_fault
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.statistics.redraws import RedrawFault, find_redraw_fault
 
 
 def pairs(values: list[float]) -> list[float]:

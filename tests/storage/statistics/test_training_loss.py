@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.statistics.training_loss import check_loss, loss_excess
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.training_loss import check_loss, loss_excess
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 
 

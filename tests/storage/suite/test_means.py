@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from storage.statistics.means import half_width, p_of_mean
-from storage.statistics.speedups import Ratio
-from storage.suite.means import MeanSpeedup, change, judge_means, mean_ratio
+from breakeven.storage.statistics.means import half_width, p_of_mean
+from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.suite.means import MeanSpeedup, change, judge_means, mean_ratio
 
 
 def exact(speedup: float) -> Ratio:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import TeamStoreUnusable
-from storage.team.address import Address, team_address
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.team.address import Address, team_address
 
 STORE, DATA = "BREAKEVEN_STORE", "BREAKEVEN_STORE_DATA"
 

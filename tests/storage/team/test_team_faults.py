@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.errors import TeamStoreUnusable
-from storage.index.store import Store
-from storage.team.address import Address
-from storage.team.feed import Feed
-from storage.team.lake import Lake
-from storage.team.store import TeamStore
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.lake import Lake
+from breakeven.storage.team.store import TeamStore
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow
@@ -31,10 +31,10 @@ ROOT = Path(__file__).parents[3]
 FEEDING = """
 import sys
 from pathlib import Path
-from runner.folders.data_dir import DataDir
-from storage.team.address import Address
-from storage.team.feed import Feed
-from storage.team.lake import Lake
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.lake import Lake
 
 class Telling(Feed):
     def _send(self, *args):

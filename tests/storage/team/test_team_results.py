@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from storage.comparison import comparison
-from storage.kept import results
-from storage.library.ahead import State, compare_next
-from storage.library.catalog import catalog
-from storage.team import commands
-from storage.team.address import Address
-from storage.team.lake import Lake
-from storage.team.results import TABLE
-from storage.team.store import TeamStore
-from storage.team.upkeep import upkeep
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.storage.comparison import comparison
+from breakeven.storage.kept import results
+from breakeven.storage.library.ahead import State, compare_next
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.team import commands
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.lake import Lake
+from breakeven.storage.team.results import TABLE
+from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.upkeep import upkeep
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import data_folder, sqlite_store

@@ -7,19 +7,19 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.errors import TeamStoreUnusable
-from storage.index.journal_rows import EVENT_TABLES
-from storage.index.store import Store
-from storage.team import extensions
-from storage.team.address import Address
-from storage.team.data_folder_id import data_folder_id
-from storage.team.feed import Feed
-from storage.team.lake import Lake, Overtaken
-from storage.team.rebuilding import reset
-from storage.team.store import TeamStore
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.errors import TeamStoreUnusable
+from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.store import Store
+from breakeven.storage.team import extensions
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.data_folder_id import data_folder_id
+from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.lake import Lake, Overtaken
+from breakeven.storage.team.rebuilding import reset
+from breakeven.storage.team.store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow, sqlite_store

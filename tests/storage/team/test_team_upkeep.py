@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.index.store import Store
-from storage.team.address import Address
-from storage.team.lake import Lake, snapshot
-from storage.team.store import TeamStore
-from storage.team.upkeep import size, upkeep
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.address import Address
+from breakeven.storage.team.lake import Lake, snapshot
+from breakeven.storage.team.store import TeamStore
+from breakeven.storage.team.upkeep import size, upkeep
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.team.postgres import Postgres
 from tests.helpers.team.stores import contents, data_folder, grow

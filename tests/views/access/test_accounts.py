@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from breakeven.views.access import accounts, permissions
+from breakeven.views.access.accounts import is_anothers
+from breakeven.views.access.doors import Doors
 from tests.helpers.waiting import awaited
-from views.access import accounts, permissions
-from views.access.accounts import is_anothers
-from views.access.doors import Doors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of accounts")
 STREAM, UPLOAD = "/_stcore/stream", "/_stcore/upload_file/a/b"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
+from breakeven.views.access.messages import MAX_BYTES, MAX_QUERY, Messages
 from tests.helpers.waiting import awaited
-from views.access.messages import MAX_BYTES, MAX_QUERY, Messages
 
 
 def arrived(*contents: bytes) -> list[bytes]:

@@ -5,13 +5,13 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from views.comparison.cards import cards
-from views.shared.figure import Figure
-from views.shared.resources import EXAMPLES
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.views.comparison.cards import cards
+from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.resources import EXAMPLES
 
 
 def test_every_figure_of_the_examples_is_one_that_plotly_accepts(data_dir: DataDir) -> None:

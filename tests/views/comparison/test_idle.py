@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from storage.comparison import comparison
-from storage.index.store import Store
-from storage.library.catalog import catalog
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.storage.comparison import comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog
+from breakeven.views.comparison import charts, idle
+from breakeven.views.shared import resources
+from breakeven.views.shared.resources import get_store, open_store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
-from views.comparison import charts, idle
-from views.shared import resources
-from views.shared.resources import get_store, open_store
 
 OTHER = "20251101-000000-000000-0000"
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.data_dir import DataDir
-from storage.comparison import comparison
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.kept.texts import LONG, packed, unpacked
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison import comparison
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.texts import LONG, packed, unpacked
+from breakeven.views.comparison import charts, kept_charts
+from breakeven.views.shared.resources import open_store
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.pages import charts as charts_of
 from tests.helpers.pages import opened, text
-from views.comparison import charts, kept_charts
-from views.shared.resources import open_store
 
 
 def forget() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import views
+import breakeven.views
 
-PAGE = "from views.parts.expected import expect_parts; expect_parts()"
-STYLE = Path(views.__file__).parent / "shared" / "style.css"
+PAGE = "from breakeven.views.parts.expected import expect_parts; expect_parts()"
+STYLE = Path(breakeven.views.__file__).parent / "shared" / "style.css"
 NEEDED_BY_CHARTS = ("button_group", "link_button", "download_button", "bidi_component")
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.exchange import reports
-from storage.exchange.imports import imported
-from storage.exchange.run_folders import pack
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.exchange import reports
+from breakeven.storage.exchange.imports import imported
+from breakeven.storage.exchange.run_folders import pack
+from breakeven.views.access import permissions
+from breakeven.views.parts import importing
+from breakeven.views.parts.importing import accepted, came
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
-from views.access import permissions
-from views.parts import importing
-from views.parts.importing import accepted, came
 
 
 @pytest.fixture

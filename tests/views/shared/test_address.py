@@ -6,7 +6,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from views.shared.address import bound
+    from breakeven.views.shared.address import bound
 
     if "elsewhere" not in st.session_state:
         st.multiselect("Model", ["mlp", "gpt2"], **bound("model", [], ["mlp", "gpt2"]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from breakeven.views.access.bundle import FOLDER, NEEDED, SYMBOLS, TABLES, Bundle
+from breakeven.views.access.lasting import FOREVER
 from tests.helpers.waiting import awaited
-from views.access.bundle import FOLDER, NEEDED, SYMBOLS, TABLES, Bundle
-from views.access.lasting import FOREVER
 
 PAGE = b"<html><head><title>Streamlit</title></head><body></body></html>"
 

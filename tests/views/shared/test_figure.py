@@ -11,10 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from views.charts.layers import lay_out
-from views.parts.exports import for_export
-from views.shared.figure import Figure, nested, traces_of
-from views.shared.inert import inert_json
+from breakeven.views.charts.layers import lay_out
+from breakeven.views.parts.exports import for_export
+from breakeven.views.shared.figure import Figure, nested, traces_of
+from breakeven.views.shared.inert import inert_json
 
 ARRAYS = {
     "bytes": np.array([1, 2, 127]),

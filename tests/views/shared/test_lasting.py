@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from views.access.lasting import FOREVER, Lasting
+from breakeven.views.access.lasting import FOREVER, Lasting
 
 
 def headers(path: str, query: str, status: int = 200) -> dict[bytes, bytes]:

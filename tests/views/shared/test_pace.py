@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
+from breakeven.views.shared import pace
+from breakeven.views.shared.resources import process_wide
 from tests.helpers.journals import Recording
-from views.shared import pace
-from views.shared.resources import process_wide
 
 CONFIG = tomllib.loads((Path(__file__).parents[3] / ".streamlit" / "config.toml").read_text())
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ModelSpec
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.pages import charts, opened, text
 

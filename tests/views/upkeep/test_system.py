@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.doctor.findings import Finding, Health
-from runner.folders.data_dir import DataDir
-from runner.logs import log, open_log, read_log
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.logs import log, open_log, read_log
+from breakeven.views.upkeep import strip, watching
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import Chat
-from views.upkeep import strip, watching
 
 pytestmark = pytest.mark.heavy
 
 WRONG = Finding(subject="Supervisor", health=Health.WRONG, evidence="2 experiments wait <b>",
-                remedy="`python -m runner supervise`")  # fmt: skip
+                remedy="`breakeven supervise`")  # fmt: skip
 
 
 @pytest.fixture

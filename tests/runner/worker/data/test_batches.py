@@ -5,9 +5,9 @@ from itertools import chain
 import pytest
 import torch
 
-from runner.specs.experiment import TrainingSpec
-from runner.worker.data.batches import EpochBatches
-from runner.worker.data.splits import IGNORE, Split, make_split
+from breakeven.runner.specs.experiment import TrainingSpec
+from breakeven.runner.worker.data.batches import EpochBatches
+from breakeven.runner.worker.data.splits import IGNORE, Split, make_split
 
 
 def split_of(num_samples: int) -> Split:

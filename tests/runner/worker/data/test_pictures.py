@@ -13,9 +13,9 @@ import pytest
 import torch
 import transformers
 
-from runner.errors import WorkloadError
-from runner.worker.data.pictures import MAX_PIXELS, Pictures
-from runner.worker.data.tables import images
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.data.pictures import MAX_PIXELS, Pictures
+from breakeven.runner.worker.data.tables import images
 
 pytestmark = pytest.mark.heavy
 

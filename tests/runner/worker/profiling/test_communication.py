@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.worker.profiling.communication import by_collective, communication
-from runner.worker.profiling.trace import (
+from breakeven.runner.worker.profiling.communication import by_collective, communication
+from breakeven.runner.worker.profiling.trace import (
     DeviceWork,
     HostCall,
     Span,

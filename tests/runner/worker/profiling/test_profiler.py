@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from runner.specs.experiment import ExperimentSpec, SpeedSpec
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.profiling import profiler
-from runner.worker.step.inference import Inference
-from runner.worker.training import training
-from runner.worker.training.training import Trainer
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.profiling import profiler
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.training import training
+from breakeven.runner.worker.training.training import Trainer
 from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.folders.events import read_events
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 ROOT = Path(__file__).parents[4]
 ASKED = "asked.json"
@@ -51,11 +51,11 @@ def journal_of(folder: Path, name: str) -> list[dict[str, Any]]:
 def main() -> None:
     from torch._dynamo.backends.registry import register_backend
 
-    from runner.specs.experiment import RunSpec
-    from runner.worker.device.finding import open_device
-    from runner.worker.event_log import EventLog, SilentLog
-    from runner.worker.ranks.group import RankGroup
-    from runner.worker.session import run_session
+    from breakeven.runner.specs.experiment import RunSpec
+    from breakeven.runner.worker.device.finding import open_device
+    from breakeven.runner.worker.event_log import EventLog, SilentLog
+    from breakeven.runner.worker.ranks.group import RankGroup
+    from breakeven.runner.worker.session import run_session
     from tests.faults.dropout_faults import OWN_NUMBERS
     from tests.helpers.loop import TurnsOnPaper, folder_of, torch_afresh
 

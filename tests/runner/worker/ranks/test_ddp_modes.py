@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.specs.experiment import ModelSpec
+from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.loop import experiment, of_kind
 from tests.runner.worker.ranks.rank_loop import Asked, journal_of, train_together
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
-from runner.errors import WorkloadError
-from runner.worker.ranks.group import ALONE
-from runner.worker.ranks.sharded_checkpoints import load_sharded, save_sharded
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.worker.ranks.group import ALONE
+from breakeven.runner.worker.ranks.sharded_checkpoints import load_sharded, save_sharded
 
 pytestmark = pytest.mark.heavy
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from runner.specs.experiment import (
+from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch._dynamo.callback import callback_handler
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
-from runner.worker.event_log import EventLog
-from runner.worker.script.running import run_script
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.running import run_script
 from tests.helpers.loop import TurnsOnPaper, of_kind
 
 NET = """

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.project import PROJECT_ROOT
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.machine import MACHINE, keep
 
 pytestmark = pytest.mark.heavy
@@ -74,7 +74,7 @@ def trial(folder: Path, script: str, *options: str, given: tuple[str, ...] = ())
     keep(data_dir, MACHINE)
     by_hand = _output(work, "-c", BY_HAND, str(SCRIPTS / script), *given)
     _output(
-        PROJECT_ROOT, "-m", "runner", "script", str(SCRIPTS / script), "--backends=aot_eager",
+        PROJECT_ROOT, "-m", "breakeven", "script", str(SCRIPTS / script), "--backends=aot_eager",
         "--controls=0", "--cpu-threads=1", "--block-steps=5", "--profile-steps=0", "--device=cpu",
         f"--data-folder={data_dir.path}", *options, "--", *given,
     )  # fmt: skip

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.script.sameness import inputs_of, models_of, random_states
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
 
 pytestmark = pytest.mark.heavy
 

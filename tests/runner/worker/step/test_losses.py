@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from runner.worker.data.splits import IGNORE, Dataset, make_split
-from runner.worker.model.losses import Objective, logits_of
-from runner.worker.model.workload import (
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, make_split
+from breakeven.runner.worker.model.losses import Objective, logits_of
+from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
     Align,
     Workload,
@@ -21,7 +21,7 @@ from runner.worker.model.workload import (
     align_numbers,
     load_workload,
 )
-from runner.worker.tasks.causal_lm import align_next_tokens
+from breakeven.runner.worker.tasks.causal_lm import align_next_tokens
 
 CLASSES = torch.tensor([0, 1])
 NUMBERS = torch.tensor([1.0, 3.0])

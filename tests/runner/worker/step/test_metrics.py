@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.specs.training import Metric
-from runner.worker.data.splits import IGNORE, Dataset, make_split
-from runner.worker.model.metrics import Scores
-from runner.worker.model.workload import (
+from breakeven.runner.specs.training import Metric
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, make_split
+from breakeven.runner.worker.model.metrics import Scores
+from breakeven.runner.worker.model.workload import (
     CLASS_METRICS,
     NUMBER_METRICS,
     TOKEN_METRICS,
@@ -16,7 +16,7 @@ from runner.worker.model.workload import (
     align_classes,
     align_numbers,
 )
-from runner.worker.tasks.causal_lm import align_next_tokens
+from breakeven.runner.worker.tasks.causal_lm import align_next_tokens
 
 CPU = torch.device("cpu")
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.errors import WorkloadError
-from runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
-from runner.specs.variants import parse_backend
-from runner.worker.compiler.compiling import compile_arguments, make_compiler
-from runner.worker.compiler.in_place import compile_blocks
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.worker.compiler.compiling import compile_arguments, make_compiler
+from breakeven.runner.worker.compiler.in_place import compile_blocks
 from tests.faults.trial import FOLDER as FAULTS
 from tests.faults.trial import WORKLOADS
 from tests.helpers.loop import experiment, of_kind, run, torch_afresh

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.specs.experiment import EvaluationSpec, ModelSpec
-from runner.specs.training import LastBatch
-from runner.specs.variants import parse_backend
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.specs.experiment import EvaluationSpec, ModelSpec
+from breakeven.runner.specs.training import LastBatch
+from breakeven.runner.specs.variants import parse_backend
 from tests.helpers.loop import experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -11,18 +11,18 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from runner.errors import InvalidSpec, WorkloadError
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import Compile
-from runner.worker.data.batches import MicroBatch
-from runner.worker.data.splits import Dataset, make_split
-from runner.worker.model.losses import Objective
-from runner.worker.model.workload import Workload
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.schedules import LearningRate
-from runner.worker.step.stepping import MixedPrecision, Step, StepMaker, StepResult
-from runner.worker.step.uncompiled import uncompiled_copy
+from breakeven.runner.errors import InvalidSpec, WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import Compile
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.data.splits import Dataset, make_split
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.schedules import LearningRate
+from breakeven.runner.worker.step.stepping import MixedPrecision, Step, StepMaker, StepResult
+from breakeven.runner.worker.step.uncompiled import uncompiled_copy
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("fresh_torch")

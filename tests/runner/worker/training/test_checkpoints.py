@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import (
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
     StoppingSpec,
 )
-from runner.worker.builtin_callbacks.checkpoints import latest_checkpoint, load_checkpoint
+from breakeven.runner.worker.builtin_callbacks.checkpoints import latest_checkpoint, load_checkpoint
 from tests.helpers.loop import TurnsOnPaper, experiment, folder_of, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

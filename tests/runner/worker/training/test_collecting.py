@@ -11,11 +11,11 @@ from weakref import ref
 import pytest
 from torch._dynamo.backends import registry
 
-from runner.specs.experiment import ExperimentSpec, SpeedSpec
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.device.measuring import WallClock
-from runner.worker.training import timing
-from runner.worker.training.collecting import Collector
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.measuring import WallClock
+from breakeven.runner.worker.training import timing
+from breakeven.runner.worker.training.collecting import Collector
 from tests.helpers.loop import UNFREEZE, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from runner.specs.experiment import (
+from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,
@@ -10,8 +10,8 @@ from runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from runner.specs.training import EvaluationPoint
-from runner.worker.training.plan import plan_blocks
+from breakeven.runner.specs.training import EvaluationPoint
+from breakeven.runner.worker.training.plan import plan_blocks
 
 
 def plan(

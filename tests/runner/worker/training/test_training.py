@@ -9,16 +9,16 @@ from weakref import WeakSet
 import pytest
 import torch
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
-from runner.worker.data.batches import EpochBatches
-from runner.worker.device import measuring
-from runner.worker.device.cpu import ResidentMemory
-from runner.worker.device.measuring import WallClock
-from runner.worker.model.models import perturb, weights_sha256
-from runner.worker.model.workload import load_workload
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.training import training
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
+from breakeven.runner.worker.data.batches import EpochBatches
+from breakeven.runner.worker.device import measuring
+from breakeven.runner.worker.device.cpu import ResidentMemory
+from breakeven.runner.worker.device.measuring import WallClock
+from breakeven.runner.worker.model.models import perturb, weights_sha256
+from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.training import training
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 CPU = torch.device("cpu")

@@ -1,0 +1,45 @@
+"""The command `breakeven`: alone it serves the dashboard, with the name of a command it runs that.
+
+Each part is imported when it is asked for: a GPU machine may have neither DuckDB nor Streamlit.
+"""
+
+import sys
+from importlib.util import find_spec
+
+from breakeven.runner.commands.stored import STORED
+from breakeven.runner.commands.terminal import ends_quietly
+
+NEEDS_DUCKDB = (
+    "`breakeven {0}` needs duckdb, which is not installed here: install duckdb, or copy the run "
+    "folders into `runs/` of a data folder on a machine that has it"
+)
+BAD_INPUT = 2
+
+
+def main() -> int:
+    """Runs what the command line asks for; returns the exit status."""
+    command = sys.argv[1] if len(sys.argv) > 1 else None
+    if command is None:
+        from breakeven.serve import main as serve
+
+        serve()
+        return 0
+    if command in STORED:
+        if find_spec("duckdb") is None:
+            sys.stderr.write(f"{NEEDS_DUCKDB.format(command)}.\n")
+            return BAD_INPUT
+        from breakeven.storage.__main__ import main as read
+
+        return read()
+    from breakeven.runner.commands.cli import main as run
+
+    return run()
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(ends_quietly(main))
+
+
+if __name__ == "__main__":
+    entry()

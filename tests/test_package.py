@@ -1,0 +1,125 @@
+"""The wheel, installed outside of the checkout, and scripts beside modules of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.project import PROJECT_ROOT
+from tests.helpers.serving import served
+
+pytestmark = pytest.mark.heavy
+SCRIPT = """
+import runner, storage, views.colours
+import torch, breakeven
+assert (runner.MINE, storage.MINE, views.colours.MINE) == ("runner", "storage", "views")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+compiled = breakeven.compile(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    x = torch.randn(8, 4)
+    loss = (compiled(x) - x[:, :2]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    breakeven.step(loss, samples=8)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder]
+    # From a copy, because building leaves files behind.
+    source = folder / "source"
+    source.mkdir()
+    for name in ("breakeven", "runner", "storage", "views", "examples", "docs", ".streamlit"):
+        shutil.copytree(PROJECT_ROOT / name, source / name, symlinks=True)
+    for file in PROJECT_ROOT.glob("*.*"):
+        if file.suffix in (".py", ".txt", ".toml", ".md"):
+            shutil.copy(file, source)
+    shutil.copy(PROJECT_ROOT / "LICENSE", source)
+    subprocess.run([*command, source], check=True, cwd=folder)
+    (file,) = folder.glob("breakeven-*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`breakeven` of an environment that has the wheel, and the libraries of the tests' own."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    scheme = sysconfig.get_paths("venv", {"base": str(folder), "platbase": str(folder)})
+    site = Path(scheme["purelib"])
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    command = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install"]
+    subprocess.run([*command, "--quiet", "--no-deps", wheel], check=True, cwd=folder)
+    return folder / "bin" / "breakeven"
+
+
+def test_the_wheel_has_code_examples_and_licence_and_installs_nothing_beside_breakeven(
+    wheel: Path,
+) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    (info,) = {name.partition("/")[0] for name in names} - {"breakeven"}
+    assert info.endswith(".dist-info") and f"{info}/licenses/LICENSE" in names
+    for needed in ("runner/worker/__main__.py", "storage/index/schema.sql", "dashboard.py",
+                   "views/shared/style.css", "docs/metrics.md", ".streamlit/config.toml",
+                   "requirements.txt"):  # fmt: skip
+        assert f"breakeven/{needed}" in names, needed
+    recorded = [file for file in (PROJECT_ROOT / "examples").rglob("*") if file.is_file()
+                and "__pycache__" not in file.parts]  # fmt: skip
+    missing = {f"breakeven/{file.relative_to(PROJECT_ROOT)}" for file in recorded} - set(names)
+    assert recorded and not missing
+
+
+@pytest.mark.browser
+def test_the_installed_command_serves_the_example(
+    program: Path, tmp_path: Path, browser: Browser
+) -> None:
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.make()
+    with served(data_dir, supervised=False, program=[str(program)], cwd=tmp_path) as (address, _):
+        page = browser.new_page()
+        page.goto(address)
+        expect(page.get_by_text("cudagraphs").first).to_be_visible(timeout=60_000)
+        page.close()
+
+
+def test_a_script_beside_modules_that_are_named_like_breakevens_own_runs(
+    program: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    (project / "storage").mkdir(parents=True)
+    (project / "views").mkdir()
+    (project / "train.py").write_text(SCRIPT)
+    (project / "runner.py").write_text("MINE = 'runner'")
+    (project / "storage" / "__init__.py").write_text("MINE = 'storage'")
+    (project / "views" / "colours.py").write_text("MINE = 'views'")
+    data = f"--data-folder={tmp_path / 'data'}"
+    command = [program, "script", "train.py", "--backends=eager", data]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env={
+        **os.environ, "PYTHONPATH": ""})  # fmt: skip
+    assert "eager    [####################]    60/60  finished" in done.stdout, done.stderr
+    assert "failed" not in done.stdout
+
+
+def test_without_duckdb_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['duckdb'] = None\n"
+        "sys.argv = ['breakeven', 'show', 'x']\n"
+        "import runpy; runpy.run_module('breakeven', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 2 and "install duckdb" in done.stderr, done.stderr
