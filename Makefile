@@ -8,8 +8,6 @@
 # make test-gpu   what only a CUDA device can show; needs neither DuckDB nor Streamlit
 # make faults     breaks real processes at random moments, writes docs/reliability.md: an hour
 # make histories  100,000 simulated histories of the supervisor: half an hour of two free cores
-# make load       1,000 queued runs, 30 readers, 100,000 events a second: ten minutes, docs/operating.md
-# make soak       memory, files, threads and CPU of dashboard and supervisor over MINUTES (480)
 # make fuzz       values, deaths and orders of events drawn for BUDGET seconds (600)
 # make parity-trials  100 seeded experiments of correct and broken backends: about an hour
 # make lock, sbom, audit, licences   the packages: hashes, components, known holes; docs/threat-model.md
@@ -20,7 +18,7 @@ PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
 
-.PHONY: load soak lock sbom audit licences run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
+.PHONY: lock sbom audit licences run test test-fast test-slow cluster team-store test-gpu faults histories fuzz parity-trials lint check machine chromium clean
 
 run: .venv/installed
 	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
@@ -61,14 +59,6 @@ HISTORIES ?= 100000
 histories: .venv/installed-dev
 	$(BIN)/python -m benchmarks.simulation --histories $(HISTORIES) --write docs/reliability.md
 
-# Wants the machine for itself.
-load: .venv/installed-dev
-	$(BIN)/python -m benchmarks.load
-
-MINUTES ?= 480
-soak: .venv/installed-dev
-	$(BIN)/python -m benchmarks.load.soak --minutes $(MINUTES)
-
 BUDGET ?= 600
 fuzz: .venv/installed-dev
 	$(BIN)/python -m benchmarks.breaking.fuzz --budget $(BUDGET)
@@ -83,9 +73,10 @@ lint: .venv/installed-dev
 
 check: lint test
 
-.venv/installed: requirements.txt | machine
+.venv/installed: requirements.txt pyproject.toml | machine
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 .venv/installed-dev: requirements-dev.txt requirements-team.txt .venv/installed
@@ -100,8 +91,11 @@ machine:
 	  echo "No C++ compiler: the inductor backend cannot compile for the CPU." \
 	    "Remedy: apt install g++ (Debian), dnf install gcc-c++ (Fedora), xcode-select --install (macOS)."
 
-# The browser tests drive a real Chromium: the system's, or else one that Playwright brings.
+# The browser tests drive a real Chromium: the system's, or else one that Playwright brings. A test
+# of the backup recipe needs rsync, and is skipped without it.
 chromium: .venv/installed-dev
+	@command -v rsync >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get -qq update && apt-get -qq install -y rsync; }
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	  command -v google-chrome >/dev/null || \
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; \

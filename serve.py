@@ -22,25 +22,27 @@ if __name__ == "__main__":
 from starlette.middleware import Middleware
 from streamlit import App
 
-from runner.folders.data_dir import DataDir, default_data_folder
-from runner.logs import DASHBOARD, log, open_log
-from views.access.bundle import Bundle
-from views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
-from views.access.home import Home
-from views.access.lasting import Lasting
-from views.access.messages import Messages
-from views.access.patience import give_up_at_last
-from views.access.permissions import NotAllowed, allowed_to_others, may_act_by
-from views.access.session import signed_out
-from views.access.signin import SignIn
-from views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
-from views.comparison.ahead import Imported, prepare_all
-from views.report.serving import Reports
-from views.upkeep.alerting import watch_over
-from views.upkeep.failing import show_failure
-from views.upkeep.memory import keep_giving_back, share_arenas
-from views.upkeep.serving import ROUTES
-from views.upkeep.starting import offer_no_components_of_packages
+from breakeven.runner.folders.data_dir import DataDir, default_data_folder
+from breakeven.runner.logs import DASHBOARD, log, open_log
+from breakeven.runner.project import PACKAGE
+from breakeven.views.access.bundle import Bundle
+from breakeven.views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
+from breakeven.views.access.home import Home
+from breakeven.views.access.lasting import Lasting
+from breakeven.views.access.messages import Messages
+from breakeven.views.access.patience import give_up_at_last
+from breakeven.views.access.permissions import NotAllowed, allowed_to_others, may_act_by
+from breakeven.views.access.session import signed_out
+from breakeven.views.access.signin import SignIn
+from breakeven.views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_team
+from breakeven.views.access.uploads import let_scripts_run
+from breakeven.views.comparison.ahead import Imported, prepare_all
+from breakeven.views.report.serving import Reports
+from breakeven.views.upkeep.alerting import watch_over
+from breakeven.views.upkeep.failing import show_failure
+from breakeven.views.upkeep.memory import keep_giving_back, share_arenas
+from breakeven.views.upkeep.serving import ROUTES
+from breakeven.views.upkeep.starting import offer_no_components_of_packages
 
 
 @asynccontextmanager
@@ -48,6 +50,7 @@ async def preparing(app: App) -> AsyncIterator[None]:
     """While a browser loads what it draws pages with, the server imports what fills them. And what
     waits, such as a picture for the one browser, keeps no other file from being made."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_WAITING))
+    let_scripts_run()
     Thread(target=prepare_all, daemon=True).start()
     yield
 
@@ -102,7 +105,7 @@ def main() -> None:
     offer_no_components_of_packages()
     held = hold_the_other_loopback()
     app = App(
-        "dashboard.py",
+        str(PACKAGE / "dashboard.py"),
         lifespan=preparing,
         middleware=layers,
         routes=ROUTES,

@@ -6,11 +6,11 @@
     ├── UnknownExperiment   no experiment has this id
     ├── NotEnoughDisk       the data folder has no room for another experiment
     ├── NotWritable         the data folder cannot be written
-    ├── BackupUnusable      a backup, or the place for one, cannot be used
     ├── ProbeFailed         torch could not be asked what this machine offers
     ├── UnusableData        a file of data is not there or cannot be read
     ├── CodeNotAllowed      a Python file of one's own may not run here
     └── WorkloadError       the model, the data or the device cannot be used as asked
+        └── NotLoaded       the model, the tokenizer or the data, which all runs share
 
 Every message says what was wrong, with which value, and what to do.
 """
@@ -18,7 +18,7 @@ Every message says what was wrong, with which value, and what to do.
 from pathlib import Path
 from typing import Any
 
-from runner.texts import printable
+from breakeven.runner.texts import printable
 
 LONGEST_SHOWN = 300
 LONGEST_SHOWN_BITS = 200
@@ -71,10 +71,6 @@ class NotWritable(RunnerError):
         )
 
 
-class BackupUnusable(RunnerError):
-    """A backup is not whole or damaged, or its place cannot be used."""
-
-
 class ProbeFailed(RunnerError):
     """The subprocess that asks torch about this machine gave no answer."""
 
@@ -89,6 +85,10 @@ class CodeNotAllowed(RunnerError):
 
 class WorkloadError(RunnerError):
     """The model, data or device that a specification names cannot be used as asked."""
+
+
+class NotLoaded(WorkloadError):
+    """Loading what all runs of an experiment share failed: the model, the tokenizer or the data."""
 
 
 OWN_ERRORS = frozenset(

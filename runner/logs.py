@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runner.masking import mask
-from runner.texts import printable
+from breakeven.runner.masking import mask
+from breakeven.runner.texts import printable, read_json
 
 MAX_BYTES = 5_000_000
 """Of one file; then another is begun."""
@@ -141,6 +141,6 @@ def _tail(file: Path) -> Iterator[dict[str, Any]]:
         opened.seek(max(0, file.stat().st_size - TAIL_BYTES))
         for line in opened.read(TAIL_BYTES).splitlines():
             with suppress(ValueError):
-                entry = json.loads(line)
+                entry = read_json(line)
                 if isinstance(entry, dict):
                     yield entry

@@ -1,6 +1,28 @@
 """Texts that all parts share: durations, and foreign text made fit for one line."""
 
+import json
+from typing import Any
+
 MAX_CHARACTERS = 500
+MAX_NESTING = 100
+"""Of what is read as JSON; what is written here is nested a few levels deep."""
+TOO_DEEP = f"it is nested too deeply, in more than {MAX_NESTING} levels"
+
+
+def read_json(text: str | bytes) -> Any:
+    """What a text says in JSON. Raises `ValueError` with a reason for anything else, also for what
+    is nested so deeply that whoever goes through it would run out of stack."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    level = [content]
+    for _ in range(MAX_NESTING):
+        level = [inner for one in level if isinstance(one, (dict, list))
+                 for inner in (one.values() if isinstance(one, dict) else one)]  # fmt: skip
+        if not level:
+            return content
+    raise ValueError(TOO_DEEP)
 
 
 def printable(text: object, limit: int = MAX_CHARACTERS) -> str:
@@ -21,6 +43,9 @@ def duration(seconds: float) -> str:
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes < 10:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+        return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"

@@ -1,32 +1,36 @@
-"""What the doctor (`runner/doctor/database.py`) asks of storage: how the index stands, and the
-noise floor of the last controls."""
+"""What the doctor (`runner/doctor/database.py`) asks of storage: how the index stands, the
+noise floor of the last controls, and which journals hold lines that do not count."""
 
 import argparse
 import json
 import statistics
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from runner.folders.data_dir import DataDir, run_names
-from runner.folders.queue import Experiment, experiments
-from runner.folders.states import RunState
-from runner.locks import FileLock
-from runner.texts import printable
-from storage.comparison.comparison import compare
-from storage.errors import StoreError
-from storage.index.store import CONFIG, SCHEMA_MARK, Store
-from storage.statistics.resampling import MIN_PAIRS
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir, run_names
+from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.errors import StoreError
+from breakeven.storage.index.folders import count_left_out
+from breakeven.storage.index.store import CONFIG, SCHEMA_MARK, Store
+from breakeven.storage.statistics.resampling import MIN_PAIRS
 
 LAST = 5
 """Experiments whose controls are asked."""
 
 
 def print_checkup(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints both as one line of JSON."""
-    found = {"database": database_state(data_dir), "noise": noise(data_dir)}
+    """Prints all as one line of JSON."""
+    found = {"database": database_state(data_dir), "noise": noise(data_dir),
+             "journals": repeated_lines(data_dir)}  # fmt: skip
     print(json.dumps(found))  # noqa: T201
     return 0
 
@@ -58,6 +62,17 @@ def _looked_into(file: Path) -> dict[str, str]:
     count = 0 if counted is None else counted[0]
     size = file.stat().st_size / 1e6
     return {"state": "ok", "evidence": f"{file.name} indexes {count:,} runs in {size:,.1f} MB"}
+
+
+def repeated_lines(data_dir: DataDir) -> dict[str, int]:
+    """Run id to the number of its journal's lines that do not count, because they do not come after
+    those before them. Reads all journals."""
+    found = {}
+    for run in data_dir.run_dirs():
+        with suppress(RunnerError):  # The finding on run folders tells of it.
+            if count := count_left_out(run):
+                found[run.run_id] = count
+    return found
 
 
 def noise(data_dir: DataDir) -> dict[str, Any]:
@@ -99,9 +114,9 @@ def _last_with_controls(data_dir: DataDir) -> list[Experiment]:
     found: list[Experiment] = []
     for start in range(0, len(ids), LAST):
         for experiment in experiments(data_dir, ids[start : start + LAST]):
-            controls = [run for run, variant in zip(experiment.runs, experiment.spec.variants,
-                                                    strict=True)
-                        if variant.role == "control"]  # fmt: skip
+            roles = [variant.role for variant in experiment.variants]
+            controls = [run for run, role in zip(experiment.runs, roles, strict=True)
+                        if role == "control"]  # fmt: skip
             if controls and all(run.state is RunState.FINISHED for run in controls):
                 found.append(experiment)
         if len(found) >= LAST or start > 20 * LAST:

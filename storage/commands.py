@@ -1,81 +1,101 @@
-"""What the commands of `python -m storage` do; each returns its exit status, told in `__main__`."""
+"""What the commands of `breakeven` do; each returns its exit status, told in `__main__`."""
 
 import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
-from runner.commands.conditions import Condition
-from runner.commands.filters import Filter, read_filter
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from storage import queries
-from storage.comparison import latency
-from storage.comparison.comparison import compare
-from storage.comparison.correctness import checks
-from storage.comparison.results import Comparison
-from storage.compiling.difference import load_compiled
-from storage.compiling.kept import code_difference, kept_of
-from storage.compiling.ladder import find_ladder
-from storage.difference.replays import load_replay
-from storage.difference.scaling import scalings
-from storage.difference.sides import load_sides
-from storage.errors import StoreError, TeamStoreUnusable
-from storage.exchange import FORMATS, NOTES
-from storage.exchange.bring import bring
-from storage.exchange.suites import SUITE_FORMATS
-from storage.index.store import Store
-from storage.library.backend_rows import backend_rows
-from storage.library.devices import devices
-from storage.library.trends import trends
-from storage.profile.explanation import explain
-from storage.suite.cells import outcomes
-from storage.suite.regressions import against
-from storage.team import opening
-from storage.terminal import correctness as correctness_report
-from storage.terminal import devices as devices_report
-from storage.terminal import gate, library
-from storage.terminal import replay as replay_report
-from storage.terminal import suite as suite_report
-from storage.terminal import trend as trend_report
-from storage.terminal.compiling import compile_report
-from storage.terminal.difference import difference_report
-from storage.terminal.explain import explain_report
-from storage.terminal.ladder import NO_LADDER, ladder_report
-from storage.terminal.report import brought_text, report
+from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.commands.filters import Filter, read_filter
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.storage import queries
+from breakeven.storage.comparison import latency
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.compiling.difference import load_compiled
+from breakeven.storage.compiling.kept import code_difference, kept_of
+from breakeven.storage.compiling.ladder import find_ladder
+from breakeven.storage.difference.replays import load_replay
+from breakeven.storage.difference.scaling import scalings
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.errors import StoreError, TeamStoreUnusable
+from breakeven.storage.exchange import FORMATS, NOTES
+from breakeven.storage.exchange.bring import bring
+from breakeven.storage.exchange.suites import SUITE_FORMATS
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.devices import devices
+from breakeven.storage.library.trends import trends
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.regressions import against
+from breakeven.storage.team import opening
+from breakeven.storage.terminal import correctness as correctness_report
+from breakeven.storage.terminal import devices as devices_report
+from breakeven.storage.terminal import gate, library
+from breakeven.storage.terminal import replay as replay_report
+from breakeven.storage.terminal import suite as suite_report
+from breakeven.storage.terminal import trend as trend_report
+from breakeven.storage.terminal.as_json import checks_json, comparison_json, explanation_json
+from breakeven.storage.terminal.compiling import compile_report
+from breakeven.storage.terminal.difference import difference_report
+from breakeven.storage.terminal.explain import explain_report
+from breakeven.storage.terminal.ladder import NO_LADDER, ladder_report
+from breakeven.storage.terminal.report import brought_text, caches_report, report
 
-EXAMPLES = PROJECT_ROOT / "examples"
+EXAMPLES = PACKAGE / "examples"
 FINISHED, UNFINISHED, BAD_INPUT, BROKEN, PROVES_NOTHING, REFUSED = range(6)
 
 
 def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
     """What `team ACTION` asks for."""
-    from storage.team.commands import run
+    from breakeven.storage.team.commands import run
 
     return run(data_dir, options, EXAMPLES)
 
 
-def print_comparison(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Numbers and verdicts of an experiment; with `--fail-if` why a gate stays closed."""
+def show(data_dir: DataDir, options: argparse.Namespace) -> int:
+    """What an experiment, a repetition of a run, or a suite run came to."""
     with open_store(data_dir) as store:
-        comparison = compare(store, options.experiment)
-        if comparison.spec.kind.compares_tensors:
-            found = checks(store, options.experiment, comparison.spec)
-            print(correctness_report.correctness_report(comparison.spec, found))  # noqa: T201
-            return correctness_report.exit_status(found)
-        pairs = latency.cold_and_warm(store, options.experiment)
-        caches = latency.summary(pairs, latency.without_latency(store, options.experiment))
-    print("\n\n".join(filter(None, [report(comparison), caches])))  # noqa: T201
+        if options.experiment in set(queries.list_suite_runs(store)["suite_run"]):
+            return print_suite(store, options)
+        replayed = queries.experiment_spec(store, options.experiment).replay_of
+        asks_for_numbers = options.json or options.fail_if
+        if (
+            replayed in set(queries.list_experiments(store)["experiment_id"])
+            and not asks_for_numbers
+        ):
+            return print_replay(store, options)
+        return print_comparison(store, options)
+
+
+def print_comparison(store: Store, options: argparse.Namespace) -> int:
+    """Numbers and verdicts of an experiment; with `--fail-if` why a gate stays closed."""
+    comparison = compare(store, options.experiment)
+    if comparison.spec.kind.compares_tensors:
+        found = checks(store, options.experiment, comparison.spec)
+        text = correctness_report.correctness_report(comparison.spec, found)
+        print(checks_json(options.experiment, found) if options.json else text)  # noqa: T201
+        return correctness_report.exit_status(found)
+    pairs = latency.cold_and_warm(store, options.experiment)
+    caches = caches_report(pairs, latency.without_latency(store, options.experiment))
+    text = "\n\n".join(filter(None, [report(comparison), caches]))
+    print(comparison_json(comparison, pairs) if options.json else text)  # noqa: T201
     if options.fail_if:
-        return pass_gate(comparison, options.fail_if)
+        return pass_gate(comparison, options.fail_if, sys.stderr if options.json else sys.stdout)
     return exit_status(comparison)
 
 
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Why each backend is faster or slower."""
     with open_store(data_dir) as store:
-        print(explain_report(explain(store, options.experiment)))  # noqa: T201
+        found = explain(store, options.experiment)
+    print(explanation_json(found) if options.json else explain_report(found))  # noqa: T201
     return 0
 
 
@@ -84,6 +104,9 @@ def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
     with open_store(data_dir) as store:
         found = library.listed(store, read_filter(options))
     print(library.as_json(found) if options.json else library.as_table(found))  # noqa: T201
+    lack = lacks_room(data_dir.runs)
+    if lack and found["state"].isin(ACTIVE_EXPERIMENTS).any():
+        print(f"what runs or is queued waits for disk space: {lack}", file=sys.stderr)  # noqa: T201
     return 0
 
 
@@ -133,10 +156,9 @@ def print_ladder(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def print_replay(data_dir: DataDir, options: argparse.Namespace) -> int:
+def print_replay(store: Store, options: argparse.Namespace) -> int:
     """Whether what was measured again came out as it should."""
-    with open_store(data_dir) as store:
-        found = load_replay(store, options.experiment)
+    found = load_replay(store, options.experiment)
     print(replay_report.replay_report(found))  # noqa: T201
     return replay_report.exit_status(found)
 
@@ -151,16 +173,15 @@ def print_compile_difference(data_dir: DataDir, options: argparse.Namespace) -> 
     return 0
 
 
-def print_suite(data_dir: DataDir, options: argparse.Namespace) -> int:
+def print_suite(store: Store, options: argparse.Namespace) -> int:
     """What a suite run came to, and what changed since an earlier one."""
-    with open_store(data_dir) as store:
-        found = outcomes(store, options.suite_run)
-        earlier = options.against and outcomes(store, options.against)
-        runs = queries.list_suite_runs(store)
-    print(suite_report.suite_report(options.suite_run, found))  # noqa: T201
+    found = outcomes(store, options.experiment)
+    earlier = options.against and outcomes(store, options.against)
+    runs = queries.list_suite_runs(store)
+    print(suite_report.suite_report(options.experiment, found))  # noqa: T201
     compared = against(found, earlier) if earlier else None
     if compared is not None:
-        conditions = suite_report.other_conditions(runs, options.suite_run, options.against)
+        conditions = suite_report.other_conditions(runs, options.experiment, options.against)
         print(f"\n{suite_report.against_report(options.against, compared, conditions)}")  # noqa: T201
     return suite_report.exit_status(found, compared)
 
@@ -179,11 +200,12 @@ def export(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def write_report(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Writes experiments whole into one file."""
-    if options.output.suffix.lower() not in (".html", ".pdf"):
-        print(f"--output {options.output}: must end in .html or .pdf", file=sys.stderr)  # noqa: T201
+    if options.output.suffix.lower() != ".html":
+        hint = "must end in .html; for a PDF, open the report in a browser and print it"
+        print(f"--output {options.output}: {hint}", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
     # Charts are drawn by the dashboard's half, which nothing here imports.
-    command = [sys.executable, "-m", "views.report", *options.experiments, "--output",
+    command = [sys.executable, "-m", "breakeven.views.report", *options.experiments, "--output",
                str(options.output.resolve()), "--data-folder", str(data_dir.path)]  # fmt: skip
     return subprocess.run(command, cwd=PROJECT_ROOT).returncode
 
@@ -195,11 +217,11 @@ def import_files(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def pass_gate(comparison: Comparison, conditions: Sequence[Condition]) -> int:
+def pass_gate(comparison: Comparison, conditions: Sequence[Condition], to: TextIO) -> int:
     """Prints why the gate stays closed, a line for each reason, and returns the exit status."""
     refused, unfinished = gate.reasons(comparison, conditions), gate.unfinished(comparison)
     for reason in [*refused, *unfinished]:
-        print(f"FAIL {reason}")  # noqa: T201
+        print(f"FAIL {reason}", file=to)
     if refused:
         return REFUSED
     return UNFINISHED if unfinished else FINISHED

@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -97,6 +98,15 @@ def _kept_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     assert "torch" not in sys.modules, "a fast test imports torch: mark it `heavy`"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_folder_of_code_stays() -> Iterator[None]:
+    """What one file's trainings add to the path, among it a plugin of torch's, is not there for the
+    files that the same process runs afterwards; libraries may add what is theirs."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = [one for one in sys.path if one in before or "site-packages" in one]
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     """An empty data folder."""
@@ -105,12 +115,21 @@ def data_dir(tmp_path: Path) -> Iterator[DataDir]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
-    """The Chromium of this machine, without a window."""
-    from playwright.sync_api import sync_playwright  # most tests do without
+    """The Chromium of this machine, without a window; whoever waits in it is patient."""
+    from playwright.sync_api import expect, sync_playwright  # most tests do without
 
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         chromium = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        new_context = chromium.new_context
+
+        def patient(**options: Any) -> "BrowserContext":
+            context = new_context(**options)
+            context.set_default_timeout(1000 * PATIENCE_SECONDS)
+            return context
+
+        patch.setattr(chromium, "new_context", patient)
+        expect.set_options(timeout=1000 * PATIENCE_SECONDS)
         yield chromium
         chromium.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PROJECT_ROOT
 
 pytestmark = pytest.mark.heavy
 
@@ -31,6 +31,9 @@ CLUSTERS = {"ray_engine.py": "ray", "submitit_engine.py": "submitit"}
 """Modules of `runner/cluster/` that need a package of their own, which nobody else imports."""
 
 
+PREFIX = "breakeven."
+
+
 def sources(part: str) -> list[Path]:
     files = sorted((PROJECT_ROOT / part).rglob("*.py"))
     if part == "runner":
@@ -48,14 +51,16 @@ MODULES = {module_name(file): file for house in ("runner", "storage", "views")
 
 
 def imported_modules(file: Path) -> set[str]:
+    """Names of modules; of Breakeven's own without `breakeven.`."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            names.update(alias.name.removeprefix(PREFIX) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} imports relatively"
-            parts = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= (parts & MODULES.keys()) or {node.module or ""}
+            module = (node.module or "").removeprefix(PREFIX)
+            parts = {f"{module}.{alias.name}" for alias in node.names}
+            names |= (parts & MODULES.keys()) or {module}
     return names
 
 
@@ -90,7 +95,10 @@ def test_the_light_half_of_the_runner_uses_the_standard_library_alone() -> None:
 
 
 def test_the_package_of_a_cluster_is_imported_only_where_it_is_asked_for() -> None:
-    for statement in ("import runner.commands.cli", "import runner.cluster.driver"):
+    for statement in (
+        "import breakeven.runner.commands.cli",
+        "import breakeven.runner.cluster.driver",
+    ):
         assert not modules_after(statement) & set(CLUSTERS.values())
 
 
@@ -100,6 +108,17 @@ def test_of_scipy_nothing_is_imported_but_the_special_functions(part: str) -> No
     for file in sources(part):
         found = {name for name in imported_modules(file) if name.partition(".")[0] == "scipy"}
         assert found <= {"scipy.special"}, f"{file} imports {found}"
+
+
+def test_everything_is_imported_from_breakeven() -> None:
+    """A person's script may have modules called `runner`, `storage` and `views`."""
+    houses = {"runner", "storage", "views", "serve", "dashboard"}
+    for part in ("runner", "storage", "views", "breakeven", "benchmarks", "tests"):
+        for file in (PROJECT_ROOT / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                assert not houses & {name.partition(".")[0] for name in names}, file
 
 
 def test_nobody_imports_the_worker() -> None:
@@ -178,8 +197,9 @@ def test_views_holds_the_pages_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import runner.commands.cli", "import storage.comparison.comparison, storage.index.store",
-     "import views.shared.resources"],
+    ["import breakeven.runner.commands.cli",
+     "import breakeven.storage.comparison.comparison; import breakeven.storage.index.store",
+     "import breakeven.views.shared.resources"],
 )  # fmt: skip
 def test_importing_a_part_does_not_load_torch(statement: str) -> None:
     assert not modules_after(statement) & {"torch", "transformers", "datasets"}

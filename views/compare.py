@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
-from runner.specs.scenarios import Compared
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.terminal.caution_words import caution_words
-from views.access import permissions
-from views.comparison import accuracy as compare_accuracy
-from views.comparison import (
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.views.access import permissions
+from breakeven.views.comparison import accuracy as compare_accuracy
+from breakeven.views.comparison import (
     answers,
     behind_verdicts,
     leaderboard,
@@ -23,19 +23,20 @@ from views.comparison import (
     verdicts,
     why,
 )
-from views.comparison import cache as compare_cache
-from views.comparison import charts as compare_charts
-from views.comparison import ladder as compare_ladder
-from views.parts import exchange
-from views.parts.actions import quick_race, quick_race_button
-from views.parts.damaged import show_damaged
-from views.parts.downloads import table_downloads
-from views.parts.expected import expect_parts
-from views.parts.exports import experiment_origin, files_of, origin
-from views.report import menu as report_menu
-from views.shared.links import sentence
-from views.shared.resources import get_store
-from views.shared.selection import choose_experiment, to_begin_with
+from breakeven.views.comparison import cache as compare_cache
+from breakeven.views.comparison import charts as compare_charts
+from breakeven.views.comparison import ladder as compare_ladder
+from breakeven.views.parts import exchange
+from breakeven.views.parts.actions import quick_race, quick_race_button
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.downloads import table_downloads
+from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.exports import experiment_origin, files_of, origin
+from breakeven.views.parts.folding import folded_on_phones
+from breakeven.views.report import menu as report_menu
+from breakeven.views.shared.links import sentence
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import choose_experiment, to_begin_with
 
 
 def main() -> None:
@@ -75,8 +76,9 @@ def show_runs(store: Store, experiment: pd.Series, comparison: Comparison) -> No
     show_leaderboard(comparison)
     ranks.show(store, comparison)
     exchange.show_imported(store, comparison.experiment_id)
-    compare_ladder.show(store, comparison.experiment_id)
-    why.show(store, comparison.experiment_id)
+    with folded_on_phones("why", "Why: stages of the compiler, kernels, findings"):
+        compare_ladder.show(store, comparison.experiment_id)
+        why.show(store, comparison.experiment_id)
     compare_charts.show(store, comparison)
 
 

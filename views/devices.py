@@ -8,30 +8,30 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders import queue_order
-from runner.folders.states import ACTIVE_EXPERIMENTS, RunState
-from runner.texts import printable
-from storage.library.catalog import catalog
-from storage.library.devices import QUANTITIES, Device, Quantity, devices
-from storage.numbers.formats import DASH
-from storage.numbers.recorded import NUMBERS
-from storage.terminal.devices import level, worsening_words
-from views.charts.device import device_history
-from views.library.filling import tell_pending, watch
-from views.parts.downloads import chart_card
-from views.parts.exports import Origin, files_of
-from views.shared import words
-from views.shared.address import bound
-from views.shared.inert import Markdown, inert, plain
-from views.shared.links import linked, sentence
-from views.shared.resources import capabilities, data_dir, get_store
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, RunState
+from breakeven.runner.texts import printable
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.library.devices import QUANTITIES, Device, Quantity, devices
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.statistics.steps import FEWEST
+from breakeven.storage.terminal.devices import noisy_words, verdict, worsening_words
+from breakeven.views.charts.device import device_history
+from breakeven.views.library.filling import tell_pending, watch
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, inert, plain
+from breakeven.views.shared.links import linked, sentence
+from breakeven.views.shared.resources import capabilities, data_dir, get_store
 
 ANY = "cuda"
 """What a specification calls any device that is free."""
 HERE, RECORDED = "This machine", "Other machines, and earlier devices"
 MAX_TOLD = 5
-"""Changes to the worse that are listed at once."""
+"""Doubts about devices that are listed at once."""
 EMPTY = (
     "No experiment has told of a device yet. Every one that is over tells how noisy its device "
     "was, by its control, and how fast, by its baseline."
@@ -53,7 +53,7 @@ def main() -> None:
     found, pending = devices(store), tell_pending(frame)
     rows = table(found, uses(frame))
     if found:
-        show_worse(found, pending)
+        show_verdict(found, pending)
     elif not pending:
         st.markdown(EMPTY)
     is_here = rows["is_here"].astype(bool)
@@ -72,22 +72,23 @@ def show_part(title: Markdown, rows: pd.DataFrame) -> None:
         show_table(rows, title)
 
 
-def show_worse(found: Sequence[Device], pending: int) -> None:
-    """The answer: which devices became noisy or slow."""
-    worse = [(one, change) for one in found for change in one.worsenings]
-    if not worse:
-        so_far = " so far" if pending else ""
-        st.markdown(f"### No device became noisy or slow{so_far}")
-        return
-    num_devices = len({id(one) for one, _ in worse})
-    st.markdown(f"### {words.plural(num_devices, 'device')} became worse")
-    lines = [f"- :red[:material/trending_down:] **{inert(one.name)}**, {inert(one.id)} of "
-             f"{inert(one.host)}: {sentence(worsening_words(change))}"
-             for one, change in worse]  # fmt: skip
+def show_verdict(found: Sequence[Device], pending: int) -> None:
+    """The answer: which devices are noisy, and which became noisier or slower."""
+    st.markdown(f"### {inert(verdict(found))}{' so far' if pending else ''}")
+    lines = [_told(one, ":red[:material/trending_down:]", sentence(worsening_words(change)))
+             for one in found for change in one.worsenings]  # fmt: skip
+    lines += [_told(one, ":orange[:material/graphic_eq:]", sentence(noisy_words(one)))
+              for one in found if one.is_noisy]  # fmt: skip
     st.markdown("\n".join(lines[:MAX_TOLD]))
     if len(lines) > MAX_TOLD:
         with st.expander(f"{len(lines) - MAX_TOLD} more"):
             st.markdown("\n".join(lines[MAX_TOLD:]))
+    if not any(one.can_worsen for one in found):
+        st.caption(f"Whether a device became worse is told from {FEWEST} experiments on it.")
+
+
+def _told(one: Device, icon: Markdown, said: Markdown) -> Markdown:
+    return f"- {icon} **{inert(one.name)}**, {inert(one.id)} of {inert(one.host)}: {said}"
 
 
 def uses(frame: pd.DataFrame) -> dict[tuple[str, str], Use]:
@@ -145,7 +146,7 @@ COLUMNS: dict[str, str] = {
 
 def _row(host: str, id: str, name: str, device: Device | None, use: Use) -> dict[str, Any]:
     newest = device.newest if device else None
-    levels = {quantity: level(device, quantity) if device else None for quantity in QUANTITIES}
+    levels = {quantity: device.level(quantity) if device else None for quantity in QUANTITIES}
     worse = device.worsenings if device else ()
     return {
         "device": printable(name), "id": printable(id), "host": printable(host),

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.difference.comparable import comparable
-from storage.difference.scaling import scalings
-from storage.difference.settings import differing
-from storage.difference.sides import MAX_SIDES, Side, labels, load_sides
-from storage.difference.speedups import differences
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from storage.terminal.difference import WHY, obstacles
-from views.charts import sides as side_charts
-from views.charts.run_mark import run_mark
-from views.parts.downloads import chart_card
-from views.parts.expected import expect_parts
-from views.parts.exports import Origin, files_of, slug
-from views.shared import words
-from views.shared.address import bound
-from views.shared.inert import inert
-from views.shared.resources import get_store
-from views.shared.selection import titles
-from views.sides import tables
-from views.sides.scaling import show_scaling
+from breakeven.storage import queries
+from breakeven.storage.difference.comparable import comparable
+from breakeven.storage.difference.scaling import scalings
+from breakeven.storage.difference.settings import differing
+from breakeven.storage.difference.sides import MAX_SIDES, Side, labels, load_sides
+from breakeven.storage.difference.speedups import differences
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.terminal.difference import WHY, obstacles
+from breakeven.views.charts import sides as side_charts
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.exports import Origin, files_of, slug
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import titles
+from breakeven.views.sides import tables
+from breakeven.views.sides.scaling import show_scaling
 
 PARAMETER = "side"
 MAX_LINKS = 8
@@ -69,7 +69,9 @@ def show_who(sides: Sequence[Side]) -> None:
             st.page_link("views/compare.py", label=inert(side.name),
                          query_params={"experiment": side.experiment_id})  # fmt: skip
         version = f", torch {inert(torch)}" if torch else ""
-        column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}")
+        count = len(side.comparison.warnings)
+        doubts = f", {words.plural(count, 'warning')} on Compare" if count else ""
+        column.caption(f"{words.moment(side.submitted)}, {inert(device)}{version}{doubts}")
 
 
 def show(store: Store, sides: Sequence[Side]) -> None:

@@ -2,27 +2,27 @@
 
 import streamlit as st
 
-from runner.errors import ProbeFailed, RunnerError
-from runner.folders.states import ExperimentState
-from runner.machine.capabilities import Capabilities
-from runner.machine.cpus import cpu_allowance
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.estimates.costs import earlier_costs
-from storage.estimates.remaining import expected_seconds
-from storage.index.store import Store
-from storage.numbers.formats import format_share
-from views.access import permissions, uploads
-from views.form import again as again_form
-from views.form.form import spec_form
-from views.form.presets import PRESETS, adjusted
-from views.parts import device_now
-from views.parts.actions import check, launch
-from views.shared import words
-from views.shared.inert import Markdown, code, inert
-from views.shared.links import linked
-from views.shared.own_code import show_command
-from views.shared.resources import data_dir, get_store, look_at_machine
+from breakeven.runner.errors import ProbeFailed, RunnerError
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.estimates.costs import earlier_costs
+from breakeven.storage.estimates.remaining import expected_seconds
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_share
+from breakeven.views.access import permissions, uploads
+from breakeven.views.form import again as again_form
+from breakeven.views.form.form import spec_form
+from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.parts import device_now
+from breakeven.views.parts.actions import check, launch
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.own_code import show_command
+from breakeven.views.shared.resources import data_dir, get_store, look_at_machine
 
 
 def main() -> None:
@@ -121,19 +121,28 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     at_most = "at most " if spec.kind.ends_by_width else ""
     earlier = earlier_costs(store, spec, device)
     expected = expected_seconds(spec, earlier)
+    subject = "script" if spec.is_script else "model"
     if expected is None:
-        time = "How long it takes, the first run of this model on this machine will tell."
+        time = f"How long it takes, the first run of this {subject} on this machine will tell."
     else:
         took = words.duration(expected)
         most = "At most about" if spec.kind.ends_by_width else "About"
         about = linked("expected_seconds", f"{most} **{took}**")
-        time = f"{about}, going by “{inert(earlier[0].name)}” with the same model on this machine."
+        other = earlier[0].spec.script.arguments != spec.script.arguments
+        but = ", though with other arguments," if other else ""
+        time = (f"{about}, going by “{inert(earlier[0].name)}” with the same {subject}{but} on "
+                "this machine.")  # fmt: skip
     count = words.plural(spec.num_steps, "step") if spec.num_steps else "as many steps as it makes"
     steps = linked("num_steps", f"**{count}**")
+    further = len(spec.further_controls)
+    more = (
+        f" Up to {words.plural(further, 'control')} more, one by one, if the losses end too far "
+        "apart to tell a fault from rounding."
+    )
     st.markdown(
         f"**What will run:** {words.plural(len(spec.variants), 'process')} ({labels}) on "
         f"{inert(spec.place)} ({inert(device)}), {order}, {at_most}{steps} each: "
-        f"{_length(spec)}. {time}"
+        f"{_length(spec)}. {time}{more if further else ''}"
     )
 
 

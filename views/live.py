@@ -6,39 +6,43 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from runner.folders.run_dir import RunDir
-from runner.folders.states import (
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import (
     ACTIVE_EXPERIMENTS,
     ACTIVE_RUNS,
     FAILED_RUNS,
     ExperimentState,
 )
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.estimates.phases import phase_times
-from storage.index.store import Store
-from storage.numbers.formats import format_share
-from storage.numbers.recorded import NUMBERS
-from views.access import permissions
-from views.charts import layers as charts
-from views.charts import run as run_charts
-from views.charts.marks import mark_resumptions
-from views.parts import compiling, device_now, run_rows
-from views.parts.actions import again_link, resume_button, stop_button
-from views.parts.cards import Card
-from views.parts.damaged import show_damaged
-from views.parts.downloads import show_card
-from views.parts.exports import experiment_origin, files_of
-from views.parts.notice import offer_notice
-from views.parts.progress import earlier_of, fraction_done, remaining, usual_compile_seconds
-from views.parts.queue import show_queue
-from views.shared import words
-from views.shared.inert import inert
-from views.shared.links import linked
-from views.shared.pace import among_readers, keeping_up
-from views.shared.resources import get_store
-from views.shared.selection import choose_experiment
-from views.wall import page as wall
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.estimates.phases import phase_times
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import format_share
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.queries.timeline import elapsed
+from breakeven.views.access import permissions
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import run as run_charts
+from breakeven.views.charts.marks import mark_resumptions
+from breakeven.views.comparison import answers
+from breakeven.views.parts import compiling, device_now, run_rows
+from breakeven.views.parts.actions import again_link, resume_button, stop_button
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.exports import experiment_origin, files_of
+from breakeven.views.parts.notice import offer_notice
+from breakeven.views.parts.progress import earlier_of, progress, usual_compile_seconds
+from breakeven.views.parts.queue import show_queue
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.pace import among_readers, keeping_up
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import choose_experiment
+from breakeven.views.wall import page as wall
 
 RUNS_SECONDS, RUNS_AT_MOST = 0.35, 0.5
 """How often the runs are looked at while something is active, and with many readers at most."""
@@ -148,10 +152,30 @@ def show_summary(store: Store, experiment: pd.Series, runs: pd.DataFrame) -> Non
         offer_notice(experiment_id, experiment["name"], words.STATES[state][0],
                      over=not state.is_active)  # fmt: skip
     if ExperimentState(experiment["state"]).is_active:
-        now = pd.Timestamp.now(tz="UTC")
-        left = remaining(store, experiment_id, runs)
-        st.progress(fraction_done(runs), text=words.outlook(runs, left, now))
+        lack = lacks_room(store.data_dir.runs)
+        if lack:
+            st.warning(f"Waits for disk space: {inert(lack)}", icon=":material/hard_drive:")
+        done = progress(store, experiment_id, runs)
+        if done is None:
+            st.progress(0.0, text="waiting in the queue")
+        else:
+            so_far = words.spent(done.elapsed, done.phases, " so far")
+            st.progress(done.share, text=words.outlook(runs, so_far, done.left))
         show_ending(queries.experiment_spec(store, experiment_id))
+    else:
+        show_answer(store, experiment_id, runs)
+
+
+def show_answer(store: Store, experiment_id: str, runs: pd.DataFrame) -> None:
+    """What came out, where somebody has waited for it, and what the time went on."""
+    comparison = compare(store, experiment_id)
+    if comparison.spec.kind.compares == "runs":
+        st.markdown(f"### {answers.headline(comparison)}")
+    ended = runs["ended"].max()
+    if pd.notna(ended) and runs["started"].notna().any():
+        took = max(0.0, (ended - runs["started"].min()).total_seconds())
+        phases, _ = elapsed(store, experiment_id)
+        st.caption(f"It took {words.spent(took, phases)}.")
 
 
 def show_ending(spec: ExperimentSpec) -> None:

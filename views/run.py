@@ -5,33 +5,33 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import ExperimentState, RunState
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from storage.queries import RunRecord
-from views.comparison import device_panel, measured_again
-from views.parts.actions import again_link, resume_button
-from views.parts.damaged import show_damaged
-from views.parts.expected import expect_parts
-from views.parts.exports import experiment_origin, files_of, of_one_run
-from views.parts.tables import of_run
-from views.run_tabs import compiling as run_compiling
-from views.run_tabs import profile as run_profile
-from views.run_tabs import records as run_records
-from views.run_tabs import scores as run_scores
-from views.run_tabs import steps as run_steps
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
-from views.shared.resources import get_store
-from views.shared.selection import choose_experiment, choose_run
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.queries import RunRecord
+from breakeven.views.comparison import device_panel, measured_again
+from breakeven.views.parts.actions import again_link, resume_button
+from breakeven.views.parts.damaged import show_damaged
+from breakeven.views.parts.expected import expect_parts
+from breakeven.views.parts.exports import experiment_origin, files_of, of_one_run
+from breakeven.views.parts.tables import of_run
+from breakeven.views.run_tabs import compiling as run_compiling
+from breakeven.views.run_tabs import profile as run_profile
+from breakeven.views.run_tabs import records as run_records
+from breakeven.views.run_tabs import scores as run_scores
+from breakeven.views.run_tabs import steps as run_steps
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.resources import get_store
+from breakeven.views.shared.selection import choose_experiment, choose_run
 
 # What a run says for itself, without another one to compare it with.
 NUMBERS = (
     "step_seconds", "compile_seconds", "flops_per_second", "peak_share", "peak_memory_bytes",
-    "compile_peak_memory_bytes", "reserved_memory_bytes", "graph_breaks",
+    "compile_peak_memory_bytes", "allocated_memory_bytes", "graph_breaks",
     "distinct_graph_breaks", "recompiles", "guards",
     "inference_gap",
 )  # fmt: skip

@@ -7,22 +7,23 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from runner.commands.filters import filter_arguments
-from storage.library.backend_rows import backend_rows
-from storage.library.filters import chosen
-from storage.library.trends import FEWEST, QUANTITIES, Point, Series, trends
-from storage.numbers.metrics import METRICS
-from storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
-from views.charts.trend import trend
-from views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
-from views.library.filling import tell_pending, watch
-from views.parts.downloads import chart_card
-from views.parts.exports import Origin, files_of
-from views.shared import words
-from views.shared.address import bound
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
-from views.shared.resources import get_store
+from breakeven.runner.commands.filters import filter_arguments
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.filters import chosen
+from breakeven.storage.library.trends import QUANTITIES, Point, Series, trends
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.steps import FEWEST
+from breakeven.storage.terminal.trend import failure_text, out_of_line_text, sizes_text, when_text
+from breakeven.views.charts.trend import trend
+from breakeven.views.library.chosen import EXPERIMENT_LINK, ask_quantity, ask_which, link_to
+from breakeven.views.library.filling import tell_pending, watch
+from breakeven.views.parts.downloads import chart_card
+from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
+from breakeven.views.shared.resources import get_store
 
 EMPTY = """\
 #### Nothing to follow yet
@@ -46,7 +47,14 @@ def main() -> None:
         quantity = ask_quantity("Trend of", "of", QUANTITIES)
         with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
             st.caption("For a nightly job: exit status 5 once something came to a worse level.")
-            parts = ["python", "-m", "storage", "trend", f"--of={quantity}", "--fail-if=worse>2%"]
+            parts = [
+                "python",
+                "-m",
+                "breakeven.storage",
+                "trend",
+                f"--of={quantity}",
+                "--fail-if=worse>2%",
+            ]
             st.code(shlex.join([*parts, *filter_arguments(asked)]), language="bash",
                     wrap_lines=True)  # fmt: skip
     found = chosen(frame, asked)
@@ -96,8 +104,11 @@ def show_changes(series: Sequence[Series], changed: Sequence[Series], pending: i
     told = [(one, step) for one in changed for step in one.steps]
     worse = [(one, step) for one, step in told if one.worsening(step) > 0]
     long = [one for one in series if len(one.points) >= FEWEST]
-    if worse:
-        st.markdown(f"### {words.plural(len(worse), 'step')} to a worse level")
+    failed = [one for one in changed if one.failure]
+    told_first = [f"{words.plural(len(worse), 'step')} to a worse level"] if worse else []
+    told_first += [f"{words.plural(len(failed), 'backend')} failed last"] if failed else []
+    if told_first:
+        st.markdown(f"### {', '.join(told_first)}")
     elif pending:
         st.markdown("### No step so far")
     elif not long:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from benchmarks.breaking.trials import submit, toy, wait_for
 from benchmarks.breaking.world import REAL, Acknowledged, Outcome, World, kinds, leader
-from runner.folders.process_table import command_line, members
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
+from breakeven.runner.folders.process_table import command_line, members
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
 
-RANK_MODULE = "runner.worker.launching.rank"
+RANK_MODULE = "breakeven.runner.worker.launching.rank"
 READ = """
 import sys, time
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 try:
-    from storage.index.store import Store
+    from breakeven.storage.index.store import Store
 except ImportError:
     time.sleep(60)
 with Store.open(DataDir(sys.argv[1])) as store:
@@ -32,7 +32,7 @@ with Store.open(DataDir(sys.argv[1])) as store:
 
 DEAF = """
 import signal, sys
-if "runner.worker" in sys.orig_argv or "tests.helpers.fake_worker" in sys.orig_argv:
+if "breakeven.runner.worker" in sys.orig_argv or "tests.helpers.fake_worker" in sys.orig_argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     usual = signal.signal
     signal.signal = lambda number, action: usual(
@@ -96,14 +96,18 @@ def kill_supervisor(world: World, chance: random.Random, phase: str = "steps") -
 def told_and_recorded(
     world: World, runs: list[RunDir], before: Acknowledged, begun: float
 ) -> Outcome:
-    """Nobody is left and the truth is told without a supervisor; the next one writes it down."""
+    """Nobody is left and the truth is told without a supervisor; the next one has the runs go on
+    or begin anew, unless one of them had finished."""
     world.wait(lambda: world.alive() == 0, "the end of the runs")
     world.wait(lambda: not any(run.state is RunState.RUNNING for run in runs), "the truth")
     outcome = Outcome(seconds=time.monotonic() - begun)
+    allowed = {RunState.FINISHED}
+    if any(run.state is RunState.FINISHED for run in runs):
+        allowed.add(RunState.LOST)
     world.supervise()
     world.wait(lambda: all(run.is_recorded for run in runs), "records of the next supervisor")
     for run in runs:
-        if run.state not in (RunState.FINISHED, RunState.LOST):
+        if run.state not in allowed:
             outcome.problems.append(f"a run is {run.state}")
     return world.judge(before, outcome)
 

@@ -24,12 +24,12 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.simulation.system import FIRST_FD, Lock, Queue, Selector, System
-from runner.folders import process as processes
-from runner.folders import process_table
-from runner.folders import queue as folders_queue
-from runner.machine.cpus import CpuAllowance
-from runner.machine.placement import Machine
-from runner.supervision import exit_records, orphans, scheduler, spreading, supervisor
+from breakeven.runner.folders import process as processes
+from breakeven.runner.folders import process_table, sizes
+from breakeven.runner.folders import queue as folders_queue
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.machine.placement import Machine
+from breakeven.runner.supervision import exit_records, orphans, scheduler, spreading, supervisor
 
 CPUS = frozenset(range(4))
 MACHINE = Machine(
@@ -112,7 +112,7 @@ def _others(system: System) -> Replaced:
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),
         (supervisor, "open_log", lambda folder, part: None),
         (exit_records, "print", lambda *words, **options: None),
-        (exit_records, "disk_is_full", lambda run: system.disk_is_full),
+        (sizes, "shutil", SimpleNamespace(disk_usage=system.disk_usage)),
         (folders_queue, "refuse_secrets", lambda text: None),
     ]
 

@@ -13,20 +13,21 @@ from benchmarks.simulation.boundary import simulated
 from benchmarks.simulation.kernel import Kernel, Process, Violation
 from benchmarks.simulation.system import End, System
 from benchmarks.simulation.workers import Worker
-from runner.errors import RunnerError
-from runner.folders import library, queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import (
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library, queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.queue import (
     cancel,
     ensure_supervisor,
     find_experiment,
     resume,
     submit,
 )
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
-from runner.supervision.supervisor import supervise
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
+from breakeven.runner.supervision.supervisor import supervise
 
 COMMAND = ("run",)
 LIMIT_SECONDS = 15.0
@@ -96,6 +97,8 @@ class History:
         """Experiments of which somebody was told that they are queued."""
         self.cancelled: Counter[str] = Counter()
         """Ids of runs that were asked to stop."""
+        self.ended: dict[str, float] = {}
+        """When the end of a run was recorded last, by its id."""
         self.last_hindrance = -1.0
         """Until when something kept the supervisor from doing what it is there for."""
         self.supervisors_died = 0
@@ -140,7 +143,7 @@ class History:
             name, act = chance.choice(acts)
             self._person(chance.uniform(0, BUSY_SECONDS), name, act)
         faults = [self._kill_supervisor, self._kill_run, self._stall, self._fill_disk,
-                  self._set_clock, self._stop_worker]  # fmt: skip
+                  self._set_clock, self._stop_worker, self._kill_again_and_again]  # fmt: skip
         for _ in range(chance.choice((0, 1, 1, 2, 3))):
             self.kernel.at(chance.uniform(0, BUSY_SECONDS), chance.choice(faults))
 
@@ -246,6 +249,13 @@ class History:
             self.kernel.say(f"SIGKILL of supervisor {process.pid}")
             self.kernel.die(process, -9)
 
+    def _kill_again_and_again(self) -> None:
+        """A machine that goes down whenever it is up for a while."""
+        self.events["killed again and again"] += 1
+        for number in range(6):
+            self._person(8.0 * number, "look", self._ensure)
+            self.kernel.at(8.0 * number + self.chance.uniform(0.05, 7.0), self._kill_supervisor)
+
     def _kill_run(self) -> None:
         if found := self._living("run"):
             process = self.chance.choice(found)
@@ -318,6 +328,7 @@ class History:
         """A run's end is told once, and when it is true."""
         if path.name != "exit.json" or path.parent.parent != self.data_dir.runs:
             return
+        self.ended[path.parent.name] = self.kernel.now
         if path.exists():
             raise Violation(f"the end of {path.parent.name} is recorded twice")
         for member in self.system.members(path.parent):
@@ -332,6 +343,8 @@ class History:
             mine = [run for name, run in there.items() if name.startswith(experiment_id)]
             for run in mine:
                 self._judge_end(run)
+            if mine:
+                self._judge_company(mine)
 
     def _judge_rows(self) -> None:
         found: Counter[tuple[str, int]] = Counter()
@@ -359,6 +372,7 @@ class History:
         true = {
             RunState.FINISHED: last is not None and last.has_finished,
             RunState.CANCELLED: run.run_id in self.cancelled or "hold all runs at once" in reason
+                                or "no baseline to compare with" in reason
                                 or self.events["run stopped by hand"] > 0,
             RunState.LOST: self.supervisors_died > 0 or self.events["command killed"] > 0,
             RunState.TIMEOUT: last is not None and bool(last.nature.hangs_in
@@ -369,6 +383,37 @@ class History:
         }  # fmt: skip
         if not true[state]:
             raise Violation(f"{run.run_id} is told to be {state} ({reason}), which it is not")
+
+    def _judge_company(self, runs: Sequence[RunDir]) -> None:
+        """Runs that have a round in common had their turns from the same supervisor."""
+        spec = runs[0].read_spec().experiment
+        timed_by: dict[tuple[object, int], int] = {}
+        for run in runs:
+            company = spec.company_of(run.read_spec().variant)
+            for event in each_event(run.events_file):
+                if event["kind"] == "block":
+                    mine = (company, event["round"])
+                    if timed_by.setdefault(mine, event["supervisor"]) != event["supervisor"]:
+                        raise Violation(f"round {mine[1]} of {run.run_id} is of two supervisors")
+        for run in runs:
+            if run.read_spec().variant.role == "baseline" and not self.events["resume"]:
+                self._judge_without_baseline(run)
+
+    def _judge_without_baseline(self, baseline: RunDir) -> None:
+        """After the end of a baseline that is lost, or failed before its first step, none begins of
+        those that would take turns with it."""
+        spec = baseline.read_spec()
+        company = spec.experiment.company_of(spec.variant)
+        is_out = baseline.state in (RunState.FAILED, RunState.TIMEOUT) and not any(
+            event["kind"] == "step" for event in each_event(baseline.events_file)
+        )
+        for other in self.workers if is_out or baseline.state is RunState.LOST else ():
+            is_fellow = (
+                other.spec.experiment_id == spec.experiment_id
+                and other.spec.experiment.company_of(other.spec.variant) == company
+            )
+            if is_fellow and other.began > self.ended[baseline.run_id]:
+                raise Violation(f"{other.run.run_id} goes on without {baseline.run_id}")
 
 
 def play(parent: Path, seed: str) -> Result:

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.simulation.kernel import EPOCH, Kernel, Process, Task, Violation
-from runner.folders import process_table
-from runner.supervision.placing import DEVICES_VARIABLE
+from breakeven.runner.folders import process_table
+from breakeven.runner.supervision.placing import DEVICES_VARIABLE
 
 FIRST_FD = 1_000_000
 """Descriptors from here on are simulated."""
@@ -77,6 +77,10 @@ class System:
     @property
     def disk_is_full(self) -> bool:
         return self.kernel.now < self.disk_is_full_until
+
+    def disk_usage(self, folder: Path) -> SimpleNamespace:
+        """In bytes."""
+        return SimpleNamespace(free=0 if self.disk_is_full else 10**12)
 
     # Pipes
 

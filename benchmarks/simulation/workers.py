@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.simulation.kernel import Kernel, Process, Violation
 from benchmarks.simulation.system import End, System
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.supervision.exits import WorkerExit
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.event_log import EventLog
 
 ABANDONED_SECONDS = 1.0
 """Until a run whose supervisor is gone has ended itself."""
@@ -84,6 +84,10 @@ class Worker:
     ) -> None:
         self.system = system
         self.kernel: Kernel = system.kernel
+        self.began = self.kernel.now
+        assert process.parent is not None
+        self.supervisor = process.parent.pid
+        """Who passes turns to it."""
         self.process = process
         self.run = RunDir(Path(str(process.run_folder)))
         self.spec: RunSpec = self.run.read_spec()
@@ -183,7 +187,8 @@ class Worker:
         number = turn["round"]
         self._rounds += 1
         self._write("step", step=self._rounds, round=number, loss=1.0, seconds=0.1, compiled=False)
-        self._write("block", round=number, position=turn["position"], seconds=0.1, compiled=False)
+        self._write("block", round=number, position=turn["position"], seconds=0.1, compiled=False,
+                    supervisor=self.supervisor)  # fmt: skip
         if self.nature.leaves_checkpoints:
             self.run.checkpoints.mkdir(parents=True, exist_ok=True)
             (self.run.checkpoints / f"{number}.pt").touch()

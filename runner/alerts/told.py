@@ -7,9 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from runner.files import write_atomically
-from runner.folders.data_dir import DataDir
-from runner.locks import FileLock
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import FileLock
+from breakeven.runner.texts import read_json
 
 PATIENCE_SECONDS = 2.0
 
@@ -64,7 +65,8 @@ class Told:
                 kept = content.get(kind)
                 kept = kept if isinstance(kept, dict) else {}
                 fresh = is_news(kept.get(name))
-                mine[name] = value
+                # Where another process told of it, what that one told is what the next is held to.
+                mine[name] = value if fresh else kept.get(name)
                 if fresh:
                     content[kind] = {**kept, name: value}
                     with suppress(OSError):
@@ -73,7 +75,7 @@ class Told:
 
     def _read(self) -> dict[str, Any]:
         try:
-            content = json.loads(self._file.read_text())
+            content = read_json(self._file.read_text())
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}

@@ -5,19 +5,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.checks.user_code import allowed, locate
-from runner.errors import InvalidSpec
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.checks.user_code import allowed, locate
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 TELLS_STEPS = re.compile(
     r"\b(breakeven|accelerate|lightning|pytorch_lightning|Trainer|Seq2SeqTrainer|trl)\b"
 )
 """What a script mentions that says where its steps end, or has a library train that does."""
-OURS = ("runner", "breakeven")
-"""Modules that are loaded already when a script begins."""
+OURS = "breakeven"
+"""Loaded already when a script begins."""
 SAME_NAME = (
-    "lies beside a module called {0!r}, which is the name of one of Breakeven's: the script would "
-    "be given that one. Rename yours, or keep the script elsewhere"
+    f"lies beside a module called {OURS!r}: `import {OURS}` would give the script Breakeven's. "
+    "Rename yours, or keep the script elsewhere"
 )
 MAX_FILES = 2000
 """Python files of the script's folder that are looked into."""
@@ -41,9 +41,8 @@ def check_script(spec: ExperimentSpec) -> None:
     if not folder.is_dir():
         raise InvalidSpec("script.folder", str(folder), "is no folder")
     _check_python(file, source)
-    for name in OURS:
-        if (file.parent / name).is_dir() or (file.parent / f"{name}.py").is_file():
-            raise InvalidSpec("model.source", source, SAME_NAME.format(name))
+    if (file.parent / OURS).is_dir() or (file.parent / f"{OURS}.py").is_file():
+        raise InvalidSpec("model.source", source, SAME_NAME)
     if not any(TELLS_STEPS.search(text) for text in _texts(file)):
         raise InvalidSpec("model.source", source, NO_STEPS)
 

@@ -14,31 +14,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from runner.cluster.host import Delivery, NodeFacts, facts, files_of
-from runner.cluster.parts import There, at_home, store
-from runner.errors import InvalidRunFolder, RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import Experiment, experiments
-from runner.folders.queue_order import startable
-from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.locks import FileLock
-from runner.machine.occupancy import wish_of
-from runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
-from runner.specs.experiment import RunSpec
-from runner.supervision.exit_records import ExitRecords, say
-from runner.supervision.heartbeat import Heartbeat
-from runner.supervision.orphans import MAX_ATTEMPTS
-from runner.texts import printable
+from breakeven.runner.cluster.host import Delivery, NodeFacts, facts, files_of
+from breakeven.runner.cluster.parts import There, at_home, store
+from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import Experiment, experiments
+from breakeven.runner.folders.queue_order import startable
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock
+from breakeven.runner.machine.occupancy import wish_of
+from breakeven.runner.machine.placement import Machine, Place, Spot, Wish, has_room, plan_nodes
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exit_records import ExitRecords, say
+from breakeven.runner.supervision.heartbeat import Heartbeat
+from breakeven.runner.supervision.orphans import MAX_ATTEMPTS
+from breakeven.runner.texts import printable
 
 POLL_SECONDS = 0.3
 QUEUE_SECONDS = 2.0
 """How often the queue is gone through."""
 OVER_SEVERAL = (
     "no machine of a cluster is called to a run over several machines yet; queue it without --ray "
-    "or --slurm, and have `python -m runner join` run on the others (docs/several-devices.md)"
+    "or --slurm, and have `breakeven join` run on the others (docs/several-devices.md)"
 )
 
 
@@ -82,7 +83,11 @@ class Engine(Protocol):
         """The machines that are there now."""
 
     def start(self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]) -> Job:
-        """Has a machine begin an experiment; `key` is its id and attempt, by which it is found."""
+        """Has a machine begin an experiment; `key` is its id and attempt, by which it is found.
+
+        Raises `JobLost` if the machine is not there any more, and `RunnerError` if this experiment
+        cannot be started.
+        """
 
     def left_behind(self) -> Mapping[str, Job]:
         """Work that an earlier driver placed, by its key."""
@@ -192,6 +197,9 @@ class _Driver:
                     raise RunnerError(OVER_SEVERAL)
                 files = files_of(experiment)
                 job = self._engine.start(_key(experiment), spot.node, spot.place, files)
+            except JobLost as error:  # It is placed again at the next look.
+                say(f"{key}: {error}")
+                continue
             except (RunnerError, OSError) as error:
                 for run in experiment.runs:
                     if run.state is RunState.QUEUED:
@@ -222,7 +230,12 @@ class _Driver:
                 placed.job.cancel(stopped)
                 placed.told.update(stopped)
             delivery = placed.job.delivery(placed.known)
+        except OSError as error:  # of a file system that home and machines share
+            self._say_once(f"{key}: cannot be looked at: {error}")
+            return
         except JobLost as error:
+            if lacks_room(self._data_dir.runs):
+                return  # Putting aside what is here takes room, too.
             say(f"{key}: {error}")
             placed.job.end()
             del self._placed[key]

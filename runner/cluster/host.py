@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from runner.cluster.parts import PART_BYTES, Known, Part, missing
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment, experiments, find_experiment
-from runner.folders.records import Claim
-from runner.machine.cpus import cpu_allowance
-from runner.machine.placement import Machine, Place
-from runner.machine.topology import cores, numa_nodes, shares
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.spreading import work_at
+from breakeven.runner.cluster.parts import PART_BYTES, Known, Part, missing
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments, find_experiment
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.placement import Machine, Place
+from breakeven.runner.machine.topology import cores, numa_nodes, shares
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.spreading import work_at
 
-WORKER = ("-m", "runner.worker")
+WORKER = ("-m", "breakeven.runner.worker")
 LOOK_SECONDS = 1.0
 Files = Mapping[str, Mapping[str, bytes]]
 """Contents by run and path: what a run begins with."""
@@ -109,7 +109,9 @@ class Host:
             experiment = find_experiment(self._data_dir, self.experiment_id)
             machine = Machine(cpus=cpu_allowance().cpus)
             command = (sys.executable, *self.worker)
-            work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine)
+            # Home takes in no run that it did not send.
+            work_at(self._data_dir, experiment, command, ExitRecords(), self.place, machine,
+                    takes_controls=False)  # fmt: skip
         finally:
             self._is_over = True
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,15 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.cluster.driver import JobLost, Node
-from runner.cluster.host import WORKER, Delivery, Host, NodeFacts, facts
-from runner.cluster.parts import There
-from runner.errors import RunnerError
-from runner.machine.placement import Place
-from runner.project import PROJECT_ROOT
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.cluster.driver import JobLost, Node
+from breakeven.runner.cluster.host import WORKER, Delivery, Host, NodeFacts, facts
+from breakeven.runner.cluster.parts import There
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.project import PROJECT_ROOT
 
-PACKAGES = ("runner", "breakeven")
+PACKAGES = ("breakeven",)
 """Travel to every machine, so that all run the same code as home."""
 PREFIX = "breakeven."
 UNAVAILABLE_SECONDS = 60.0
@@ -93,9 +94,11 @@ class RayEngine:
     def start(
         self, key: str, node: str, place: Place, files: Mapping[str, Mapping[str, bytes]]
     ) -> "RayJob":
-        resources = next(one["Resources"] for one in ray.nodes() if one["NodeID"] == node)
+        alive = {one["NodeID"]: one["Resources"] for one in ray.nodes() if one["Alive"]}
+        if node not in alive:
+            raise JobLost("its machine has left the cluster")
         num_gpus = sum(name.startswith("cuda") for name in place.devices)
-        cpus = min(float(len(place.cpus)), float(resources["CPU"]))
+        cpus = min(float(len(place.cpus)), float(alive[node]["CPU"]))
         bundle = {"CPU": cpus} | ({"GPU": float(num_gpus)} if num_gpus else {})
         group = placement_group(
             [bundle], strategy="STRICT_PACK", name=PREFIX + key, lifetime="detached",
@@ -120,8 +123,9 @@ class RayEngine:
         found = {}
         for name in ray.util.list_named_actors():
             if name.startswith(PREFIX):
-                job = RayJob(self, ray.get_actor(name), _group(name), None)
-                found[name.removeprefix(PREFIX)] = job
+                with suppress(ValueError):  # It may have ended meanwhile.
+                    job = RayJob(self, ray.get_actor(name), _group(name), None)
+                    found[name.removeprefix(PREFIX)] = job
         return found
 
 

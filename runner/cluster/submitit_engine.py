@@ -9,15 +9,16 @@ from itertools import count
 
 import submitit
 
-from runner.cluster.driver import JobLost, Node
-from runner.cluster.host import WORKER, Delivery, NodeFacts
-from runner.cluster.jobs import JobFolder, work
-from runner.cluster.parts import PART_BYTES, Part, There, missing
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments
-from runner.folders.records import Claim
-from runner.machine.placement import Place
+from breakeven.runner.cluster.driver import JobLost, Node
+from breakeven.runner.cluster.host import WORKER, Delivery, NodeFacts
+from breakeven.runner.cluster.jobs import JobFolder, work
+from breakeven.runner.cluster.parts import PART_BYTES, Part, There, missing
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.texts import printable
 
 MOST_GPUS = 16
 """That one job asks for; Slurm says whether any machine has them."""
@@ -47,11 +48,18 @@ class SubmititEngine:
         self._most_jobs = most_jobs
         self._numbers = count(1)
         self.jobs: dict[str, SubmititJob] = {}
+        self._cluster = cluster
+        self._parameters = dict(parameters or {})
         try:
-            self._executor = submitit.AutoExecutor(self._folder / "logs", cluster=cluster)
-            self._executor.update_parameters(**(parameters or {}))
+            self._executor()
         except (RuntimeError, TypeError, NameError) as error:
             raise RunnerError(f"--slurm: {error}") from error
+
+    def _executor(self, **asked: str | int) -> submitit.AutoExecutor:
+        """A new one for each job: an executor keeps what was asked for the job before."""
+        executor = submitit.AutoExecutor(self._folder / "logs", cluster=self._cluster)
+        executor.update_parameters(**(self._parameters | asked))
+        return executor
 
     def nodes(self) -> list[Node]:
         """As many machines, that nobody uses, as further jobs may wait: Slurm finds the real ones
@@ -76,10 +84,14 @@ class SubmititEngine:
         job.asked.touch()
         gpus = sum(name.startswith("cuda") for name in place.devices)
         asked = {"gpus_per_node": gpus} if gpus else {}
-        self._executor.update_parameters(name=f"breakeven-{key}", **asked)
-        submitted = self._executor.submit(
-            work, str(job.path), key.rpartition(".")[0], self._worker, self._patience_seconds
-        )
+        executor = self._executor(name=f"breakeven-{key}", **asked)
+        try:
+            submitted = executor.submit(
+                work, str(job.path), key.rpartition(".")[0], self._worker, self._patience_seconds
+            )
+        except RuntimeError as error:  # of sbatch, which may refuse one job and take the next
+            shutil.rmtree(job.path, ignore_errors=True)
+            raise RunnerError(f"the job was not taken: {printable(error, 500)}") from error
         job.job_file.write_text(submitted.job_id)
         self.jobs[key] = SubmititJob(job, node, submitted)
         return self.jobs[key]
@@ -108,7 +120,10 @@ class SubmititJob:
         self._alive_since = time.monotonic()
 
     def delivery(self, known: Mapping[str, Mapping[str, There]]) -> Delivery | None:
-        self._job.asked.touch()
+        try:
+            self._job.asked.touch()
+        except FileNotFoundError:
+            raise JobLost(f"its folder {self._job.path} is gone") from None
         is_over = self._job.over.exists()  # before reading: what is written after that comes later
         if not is_over:
             self._check_alive()

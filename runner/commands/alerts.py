@@ -1,19 +1,24 @@
-"""`python -m runner alerts`: where alerts go, whether they arrive, what is worth one now."""
+"""`breakeven alerts`: where alerts go, whether they arrive, what is worth one now."""
 
 import argparse
 import sys
 import time
 from collections.abc import Callable
 
-from runner.alerts.channels import NotTaken, channels
-from runner.alerts.events import Alerts, content_of
-from runner.alerts.settings import SMTP_VARIABLE, WEBHOOK_VARIABLE, Settings, read_settings
-from runner.alerts.told import Told
-from runner.alerts.trends import tell_broken_trends
-from runner.doctor.findings import Health
-from runner.doctor.processes import check_supervisor
-from runner.folders.data_dir import DataDir
-from runner.texts import printable
+from breakeven.runner.alerts.channels import NotTaken, channels
+from breakeven.runner.alerts.events import Alerts, content_of
+from breakeven.runner.alerts.settings import (
+    SMTP_VARIABLE,
+    WEBHOOK_VARIABLE,
+    Settings,
+    read_settings,
+)
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.alerts.trends import tell_broken_trends
+from breakeven.runner.doctor.findings import Health
+from breakeven.runner.doctor.processes import check_supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.texts import printable
 
 NOT_TAKEN = 1
 NOBODY = (f"nobody is told: set {WEBHOOK_VARIABLE} or {SMTP_VARIABLE} for supervisor and dashboard "

@@ -15,49 +15,48 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from runner.checks.experiment import check
-from runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from runner.commands.alerts import add_alert_options, manage_alerts
-from runner.commands.audit import add_audit_options, show_audit
-from runner.commands.backup import add_backup_commands
-from runner.commands.cluster import add_cluster_options, supervise_cluster
-from runner.commands.conditions import Condition, add_fail_if
-from runner.commands.doctor import add_doctor_options, examine_machine
-from runner.commands.filters import add_list_options, filter_arguments, read_filter
-from runner.commands.join import join_until_stopped
-from runner.commands.library import add_library_commands
-from runner.commands.options import add_spec_options, read_spec
-from runner.commands.pack import add_pack_options, pack_journals
-from runner.commands.progress import RunProgress
-from runner.commands.queue import add_queue_options, manage_queue
-from runner.commands.replay import read_replay
-from runner.commands.script import add_script_options, read_script, split_at_dashes
-from runner.commands.suite import add_suite_options, read_cells
-from runner.commands.waiting import run_through, with_storage
-from runner.errors import NotWritable, RunnerError
-from runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
-from runner.folders.moved import moved_spec
-from runner.folders.queue import (
-    cancel,
-    damages,
+from breakeven.runner.checks.experiment import check
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.commands.alerts import add_alert_options, manage_alerts
+from breakeven.runner.commands.audit import add_audit_options, show_audit
+from breakeven.runner.commands.cancel import add_cancel_options, cancel_many
+from breakeven.runner.commands.cluster import add_cluster_options, supervise_cluster
+from breakeven.runner.commands.conditions import Condition, add_fail_if
+from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
+from breakeven.runner.commands.filters import add_list_options, filter_arguments, read_filter
+from breakeven.runner.commands.join import join_until_stopped
+from breakeven.runner.commands.library import add_library_commands
+from breakeven.runner.commands.options import add_spec_options, read_spec, renamed
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.commands.queue import add_queue_options, manage_queue
+from breakeven.runner.commands.replay import read_replay
+from breakeven.runner.commands.script import add_script_options, read_script, split_at_dashes
+from breakeven.runner.commands.status import add_status_options, print_status
+from breakeven.runner.commands.stored import STORED
+from breakeven.runner.commands.suite import add_suite_options, read_cells
+from breakeven.runner.commands.waiting import run_through, with_storage
+from breakeven.runner.errors import NotWritable, RunnerError
+from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
+from breakeven.runner.folders.moved import moved_spec
+from breakeven.runner.folders.queue import (
     ensure_supervisor,
-    experiments,
     find_experiment,
     resume,
     submit,
 )
-from runner.locks import is_locked
-from runner.machine.capabilities import probe, read_capabilities
-from runner.specs.experiment import ExperimentSpec
-from runner.suites.queue import submit_missing
-from runner.supervision.supervisor import LINGER_SECONDS, supervise
-from runner.texts import printable
+from breakeven.runner.locks import is_locked
+from breakeven.runner.machine.capabilities import probe, read_capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.suites.queue import submit_missing
+from breakeven.runner.supervision.supervisor import LINGER_SECONDS, supervise
 
 BAD_INPUT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     ours, theirs = split_at_dashes(sys.argv[1:] if arguments is None else arguments)
+    ours, hints = renamed(ours)
+    sys.stderr.writelines(f"{hint}\n" for hint in hints)
     options = parser().parse_args(ours)
     options.script_arguments = theirs
     try:
@@ -96,13 +95,13 @@ def _replay(data_dir: DataDir, options: argparse.Namespace) -> int:
     check(spec, read_capabilities(data_dir) or probe(data_dir))
     _allow_code(data_dir, options)
     experiment = run_through(data_dir, spec)
-    return with_storage(data_dir, "replay", [experiment.experiment_id])
+    return with_storage(data_dir, "show", [experiment.experiment_id])
 
 
 def judge(data_dir: DataDir, experiment_id: str, fail_if: Sequence[Condition]) -> int:
     """Prints the comparison of an experiment's runs; its exit status."""
     gate = [f"--fail-if={condition}" for condition in fail_if]
-    return with_storage(data_dir, "compare", [experiment_id, *gate])
+    return with_storage(data_dir, "show", [experiment_id, *gate])
 
 
 def _list(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -146,28 +145,6 @@ def _join(data_dir: DataDir, options: argparse.Namespace) -> int:
     return join_until_stopped(data_dir)
 
 
-def _status(data_dir: DataDir, options: argparse.Namespace) -> int:
-    for experiment in experiments(data_dir):
-        _print(f"{experiment.experiment_id}  {printable(experiment.spec.name)}")
-        for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
-            stands = run.standing
-            why = f": {printable(stands.reason)}" if stands.reason else ""
-            again = f" (attempt {run.attempt})" if run.attempt > 1 else ""
-            _print(f"    {variant.label:<20} {stands.state}{again}{why}")
-    damaged = list(damages(data_dir))
-    if damaged:
-        _print("run folders that cannot be used:")
-    for run_id, why in damaged:
-        said = printable(why).removeprefix(printable(data_dir.runs / run_id)).lstrip("/ ")
-        _print(f"    {printable(run_id)}: {said}")
-    return 0
-
-
-def _cancel(data_dir: DataDir, options: argparse.Namespace) -> int:
-    cancel(find_experiment(data_dir, options.experiment))
-    return 0
-
-
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
     _allow_code(data_dir, options)
@@ -177,7 +154,7 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
                         options.parallel)  # fmt: skip
         check(on, read_capabilities(data_dir) or probe(data_dir))
     labels = resume(experiment, on)
-    for variant, run in zip(experiment.spec.variants, experiment.runs, strict=True):
+    for variant, run in zip(experiment.variants, experiment.runs, strict=True):
         if variant.label in labels:
             progress = RunProgress(run, experiment.spec)
             progress.update()
@@ -231,11 +208,11 @@ def _print(text: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of what it parses runs the command."""
-    whole = argparse.ArgumentParser(prog="python -m runner", description=__doc__.split("\n")[0])
+    whole = argparse.ArgumentParser(prog="breakeven", description=__doc__.split("\n")[0])
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, execute: Callable[..., int], text: str) -> argparse.ArgumentParser:
-        usage = f"python -m runner {name} [options]"
+        usage = f"breakeven {name} [options]"
         command = commands.add_parser(name, help=text, description=text, usage=usage)
         command.set_defaults(execute=execute)
         where = f"where runs are kept {DEFAULT_TEXT}"
@@ -257,25 +234,23 @@ def parser() -> argparse.ArgumentParser:
         help="work at one experiment after the other, whatever devices they ask for",
     )  # fmt: skip
     suite = add("suite", _suite, "queue the models of a benchmark suite, an experiment for each")
-    suite.usage = "python -m runner suite NAME [options]"
+    suite.usage = "breakeven suite NAME [options]"
     add_suite_options(suite)
     listing = add("list", _list, "list experiments and what they came to: search, filter, sort")
     add_list_options(listing)
     known = add("devices", _devices, "list devices: how noisy and how fast each is, over time")
     known.add_argument("--json", action="store_true", help="print JSON")
-    add("status", _status, "list experiments and the state of their runs")
-    stop = add("cancel", _cancel, "stop an experiment")
+    text = "list experiments and the state of their runs"
+    add_status_options(add("status", print_status, text))
+    text = "stop experiments: those with these ids, and all that a filter finds, as in `list`"
+    add_cancel_options(add("cancel", cancel_many, text))
     go_on = add("resume", _resume, "go on with an experiment's stopped runs from their checkpoints")
     _add_moving(go_on)
-    for command in (stop, go_on):
-        command.add_argument("experiment", help="its id, as `list` has it")
-        command.usage = f"{command.usage} EXPERIMENT"
+    go_on.add_argument("experiment", help="its id, as `list` has it")
+    go_on.usage = f"{go_on.usage} EXPERIMENT"
     further = add("join", _join, "take part, with this machine, in runs that span several")
     add_queue_options(add("queue", manage_queue, "list the queue, reorder, hold and pause it"))
     add_library_commands(add)
-    add_backup_commands(add)
-    text = "pack the journals of experiments that are over: the same, in a sixth of the room"
-    add_pack_options(add("pack", pack_journals, text))
     told = add(
         "audit", show_audit, "list who did what: starts, stops, deletions, uploads, settings"
     )
@@ -284,6 +259,8 @@ def parser() -> argparse.ArgumentParser:
     add_alert_options(add("alerts", manage_alerts, text))
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
+    for name, text in STORED.items():
+        commands.add_parser(name, help=text)
     for command in (compare, script, again, work, go_on, further):
         command.add_argument(
             "--allow-code", action="append", type=Path, default=[], metavar="FOLDER",

@@ -21,7 +21,7 @@ FACETS = {
     "precision": "float32, tf32, bf16 or fp16",
     "batch": "batch size",
     "backend": "one of its backends",
-    "verdict": "speed of the best backend: faster, slower, same or unsure",
+    "verdict": "speed of the best backend: faster, slower, same, unsure, failed or cancelled",
     "parity": "worst of its backends: holds, broken, ...",
     "tag": "one of its tags",
     "origin": "local, example or imported",
@@ -117,9 +117,7 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
         help="words that an experiment has in its texts, all of them; -word (after --) for one it "
         f"has not; 'speedup>1.2' for numbers: {numbers}",
     )  # fmt: skip
-    for name, text in FACETS.items():
-        parser.add_argument(f"--{name}", action="append", metavar="VALUE",
-                            help=f"{text}; can be given several times")  # fmt: skip
+    add_facets(parser)
     parser.add_argument("--archived", choices=get_args(Archived), default="no",
                         help="whether what was put away is listed, too (default: no)")  # fmt: skip
     parser.add_argument("--sort", type=_said(check_sort), default="-when", metavar="[-]NAME",
@@ -130,11 +128,24 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     written.add_argument("--table", action="store_true", help="as a table (the default)")
 
 
+def add_facets(parser: argparse.ArgumentParser) -> None:
+    """Adds what `read_facets` reads."""
+    for name, text in FACETS.items():
+        parser.add_argument(f"--{name}", action="append", metavar="VALUE",
+                            help=f"{text}; can be given several times")  # fmt: skip
+
+
+def read_facets(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """By facet, the values that were given."""
+    return {name: tuple(given) for name in FACETS if (given := getattr(options, name))}
+
+
 def read_filter(options: argparse.Namespace) -> Filter:
     """The filter of parsed options."""
-    facets = {name: tuple(given) for name in FACETS if (given := getattr(options, name))}
     text = " ".join(map(_quoted, options.words))
-    return Filter(text=text, facets=facets, archived=options.archived, sort=options.sort)
+    return Filter(
+        text=text, facets=read_facets(options), archived=options.archived, sort=options.sort
+    )
 
 
 def filter_arguments(asked: Filter) -> list[str]:

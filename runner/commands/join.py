@@ -8,11 +8,11 @@ import sys
 import threading
 from types import FrameType
 
-from runner.folders.data_dir import DataDir
-from runner.folders.meetings import Meeting, Meetings
-from runner.folders.process import end_group, start_in_own_session
-from runner.machine.variables import for_runs
-from runner.project import PROJECT_ROOT
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.meetings import Meeting, Meetings
+from breakeven.runner.folders.process import end_group, start_in_own_session
+from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.project import PROJECT_ROOT
 
 LOOK_SECONDS = 0.25
 
@@ -43,7 +43,13 @@ class Joiner:
 
     def _start(self, meeting: Meeting, number: int) -> subprocess.Popen[bytes]:
         run = self._data_dir.run_dir(meeting.run_id)
-        command = [sys.executable, "-m", "runner.worker.launching.node", str(run.path), str(number)]
+        command = [
+            sys.executable,
+            "-m",
+            "breakeven.runner.worker.launching.node",
+            str(run.path),
+            str(number),
+        ]
         sys.stdout.write(f"{meeting.run_id}: machine {number + 1} of {meeting.nodes}\n")
         sys.stdout.flush()
         output = run.path / f"output-{number}.log"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from runner.errors import RunnerError
-from runner.folders import library, retention
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import Labels
-from runner.folders.sizes import parse_size
-from runner.texts import printable
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library, retention
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.sizes import parse_size
+from breakeven.runner.texts import printable
 
 Add = Callable[[str, Callable[..., int], str], argparse.ArgumentParser]
 BAD_INPUT = 2
@@ -64,7 +64,7 @@ def _label(data_dir: DataDir, options: argparse.Namespace) -> int:
         tags = " ".join(f"#{printable(tag)}" for tag in labels.tags)
         return "  ".join(filter(None, [printable(labels.name or ""), tags])) or "no name, no tags"
 
-    return _each(options.experiments, one)
+    return each(options.experiments, one)
 
 
 def _archive(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -73,15 +73,15 @@ def _archive(data_dir: DataDir, options: argparse.Namespace) -> int:
         library.change_labels(data_dir, experiment_id, put_away)
         return "in lists again" if options.undo else "archived; `archive --undo` takes it out again"
 
-    return _each(options.experiments, one)
+    return each(options.experiments, one)
 
 
 def _delete(data_dir: DataDir, options: argparse.Namespace) -> int:
     def one(experiment_id: str) -> str:
         library.delete(data_dir, experiment_id)
-        return f"in the trash; `python -m runner restore {experiment_id}` brings it back"
+        return f"in the trash; `breakeven restore {experiment_id}` brings it back"
 
-    return _each(options.experiments, one)
+    return each(options.experiments, one)
 
 
 def _restore(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _restore(data_dir: DataDir, options: argparse.Namespace) -> int:
         return "restored"
 
     if options.experiments:
-        return _each(options.experiments, one)
+        return each(options.experiments, one)
     for found in library.trash(data_dir):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.deleted))
         _print(f"{printable(found.experiment_id)}  deleted {when}  {printable(found.name)}")
@@ -102,7 +102,7 @@ def _free(data_dir: DataDir, options: argparse.Namespace) -> int:
         freed = library.free(data_dir, experiment_id, artifacts=options.artifacts)
         return f"{freed / 2**20:,.1f} MiB freed"
 
-    return _each(options.experiments, one)
+    return each(options.experiments, one)
 
 
 def _empty_trash(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -131,7 +131,7 @@ def _bytes(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
+def each(experiments: Sequence[str], act: Callable[[str], str]) -> int:
     """Acts on each, whatever becomes of the others; 2 if one was refused."""
     status = 0
     for experiment_id in experiments:

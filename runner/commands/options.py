@@ -6,26 +6,26 @@ the three tables below.
 
 import argparse
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from runner.errors import RunnerError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.field_texts import field_texts
-from runner.specs.ladder import with_ladder
-from runner.specs.options import (
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.field_texts import field_texts
+from breakeven.runner.specs.ladder import with_ladder
+from breakeven.runner.specs.options import (
     parse_options,
     read_number,
     read_whole_number,
     split_at_commas,
     write_options,
 )
-from runner.specs.tasks import TASKS
-from runner.specs.validation import Spec, require
-from runner.specs.workload import BUILTIN
+from breakeven.runner.specs.tasks import TASKS
+from breakeven.runner.specs.validation import Spec, require
+from breakeven.runner.specs.workload import usual_name
 
 FLAGS = {
     "callbacks": "--callback",
@@ -67,6 +67,8 @@ CHOICES: dict[str, tuple[str, ...]] = {"task": TASKS}
 """What a field may be, where its type does not say so."""
 NUMBERS: dict[Any, Callable[[str], float]] = {int: read_whole_number, float: read_number}
 """Readers of what is typed for a number, by its type."""
+FORMER = {"--no-control": "--controls=0", "--control": "--controls=1"}
+"""Options of the release before this one, and what they are called now."""
 UNASKED = ("suite_run", "fallback_of", "replay_of")
 """What nobody asks for: the commands `suite` and `replay` set it, or the supervisor."""
 
@@ -172,7 +174,7 @@ def add_spec_options(parser: argparse.ArgumentParser) -> None:
     text = (
         "run the whole ladder: eager, aot_eager, aot_eager_decomp_partition, inductor, on CUDA "
         "inductor with CUDA graphs, inductor with max-autotune; and behind it what --backends "
-        "names. `python -m storage ladder EXPERIMENT` then says which stage of the compiler fails, "
+        "names. `breakeven ladder EXPERIMENT` then says which stage of the compiler fails, "
         "computes wrongly or loses time"
     )
     parser.add_argument("--ladder", action="store_true", help=text)
@@ -196,6 +198,13 @@ def add_field_options(
         option.add_to(groups[title], (flags or {}).get(option.path))
 
 
+def renamed(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments with former options by their new names, and a hint for each that was there."""
+    hints = [f"{one} is now {FORMER[one]}; the next release no longer takes it"
+             for one in dict.fromkeys(arguments) if one in FORMER]  # fmt: skip
+    return [FORMER.get(one, one) for one in arguments], hints
+
+
 def read_spec(given: argparse.Namespace) -> ExperimentSpec:
     """The experiment that parsed options describe; raises `RunnerError` if they cannot be."""
     values = asdict(_read_file(given.spec)) if given.spec is not None else {}
@@ -206,7 +215,11 @@ def read_spec(given: argparse.Namespace) -> ExperimentSpec:
         require(spec.num_places == 1, "parallel", spec.parallel, rule)
         named = spec.backends if "backends" in values else ()
         spec = replace(spec, backends=with_ladder(named, spec.device))
-    return spec if "name" in values else replace(spec, name=_name_of(spec))
+    return (
+        spec
+        if "name" in values
+        else replace(spec, name=usual_name(spec.model.source, spec.data.source))
+    )
 
 
 def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
@@ -233,11 +246,6 @@ def _read_file(file: Path) -> ExperimentSpec:
         return ExperimentSpec.from_json(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"{file} cannot be read: {error}") from None
-
-
-def _name_of(spec: ExperimentSpec) -> str:
-    model, data = (source.removeprefix(BUILTIN) for source in (spec.model.source, spec.data.source))
-    return f"{Path(model).name} on {Path(data).name}"
 
 
 def said(read: Callable[[str], Read]) -> Callable[[str], Read]:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from runner.errors import RunnerError
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.specs.bounds import MAX_STEPS
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.causes import cause_of
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.events import Order, read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.bounds import MAX_STEPS
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 NUM_RECENT_STEPS = 20
 
@@ -35,8 +36,11 @@ class RunProgress:
     stopped: str = ""
     """Why training ended before its last step."""
     error: str = ""
+    waits: str = ""
+    """What a run that has not ended waits for, if it is disk space."""
     _said_steps: int | None = None
     _offset: int = 0
+    _order: Order = field(default_factory=Order)
     _recent_seconds: list[float] = field(default_factory=list)
 
     @property
@@ -52,9 +56,11 @@ class RunProgress:
     def update(self) -> None:
         """Reads what was written since the last look."""
         # The state first: events written before the end are then sure to be read below.
-        self.state = self.run.state
+        stands = self.run.standing
+        self.state = stands.state
+        self.waits = (stands.state.is_active and stands.reason) or ""
         try:
-            events, self._offset = read_events(self.run.events_file, self._offset)
+            events, self._offset = read_events(self.run.events_file, self._offset, self._order)
         except RunnerError as error:
             events, self.error = [], str(error)
         for event in events:
@@ -91,7 +97,7 @@ class RunProgress:
 
     def _take_end(self, event: dict[str, Any]) -> None:
         if event["kind"] == "error":
-            self.error = str(event["message"])
+            self.error = cause_of(str(event.get("error")), str(event["message"]))
         else:
             self.stopped = f"stopped after step {event['step']}: {event['reason']}"
 

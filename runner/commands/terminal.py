@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
-from runner.commands.progress import RunProgress
-from runner.folders.queue import Experiment
-from runner.folders.states import RunState
-from runner.texts import duration, printable
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import duration, printable
 
 REFRESH_SECONDS = 0.5
 PLAIN_REFRESH_SECONDS = 5.0
@@ -38,7 +38,7 @@ def ends_quietly(main: Callable[[], int]) -> int:
 
 def watch(experiment: Experiment) -> None:
     """Shows the runs of an experiment until all have ended."""
-    labels = [variant.label for variant in experiment.spec.variants]
+    labels = [variant.label for variant in experiment.variants]
     runs = [RunProgress(run, experiment.spec) for run in experiment.runs]
     width = max(map(len, labels))
     padded = [label.ljust(width) for label in labels]
@@ -89,7 +89,7 @@ def _line(label: str, run: RunProgress) -> str:
         parts.append(
             f"accuracy {100 * value:.1f} %" if name == "accuracy" else f"held-out {value:.4f}"
         )
-    if said := run.error or run.stopped:
+    if said := run.waits or run.error or run.stopped:
         short = textwrap.shorten(said, MAX_ERROR_CHARACTERS, placeholder=" ...")
         parts.append(printable(short))
     return "  ".join(parts)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
 
-from runner.checks.experiment import check_user_code
-from runner.commands.terminal import watch
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import (
+from breakeven.runner.checks.experiment import check_user_code
+from breakeven.runner.commands.terminal import watch
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import (
     Experiment,
     cancel,
     ensure_supervisor,
@@ -20,9 +20,9 @@ from runner.folders.queue import (
     find_experiment,
     submit,
 )
-from runner.locks import is_locked
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.locks import is_locked
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 BAD_INPUT = 2
 
@@ -36,13 +36,25 @@ def run_through(data_dir: DataDir, spec: ExperimentSpec) -> Experiment:
     while True:
         ensure_supervisor(data_dir)
         _print(f"experiment {experiment.experiment_id}, {_length(experiment.spec)}")
-        with _interrupt_cancels(experiment):
-            watch(experiment)
+        _watch(data_dir, experiment)
         repeat = _fallback_of(data_dir, experiment)
         if repeat is None:
             return experiment
         _print("The device cannot hold all runs at once; repeating them one after another.")
         experiment = repeat
+
+
+def _watch(data_dir: DataDir, experiment: Experiment) -> None:
+    """Until all have ended, also the controls that it takes once the others have."""
+    while True:
+        with _interrupt_cancels(experiment):
+            watch(experiment)
+        grown = find_experiment(data_dir, experiment.experiment_id)
+        if len(grown.runs) == len(experiment.runs):
+            return
+        _print(f"One control more, {grown.variants[-1].label}: the losses of a backend lie too far "
+               "from those of equal trainings to call them the same.")  # fmt: skip
+        experiment = grown
 
 
 def _length(spec: ExperimentSpec) -> str:
@@ -61,11 +73,18 @@ def with_storage(data_dir: DataDir, command: str, arguments: Sequence[str]) -> i
         _print(
             f"The runs are in {data_dir.runs}. Comparing them takes duckdb, which is not installed "
             "here: install it, or copy them into `runs/` of a data folder on a machine that has "
-            f"it, and say `python -m storage {shlex.join([command, *arguments])} --data-folder "
+            f"it, and say `breakeven {shlex.join([command, *arguments])} --data-folder "
             "FOLDER`."
         )
         return BAD_INPUT
-    whole = [sys.executable, "-m", "storage", command, f"--data-folder={data_dir.path}", *arguments]
+    whole = [
+        sys.executable,
+        "-m",
+        "breakeven.storage",
+        command,
+        f"--data-folder={data_dir.path}",
+        *arguments,
+    ]
     return subprocess.run(whole, cwd=PROJECT_ROOT).returncode
 
 

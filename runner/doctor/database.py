@@ -1,17 +1,19 @@
-"""What only storage can tell, asked in a process of its own: the index, and the noise floor."""
+"""What only storage can tell, asked in a process of its own: the index, the noise floor, and
+journals."""
 
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from runner.doctor.asking import ask
-from runner.doctor.findings import Finding, Health
-from runner.folders.data_dir import DataDir
-from runner.locks import FileLock
-from runner.texts import printable
+from breakeven.runner.doctor.asking import ask
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import FileLock
+from breakeven.runner.texts import printable
 
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 600.0
+SHOWN = 3
 NOISY = 0.05
 """A noise floor beyond which few compilers' speedups can be told from nothing."""
 
@@ -30,6 +32,7 @@ def check_database(data_dir: DataDir) -> Iterator[Finding]:
         return
     yield _index(data_dir, answer["database"])
     yield _noise(answer["noise"])
+    yield _journals(answer["journals"])
 
 
 def _index(data_dir: DataDir, found: dict[str, Any]) -> Finding:
@@ -72,8 +75,30 @@ def _noise(found: dict[str, Any]) -> Finding:
     return Finding(subject=subject, health=Health.OK, evidence=evidence)
 
 
+def _journals(found: dict[str, int]) -> Finding:
+    subject = "Journals"
+    if not found:
+        return Finding(subject=subject, health=Health.OK, evidence="every line counts once")
+    listed = "; ".join(f"{printable(run_id, 80)}: {count:,}"
+                       for run_id, count in [*found.items()][:SHOWN])  # fmt: skip
+    more = f"; and {len(found) - SHOWN} more runs" if len(found) > SHOWN else ""
+    return Finding(
+        subject=subject,
+        health=Health.DOUBTFUL,
+        evidence=f"{sum(found.values()):,} lines do not follow those before them and are left out, "
+        f"as where a journal was copied into itself: {listed}{more}",
+        remedy="bring events.jsonl back from where it came; what is shown is that of the others",
+    )
+
+
 def _ask_storage(data_dir: DataDir) -> dict[str, Any] | str:
     if not data_dir.path.is_dir():
         return f"there is no {data_dir.path} yet"
-    command = [sys.executable, "-m", "storage", "checkup", f"--data-folder={data_dir.path}"]
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven.storage",
+        "checkup",
+        f"--data-folder={data_dir.path}",
+    ]
     return ask("storage", command, LIMIT_SECONDS)

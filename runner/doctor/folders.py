@@ -3,14 +3,14 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runner.doctor.findings import Finding, Health
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import damages
-from runner.texts import printable
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import damages, listed
+from breakeven.runner.texts import printable
 
 SHOWN = 3
 OLD_SECONDS = 3600.0
@@ -25,19 +25,26 @@ def check_folders(data_dir: DataDir) -> Iterator[Finding]:
 def check_run_folders(data_dir: DataDir) -> Finding:
     """Opens every specification: as long as there are many."""
     subject = "Run folders"
-    found = list(damages(data_dir))
-    if not found:
+    damaged = list(damages(data_dir))
+    missing = [(f"{one.experiment_id}.{label}", "") for one in listed(data_dir)
+               for label, run, _ in one.runs if run is None]  # fmt: skip
+    if not damaged and not missing:
         count = sum(1 for _ in data_dir.run_dirs())
         return Finding(subject=subject, health=Health.OK, evidence=f"{count:,} can be read")
-    listed = "; ".join(f"{printable(run_id, 80)}: {printable(why, 160)}"
-                       for run_id, why in found[:SHOWN])  # fmt: skip
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    evidence = f"{len(found)} cannot be used: {listed}{more}"
+    told = ((damaged, "cannot be read"), (missing, "missing"))
+    evidence = "; ".join(f"{len(found):,} {what}: {_some(found)}" for found, what in told if found)
     remedy = (
         f"bring the files back from where they came, or move the folders out of {data_dir.runs}; "
-        "`python -m runner status` names them all"
+        "`breakeven status --all` names them all"
     )
     return Finding(subject=subject, health=Health.DOUBTFUL, evidence=evidence, remedy=remedy)
+
+
+def _some(found: Sequence[tuple[str, str]]) -> str:
+    shown = (f"{printable(name, 80)}{f': {printable(why, 160)}' if why else ''}"
+             for name, why in found[:SHOWN])  # fmt: skip
+    more = f"; and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+    return f"{'; '.join(shown)}{more}"
 
 
 def check_leftovers(data_dir: DataDir) -> Finding:
@@ -60,7 +67,7 @@ def check_leftovers(data_dir: DataDir) -> Finding:
         subject=subject,
         health=Health.DOUBTFUL,
         evidence=evidence,
-        remedy="`python -m runner doctor --repair` removes them",
+        remedy="`breakeven doctor --repair` removes them",
         repair=repair,
     )
 

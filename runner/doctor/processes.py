@@ -5,11 +5,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-from runner.doctor.findings import Finding, Health
-from runner.errors import InvalidRunFolder
-from runner.folders.busy import STUCK_SECONDS, seconds_busy
-from runner.folders.data_dir import DataDir, run_names
-from runner.folders.process_table import (
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders.busy import STUCK_SECONDS, seconds_busy
+from breakeven.runner.folders.data_dir import DataDir, run_names
+from breakeven.runner.folders.process_table import (
     command_line,
     holders,
     is_running,
@@ -17,18 +17,18 @@ from runner.folders.process_table import (
     members,
     state_of,
 )
-from runner.folders.queue_order import read_order, waiting
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.locks import FileLock, is_locked
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.heartbeat import feel
-from runner.supervision.orphans import close_orphans
-from runner.texts import duration, printable
+from breakeven.runner.folders.queue_order import read_order, waiting
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock, is_locked
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.heartbeat import feel
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.texts import duration, printable
 
 CLOCK_SLACK_SECONDS = 120.0
 """Clocks of file servers go a little before or after."""
-OURS = ("runner", "serve.py", "streamlit", "storage", "pytest")
+OURS = ("breakeven", "serve.py", "streamlit", "pytest")
 """Words in the command lines of those that hold our locks by right."""
 PATIENCE_SECONDS = 2.0
 
@@ -54,7 +54,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
             remedy = f"`kill -CONT {pids}` lets it go on"
         else:
             evidence = f"process {pids} holds the lock and gave no sign for {silent}"
-            remedy = f"`kill -9 {pids}`, then `python -m runner supervise`: checkpoints go on"
+            remedy = f"`kill -9 {pids}`, then `breakeven supervise`: checkpoints go on"
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
     if pulse.stuck:
         name, since = min(pulse.stuck.items(), key=lambda one: one[1])
@@ -63,7 +63,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
                     f"{duration(max(0.0, time.time() - since))}{others}: a thread of it "
                     "does not move on")  # fmt: skip
         pids = " ".join(map(str, pulse.pids)) or "PID"
-        remedy = f"`kill -9 {pids}`, then `python -m runner supervise`: checkpoints go on"
+        remedy = f"`kill -9 {pids}`, then `breakeven supervise`: checkpoints go on"
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy)
     queued = _startable(data_dir)
     if pulse.is_alive:
@@ -72,7 +72,7 @@ def check_supervisor(data_dir: DataDir) -> Finding:
     if queued:
         evidence = f"{_experiments(queued)} waiting, and nobody works them off: {_some(queued)}"
         return Finding(subject=subject, health=Health.WRONG, evidence=evidence,
-                       remedy="`python -m runner supervise` works them off")  # fmt: skip
+                       remedy="`breakeven supervise` works them off")  # fmt: skip
     return Finding(subject=subject, health=Health.OK, evidence="none at work, and nothing waits")
 
 
@@ -102,8 +102,8 @@ def check_orphaned_runs(data_dir: DataDir) -> Finding:
         return Finding(subject=subject, health=Health.OK, evidence="none")
     evidence = f"{len(lost)} vanished and are not recorded: {_some(run.run_id for run in lost)}"
     remedy = (
-        "`python -m runner doctor --repair` records how they ended, or queues them again where "
-        "there is a checkpoint or nothing was measured"
+        "`breakeven doctor --repair` records how they ended, or queues them again where "
+        "they may go on or begin anew"
     )
     return Finding(subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy,
                    repair=lambda: _close(data_dir, lost))  # fmt: skip
@@ -125,7 +125,7 @@ def check_orphaned_processes(data_dir: DataDir) -> Finding:
         return f"{sum(map(kill_members, folders))} processes ended"
 
     return Finding(subject=subject, health=Health.WRONG, evidence=evidence,
-                   remedy=f"`kill -9 {pids}`, or `python -m runner doctor --repair`",
+                   remedy=f"`kill -9 {pids}`, or `breakeven doctor --repair`",
                    repair=repair)  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def _close(data_dir: DataDir, lost: list[RunDir]) -> str:
     with lock:
         close_orphans(data_dir, ExitRecords())
     again = sum(run.state is RunState.QUEUED for run in lost)
-    waits = "; `python -m runner supervise` works them off" if again else ""
+    waits = "; `breakeven supervise` works them off" if again else ""
     return f"{len(lost) - again} recorded as ended, {again} queued again{waits}"
 
 

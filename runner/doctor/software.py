@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from runner.doctor.findings import Finding, Health
-from runner.project import PROJECT_ROOT
-from runner.texts import printable
+from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.project import PACKAGE
+from breakeven.runner.texts import printable
 
-REQUIREMENTS = PROJECT_ROOT / "requirements.txt"
+REQUIREMENTS = PACKAGE / "requirements.txt"
 PYTHONS = ((3, 11), (3, 13))
 """The first and the last that are supported."""
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")

@@ -17,11 +17,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.locks import FileLock
-from runner.logs import log
-from runner.masking import mask
-from runner.texts import printable
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import FileLock
+from breakeven.runner.logs import log
+from breakeven.runner.masking import mask
+from breakeven.runner.texts import printable, read_json
 
 MAX_BYTES = 5_000_000
 KEPT_FILES = 9
@@ -129,8 +129,8 @@ def _read(file: Path) -> Iterator[dict[str, Any]]:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
             for line in opened.read(2 * MAX_BYTES).splitlines():
-                with suppress(ValueError, RecursionError):
-                    entry = json.loads(line)
+                with suppress(ValueError):
+                    entry = read_json(line)
                     if isinstance(entry, dict):
                         yield entry
 

@@ -4,16 +4,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.folders.run_dir import RunDir
-from runner.project import PROJECT_ROOT
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.project import IS_CHECKOUT, PROJECT_ROOT
 
 DATA_VARIABLE = "BREAKEVEN_DATA"
-DEFAULT_TEXT = f"(default: ${DATA_VARIABLE}, else data/ in the project)"
+DEFAULT_TEXT = (
+    f"(default: ${DATA_VARIABLE}, else data/ of a checkout, else ~/.local/share/breakeven)"
+)
 
 
 def default_data_folder() -> Path:
-    """The folder that `BREAKEVEN_DATA` names, or `data/` in the project."""
-    return Path(os.environ.get(DATA_VARIABLE) or PROJECT_ROOT / "data")
+    """The folder that `BREAKEVEN_DATA` names, else `data/` of a checkout, else a folder of the
+    person's (XDG Base Directory Specification)."""
+    if named := os.environ.get(DATA_VARIABLE):
+        return Path(named)
+    if IS_CHECKOUT:
+        return PROJECT_ROOT / "data"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "breakeven"
 
 
 class DataDir:

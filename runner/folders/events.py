@@ -5,29 +5,53 @@ Every line has `v` (format version), `seq` (0, 1, 2, ... within the run), `kind`
 since the epoch), and the fields of its kind, which `docs/events.md` lists. JSON has no NaN or
 infinity, yet a diverged loss must survive: a number field may hold the text "NaN", "Infinity" or
 "-Infinity", which `float()` reads back.
+
+Each event counts once: every reader leaves out an event whose `seq` does not come after the last
+one that was read (`Order`), as where somebody appended a copy.
 """
 
 import errno
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runner.errors import InvalidRunFolder
-from runner.folders.inside import open_inside, stat_inside
-from runner.folders.packed import open_packed, stat_packed
-from runner.texts import printable
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders.inside import open_inside, stat_inside
+from breakeven.runner.folders.packed import unpack
+from breakeven.runner.texts import printable, read_json
 
 FORMAT_VERSION = 1
 """Of the lines that this version writes, and the newest that it reads."""
 MAX_LINE_BYTES = 16_000_000
 """As the index takes them."""
 PIECE_BYTES = 2**20
+MAX_COUNT = 2**53
+"""Largest whole number that is believed: sums and differences of such stay within 64 bits."""
 BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
+
+
+@dataclass
+class Order:
+    """How far a journal was read, by the `seq` of its events."""
+
+    last: int = -1
+    """The `seq` of the last event that was taken; -1 before the first one."""
+    num_left_out: int = 0
+    """Events that did not come after the last one that was taken."""
+
+    def takes(self, event: Mapping[str, Any]) -> bool:
+        """Whether the event comes after the last one, and then is the last one. A `seq` that is
+        missing, no whole number or larger than `MAX_COUNT` comes after none."""
+        seq = event.get("seq")
+        if type(seq) is int and self.last < seq <= MAX_COUNT:
+            self.last = seq
+            return True
+        self.num_left_out += 1
+        return False
 
 
 def require_known_format(path: Path, lines: bytes) -> None:
@@ -41,15 +65,19 @@ def require_known_format(path: Path, lines: bytes) -> None:
         )
 
 
-def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+def read_events(
+    path: Path, offset: int = 0, order: Order | None = None
+) -> tuple[list[dict[str, Any]], int]:
     """Reads complete lines from a byte offset; returns the events and the offset after them.
 
-    A missing journal has no events. Lines that are not events (a sealed, torn one) are left out.
-    Raises `InvalidRunFolder` if the journal is no plain file.
+    A missing journal has no events. Lines that are not events (a sealed, torn one) are left out,
+    and so are events that do not come after those before; `order` says how far the journal was read
+    before the offset. Raises `InvalidRunFolder` if the journal is no plain file.
     """
+    order = order or Order()
     data, end = read_complete_lines(path, offset)
-    found = map(_event, data.splitlines())
-    return [event for event in found if event is not None], end
+    found = map(read_event, data.splitlines())
+    return [event for event in found if event is not None and order.takes(event)], end
 
 
 def each_event(path: Path) -> Iterator[dict[str, Any]]:
@@ -62,10 +90,11 @@ def each_event(path: Path) -> Iterator[dict[str, Any]]:
         journal = open_journal(path)
     except FileNotFoundError:
         return
+    order = Order()
     with journal:
         for line in _lines(journal):
-            event = _event(line)
-            if event is not None:
+            event = read_event(line)
+            if event is not None and order.takes(event):
                 yield event
 
 
@@ -86,7 +115,7 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
     """What of it is on the disk."""
     at, end = 0, -1
     while True:
-        # A packed journal has no holes, and some file systems do not tell of theirs.
+        # Some file systems do not report holes.
         with suppress(OSError, ValueError):
             try:
                 at = os.lseek(journal.fileno(), at, os.SEEK_DATA)
@@ -103,22 +132,41 @@ def _pieces(journal: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+BOOLEANS = ("compiled", "inference_draws", "out_of_memory", "passed", "same", "warm_up")
+"""Fields that are true or false. In any other field of numbers or texts neither is believed."""
+OPEN = ("devices", "ending", "labels", "layers", "notes", "uncounted", "variables", "versions")
+"""Fields that hold any JSON."""
+
+
+def read_event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None of a line that is none. True and false are no numbers: where
+    neither may stand, None stands for them."""
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = read_json(line)
+    except ValueError:
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        return None
+    return {name: value if name in BOOLEANS or name in OPEN else _without_booleans(value)
+            for name, value in event.items()}  # fmt: skip
+
+
+def _without_booleans(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_booleans(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_without_booleans, value)]
+    return None if isinstance(value, bool) else value
 
 
 def open_journal(path: Path) -> BinaryIO:
-    """A journal, plain or packed, by the path of the plain one; raises `FileNotFoundError`, or
-    `InvalidRunFolder` for what is no plain file or damaged."""
-    with suppress(FileNotFoundError):
-        return open_inside(path.parent, path.name)
+    """Opens a journal; raises `FileNotFoundError`, or `InvalidRunFolder` if it is damaged or no
+    plain file."""
     try:
-        return open_packed(path.parent, path.name)
-    except FileNotFoundError:  # unless it was unpacked at this moment
+        return open_inside(path.parent, path.name)
+    except FileNotFoundError:
+        if not unpack(path):
+            raise
         return open_inside(path.parent, path.name)
 
 
@@ -127,20 +175,15 @@ class JournalStat:
     """How a journal stands."""
 
     size: int
-    """Bytes of its lines, whether or not it is packed."""
+    """Bytes of its lines."""
     inode: int
-    is_packed: bool = False
 
 
 def stat_journal(path: Path) -> JournalStat | None:
     """None if there is none; raises `InvalidRunFolder` if it is no plain file."""
     found = stat_inside(path.parent, path.name)
-    if found is not None:
-        return JournalStat(found.st_size, found.st_ino)
-    packed = stat_packed(path.parent, path.name)
-    if packed is not None:
-        return JournalStat(*packed, is_packed=True)
-    found = stat_inside(path.parent, path.name)
+    if found is None and unpack(path):
+        found = stat_inside(path.parent, path.name)
     return None if found is None else JournalStat(found.st_size, found.st_ino)
 
 

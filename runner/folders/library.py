@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import RunnerError, UnknownExperiment
-from runner.folders import audit, tree
-from runner.folders.data_dir import DataDir, run_dirs
-from runner.folders.labels import Change, Labels
-from runner.folders.queue import find_experiment, folders_of, writing
-from runner.folders.run_dir import RunDir
-from runner.locks import FileLock
-from runner.project import PROJECT_ROOT
+from breakeven.runner.errors import RunnerError, UnknownExperiment
+from breakeven.runner.folders import audit, tree
+from breakeven.runner.folders.data_dir import DataDir, run_dirs
+from breakeven.runner.folders.labels import Change, Labels
+from breakeven.runner.folders.queue import find_experiment, folders_of, writing
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.locks import FileLock
+from breakeven.runner.project import PACKAGE
 
 LOCK_PATIENCE_SECONDS = 10.0
 TRASH_DAYS = 30
@@ -27,7 +27,7 @@ TRASH_DAYS = 30
 DAY_SECONDS = 86_400.0
 BLOCK_BYTES = 512
 """What the system counts a file's room in."""
-EXAMPLES = PROJECT_ROOT / "examples"
+EXAMPLES = PACKAGE / "examples"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def _ended_folders(data_dir: DataDir, experiment_id: str) -> list[RunDir]:
     if active:
         raise RunnerError(
             f"experiment {experiment_id!r} is not over: {', '.join(active)} waits or runs. Stop it "
-            f"first (`python -m runner cancel {experiment_id}`)"
+            f"first (`breakeven cancel {experiment_id}`)"
         )
     return runs
 

@@ -2,7 +2,7 @@
 of them see.
 
     RUN.json            where the run's first machine listens       its process there
-    EXPERIMENT.N.seat   which machine is number N                   `python -m runner join` there
+    EXPERIMENT.N.seat   which machine is number N                   `breakeven join` there
     RUN.N.here          number N is about to begin                  the run's process there
     RUN.N.failed        why number N failed                         the same
 
@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.files import write_atomically
-from runner.folders.data_dir import DataDir
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.texts import read_json
 
 ADDRESS_VARIABLE = "BREAKEVEN_ADDRESS"
 """Name or address under which other machines find this one; its host name if it is not set."""
@@ -68,7 +69,7 @@ class Meetings:
     def read(self, run_id: str) -> Meeting | None:
         """None where there is none, or none that can be read."""
         try:
-            content = json.loads(self._of(run_id).read_text())
+            content = read_json(self._of(run_id).read_text())
             return Meeting(**{**content, "devices": tuple(content["devices"])})
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -98,7 +99,7 @@ class Meetings:
         found = []
         for file in sorted(self._folder.glob(f"{run_id}.*.failed")):
             with suppress(OSError, ValueError):
-                found.append(json.loads(file.read_text()))
+                found.append(read_json(file.read_text()))
         return found
 
     def take_seat(self, meeting: Meeting, holder: str) -> int | None:

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from runner.errors import InvalidRunFolder, RunnerError
-from runner.files import write_atomically
-from runner.folders.inside import read_document
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.specs.parallel import Parallel
-from runner.specs.validation import require
-from runner.texts import printable
+from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.inside import read_document
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.parallel import Parallel
+from breakeven.runner.specs.validation import require
+from breakeven.runner.texts import printable, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ def spec_in_use(run: RunDir) -> RunSpec:
     what was put beside it, cannot be read."""
     spec = run.read_spec()
     try:
-        content = json.loads(read_document(run.path, run.devices_file.name))
+        content = read_json(read_document(run.path, run.devices_file.name))
         on = _read(content)
     except FileNotFoundError:
         return spec
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         shown = f"{printable(run.devices_file)} names no devices: {printable(error)}"
         raise InvalidRunFolder(shown) from None
     experiment = replace(spec.experiment, devices=on.devices, parallel=on.parallel)

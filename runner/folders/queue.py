@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.errors import (
+from breakeven.runner.errors import (
     InvalidRunFolder,
     InvalidSpec,
     NotEnoughDisk,
@@ -24,19 +24,23 @@ from runner.errors import (
     RunnerError,
     UnknownExperiment,
 )
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from runner.folders.moved import write_devices
-from runner.folders.process import start_in_own_session
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.locks import is_locked
-from runner.masking import has_secret, mask
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import open_journal, require_known_format
+from breakeven.runner.folders.moved import write_devices
+from breakeven.runner.folders.process import start_in_own_session
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import is_locked
+from breakeven.runner.masking import has_secret, mask
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.variants import Variant
 
 MIN_FREE_BYTES = 200_000_000
 """Journals of an experiment take a few MB; a cold compile cache takes up to about 100."""
+BEGIN_BYTES = 200
+"""Of a journal, which say in what format it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,12 @@ class Experiment:
     experiment_id: str
     spec: ExperimentSpec
     runs: tuple[RunDir, ...]
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Of each run."""
+        known = {variant.label: variant for variant in self.spec.possible_variants}
+        return tuple(known[run.run_id.partition(".")[2]] for run in self.runs)
 
     @property
     def is_over(self) -> bool:
@@ -93,6 +103,18 @@ def submit(data_dir: DataDir, spec: ExperimentSpec) -> str:
     return experiment_id
 
 
+def add_control(data_dir: DataDir, experiment: Experiment) -> Experiment:
+    """The experiment with the next of its further controls, which is queued; raises `NotWritable`.
+    There must be one that it does not have yet."""
+    variant = experiment.spec.possible_variants[len(experiment.runs)]
+    one = RunSpec(experiment_id=experiment.experiment_id, experiment=experiment.spec,
+                  variant=variant)  # fmt: skip
+    run = data_dir.run_dir(one.run_id)
+    with writing(data_dir.path):
+        run.write_spec(one)
+    return replace(experiment, runs=(*experiment.runs, run))
+
+
 def refuse_secrets(specification: str) -> None:
     """Raises `InvalidSpec` for a specification, as JSON, with a secret in it: whoever may look
     at a run reads it."""
@@ -124,37 +146,84 @@ def experiments(data_dir: DataDir, among: Container[str] | None = None) -> Itera
 
     What single folders hold may be anything: `damages` names what is wrong with them.
     """
-    for experiment_id, by_label in _run_dirs(data_dir.run_dirs()).items():
+    for experiment_id, runs in _by_experiment(data_dir.run_dirs()).items():
         if among is not None and experiment_id not in among:
             continue
-        experiment = _experiment(experiment_id, by_label)
+        experiment = _experiment(experiment_id, runs)
         if experiment is not None:
             yield experiment
 
 
-def _experiment(experiment_id: str, by_label: Mapping[str, RunDir]) -> Experiment | None:
+def _experiment(experiment_id: str, folders: Sequence[RunDir]) -> Experiment | None:
     """None unless there is a folder for every run."""
-    spec = agreed_spec(by_label.values())
-    labels = [] if spec is None else [variant.label for variant in spec.variants]
-    if spec is None or any(label not in by_label for label in labels):
+    spec = agreed_spec(folders)
+    by_name = {run.run_id: run for run in folders}
+    names = [] if spec is None else [f"{experiment_id}.{one.label}" for one in spec.variants]
+    if spec is None or any(name not in by_name for name in names):
         return None
-    runs = tuple(by_label[label] for label in labels)
+    further = (f"{experiment_id}.{one.label}" for one in spec.further_controls)
+    names += [name for name in further if name in by_name]
+    runs = tuple(by_name[name] for name in names)
     return Experiment(experiment_id=experiment_id, spec=spec, runs=runs)
 
 
 def damages(data_dir: DataDir) -> Iterator[tuple[str, str]]:
-    """Names of run folders that cannot be used, or that are missing, and what is wrong."""
-    for experiment_id, by_label in _run_dirs(data_dir.run_dirs()).items():
-        spec = agreed_spec(by_label.values())
-        for run in by_label.values():
-            try:
-                check_membership(run.read_spec(), spec)
-            except RunnerError as error:
-                yield run.run_id, str(error)
-        for variant in () if spec is None else spec.variants:
-            if variant.label not in by_label:
-                missing = "is missing, so its experiment is neither run nor listed"
-                yield f"{experiment_id}.{variant.label}", missing
+    """Names of run folders that cannot be read, and what is wrong; the index says the same."""
+    for runs in _by_experiment(data_dir.run_dirs()).values():
+        spec = agreed_spec(runs)
+        for run in runs:
+            # Labels that cannot be read are told, and their run is listed all the same.
+            why = _damage(run, spec) or _problem(run.read_labels)
+            if why is not None:
+                yield run.run_id, why
+
+
+def _damage(run: RunDir, experiment: ExperimentSpec | None) -> str | None:
+    return _problem(lambda: require_readable(run, experiment))
+
+
+def _problem(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except (RunnerError, OSError) as error:
+        return str(error)
+    return None
+
+
+def require_readable(run: RunDir, experiment: ExperimentSpec | None) -> RunSpec:
+    """The specification of a run that is listed and shown. Raises `RunnerError` or `OSError` if its
+    folder is none of the experiment's, or its journal cannot be read: the one rule for all who list
+    runs."""
+    spec = run.read_spec()
+    check_membership(spec, experiment)
+    with suppress(FileNotFoundError), open_journal(run.events_file) as journal:
+        require_known_format(run.events_file, journal.read(BEGIN_BYTES))
+    return spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An experiment of which one run at least can be read."""
+
+    experiment_id: str
+    spec: ExperimentSpec
+    runs: Sequence[tuple[str, RunDir | None, str | None]]
+    """Of each run its label, its folder, if there is one, and why that cannot be read, if so."""
+
+
+def listed(data_dir: DataDir) -> Iterator[Listed]:
+    """The experiments that every list shows, oldest first."""
+    for experiment_id, folders in _by_experiment(data_dir.run_dirs()).items():
+        spec = agreed_spec(folders)
+        if spec is None:
+            continue
+        by_name = {run.run_id: run for run in folders}
+        every = [(one, by_name.get(f"{experiment_id}.{one.label}"))
+                 for one in spec.possible_variants]  # fmt: skip
+        runs = [(one.label, run, None if run is None else _damage(run, spec)) for one, run in every
+                if run is not None or one in spec.variants]  # fmt: skip
+        if any(run is not None and why is None for _, run, why in runs):
+            yield Listed(experiment_id=experiment_id, spec=spec, runs=runs)
 
 
 def agreed_spec(runs: Iterable[RunDir]) -> ExperimentSpec | None:
@@ -185,22 +254,20 @@ def check_membership(run: RunSpec, experiment: ExperimentSpec | None) -> None:
         )
 
 
-def _run_dirs(run_dirs: Iterable[RunDir]) -> dict[str, dict[str, RunDir]]:
-    """Run folders by experiment and label."""
-    folders: dict[str, dict[str, RunDir]] = {}
+def _by_experiment(run_dirs: Iterable[RunDir]) -> dict[str, list[RunDir]]:
+    """Run folders by the experiment that their names begin with."""
+    folders: dict[str, list[RunDir]] = {}
     for run_dir in run_dirs:
-        experiment_id, _, label = run_dir.run_id.partition(".")
-        folders.setdefault(experiment_id, {})[label] = run_dir
+        folders.setdefault(run_dir.run_id.partition(".")[0], []).append(run_dir)
     return folders
 
 
 def find_experiment(data_dir: DataDir, experiment_id: str) -> Experiment:
     """Raises `UnknownExperiment` if the data folder does not hold it."""
-    by_label = _run_dirs(folders_of(data_dir, experiment_id)).get(experiment_id, {})
-    experiment = _experiment(experiment_id, by_label)
+    experiment = _experiment(experiment_id, folders_of(data_dir, experiment_id))
     if experiment is None:
         raise UnknownExperiment(f"no experiment {experiment_id!r} in {data_dir.runs}; "
-                                "`python -m runner list` has those that are there")  # fmt: skip
+                                "`breakeven list` has those that are there")  # fmt: skip
     return experiment
 
 
@@ -287,7 +354,14 @@ def ensure_supervisor(data_dir: DataDir) -> subprocess.Popen[bytes] | None:
         if is_locked(data_dir.supervisor_lock):
             return None
         data_dir.make()
-        command = [sys.executable, "-m", "runner", "supervise", "--data-folder", str(data_dir.path)]
+        command = [
+            sys.executable,
+            "-m",
+            "breakeven",
+            "supervise",
+            "--data-folder",
+            str(data_dir.path),
+        ]
         return start_in_own_session(
             command, output=data_dir.supervisor_log, cwd=PROJECT_ROOT, env=os.environ
         )

@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from runner.folders.process import ProcessIdentity
-from runner.folders.states import RunState
-from runner.specs.bounds import check_plain
-from runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.bounds import check_plain
+from breakeven.runner.specs.cpu_lists import parse_cpus
 
 MAX_TIME = 9e9
 """Seconds since the epoch that data frames can hold as a date: the year 2255."""
@@ -105,7 +105,8 @@ class Standing:
 
     state: RunState
     reason: str | None = None
-    """How it ended in a sentence, or what is wrong with the files that should say so."""
+    """How it ended in a sentence, what is wrong with the files that should say so, or what a run
+    that has not ended waits for, if it is disk space."""
     claimed: float | None = None
     ended: float | None = None
 

@@ -1,23 +1,20 @@
 """Keeps the data folder within a budget of disk space: what no result needs goes first.
 
-First what was deleted, then checkpoints, then journals are packed, then all other artifacts go
-(kept predictions, graphs, traces), of the oldest experiments first. What journals, specifications
+Deleted experiments go first, then checkpoints, then all other artifacts (predictions, graphs,
+traces), of the oldest experiments first. What journals, specifications
 and labels say stays, so every result does; so do checkpoints from which a run could still go on,
 and whatever is not over.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from runner.errors import RunnerError
-from runner.folders import library
-from runner.folders.data_dir import DataDir, run_names
-from runner.folders.queue import can_resume
-from runner.folders.run_dir import RunDir
-
-FREED_SHARE = 0.8
-"""Of a journal that is packed, at least (docs/decisions/packed-journals.md)."""
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir, run_names
+from breakeven.runner.folders.queue import can_resume
+from breakeven.runner.folders.run_dir import RunDir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +23,6 @@ class Removal:
 
     what: str
     num_bytes: int
-    """Of a journal that is packed, about what that frees."""
     remove: Callable[[], object]
 
 
@@ -70,10 +66,6 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
         yield Removal(what=f"checkpoints of {experiment_id}", num_bytes=found,
                       remove=partial(library.free, data_dir, experiment_id))  # fmt: skip
     for experiment_id, runs in ended.items():
-        yield Removal(what=f"journals of {experiment_id}, packed",
-                      num_bytes=int(sum(map(_plain_bytes, runs)) * FREED_SHARE),
-                      remove=partial(pack, runs))  # fmt: skip
-    for experiment_id, runs in ended.items():
         found = sum(
             library.size_of(folder) for run in runs for folder in (run.artifacts, run.workplace)
         )
@@ -83,19 +75,6 @@ def _candidates(data_dir: DataDir) -> Iterator[Removal]:
             num_bytes=found,
             remove=partial(library.free, data_dir, experiment_id, artifacts=True),
         )
-
-
-def pack(runs: Iterable[RunDir]) -> int:
-    """Packs the journals of runs that are over; returns the bytes that this freed. Raises
-    `InvalidRunFolder` for one that goes on meanwhile, and `OSError`."""
-    return sum(run.pack_journal() for run in runs)
-
-
-def _plain_bytes(run: RunDir) -> int:
-    try:
-        return library.room_of(run.events_file.lstat())
-    except OSError:
-        return 0
 
 
 def _ended(data_dir: DataDir) -> Iterator[tuple[str, list[RunDir]]]:

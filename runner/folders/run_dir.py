@@ -4,7 +4,6 @@
     spec.json      what to run               whoever submits, once
     claim.json     who runs it, since when   the supervisor, once
     events.jsonl   all that happened         the run, append only
-      (.gz)        the same, packed          whoever packs what is over
     output.log     stdout and stderr         the run
     cancel         marker: stop, please      the dashboard or the command line
     devices.json   where it goes on, if on   whoever has the run go on
@@ -30,25 +29,25 @@ import errno
 import json
 import os
 import shutil
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runner.errors import InvalidRunFolder, InvalidSpec
-from runner.files import write_atomically
-from runner.folders.events import open_journal
-from runner.folders.inside import open_inside, read_document, require_plain_tree
-from runner.folders.labels import Labels
-from runner.folders.packed import held, pack, unpack
-from runner.folders.records import Claim, Exit, Standing
-from runner.folders.states import RunState
-from runner.folders.tree import remove, walk
-from runner.masking import mask
-from runner.specs.experiment import RunSpec
-from runner.specs.validation import UNKNOWN_FIELD
-from runner.texts import printable
+from breakeven.runner.errors import InvalidRunFolder, InvalidSpec
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.events import open_journal
+from breakeven.runner.folders.inside import open_inside, read_document, require_plain_tree
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.records import Claim, Exit, Standing
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.folders.tree import remove, walk
+from breakeven.runner.masking import mask
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.validation import UNKNOWN_FIELD
+from breakeven.runner.texts import printable, read_json
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")
 """Of a file that one device wrote, and of a folder that several wrote together."""
@@ -85,7 +84,6 @@ class RunDir:
     spec_file = Inside("spec.json")
     claim_file = Inside("claim.json")
     events_file = Inside("events.jsonl")
-    packed_file = Inside("events.jsonl.gz")
     output_file = Inside("output.log")
     cancel_file = Inside("cancel")
     devices_file = Inside("devices.json")
@@ -170,8 +168,7 @@ class RunDir:
         """Opens a plain file of the folder, by its path relative to it, for reading.
 
         Raises `FileNotFoundError`, or `InvalidRunFolder` for a path that leads out of the folder,
-        a link, a pipe, or what else is no file of its own. A packed journal is opened by the name
-        of the plain one.
+        a link, a pipe, or what else is no file of its own.
         """
         if name == self.events_file.name:
             return open_journal(self.events_file)
@@ -267,26 +264,18 @@ class RunDir:
 
         All that it recorded stays; it will go on from its latest checkpoint.
         """
-        self._put_aside(self.cancel_file, self.exit_file, goes_on=True)
+        self._put_aside(self.cancel_file, self.exit_file)
 
     def begin_anew(self) -> None:
         """Puts aside all that an attempt left, so that the run waits in the queue as if it had
         never begun."""
         self._put_aside(
             self.cancel_file, self.exit_file, self.output_file, self.artifacts, self.events_file,
-            self.packed_file, self.devices_file,
+            self.devices_file,
         )  # fmt: skip
 
-    def _put_aside(self, *files: Path, goes_on: bool = False) -> None:
+    def _put_aside(self, *files: Path) -> None:
         self.check_plain()
-        # Who packs the journal of a run that is over holds its record, too.
-        with held(self.exit_file) if self.is_recorded else nullcontext():
-            if goes_on:
-                unpack(self.events_file)
-            self._move_aside(*files)
-        self._tell_watchers()
-
-    def _move_aside(self, *files: Path) -> None:
         shutil.rmtree(self.compile_cache, ignore_errors=True)
         aside = self.attempts / str(self.attempt)
         aside.mkdir(parents=True)
@@ -294,21 +283,6 @@ class RunDir:
         for file in (*files, self.claim_file):
             if os.path.lexists(file):
                 os.replace(file, aside / file.name)
-
-    def pack_journal(self) -> int:
-        """Packs the journal of a run that is over; returns the bytes that this freed. Raises
-        `InvalidRunFolder` for a run that is not over, and `OSError`."""
-        self._require_own()
-        if not self.is_recorded:
-            raise InvalidRunFolder(f"{printable(self.path)} is not over, so it is not packed")
-        freed = pack(self.events_file, self.exit_file)
-        if freed:
-            self._tell_watchers()
-        return freed
-
-    def unpack_journal(self) -> None:
-        """The journal is a plain file again; raises `InvalidRunFolder` if it is damaged."""
-        unpack(self.events_file)
         self._tell_watchers()
 
     @property
@@ -350,16 +324,23 @@ class RunDir:
             return Standing(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
-            return Standing(state=state)
+            return Standing(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:
             return Standing(state=RunState.ELSEWHERE, claimed=claim.time)
         # Between the end of a run and its exit.json the supervisor is alive and about to write it.
-        if claim.process.is_alive or claim.supervisor.is_alive:
-            return Standing(state=RunState.RUNNING, claimed=claim.time)
+        is_alive = claim.process.is_alive
+        if is_alive or claim.supervisor.is_alive:
+            to_do = "go on" if is_alive else "record how it ended"
+            reason = self._lacks_room(to_do, RunState.RUNNING)
+            return Standing(state=RunState.RUNNING, reason=reason, claimed=claim.time)
         # exit.json may have been written between the first look and this one.
         ended = self.read_exit()
         lost = Standing(state=RunState.LOST, claimed=claim.time)
         return lost if ended is None else self._after(ended)
+
+    def _lacks_room(self, to_do: str, state: RunState) -> str | None:
+        lack = lacks_room(self.path.parent) if state.is_active else None
+        return lack and f"waits for disk space to {to_do}: {lack}"
 
     def _after(self, ended: Exit) -> Standing:
         try:
@@ -384,10 +365,10 @@ class RunDir:
 
     def _read_json(self, path: Path) -> dict[str, Any] | None:
         try:
-            content = json.loads(read_document(self.path, path.name))
+            content = read_json(read_document(self.path, path.name))
         except FileNotFoundError:
             return None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             why = f"cannot be read: {printable(error)}"
             raise InvalidRunFolder(f"{printable(path)} {why}") from None
         if not isinstance(content, dict):

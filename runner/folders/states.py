@@ -2,6 +2,10 @@
 
 from collections.abc import Collection
 from enum import StrEnum
+from typing import Literal
+
+EarlyEnd = Literal["failed", "cancelled"]
+"""What stands for a verdict on a run that ended before enough of it was measured."""
 
 
 class RunState(StrEnum):
@@ -37,6 +41,13 @@ class RunState(StrEnum):
     def is_failed(self) -> bool:
         """Whether it ended otherwise than it should or was told to."""
         return self.ended_early and self is not RunState.CANCELLED
+
+    @property
+    def early_end(self) -> EarlyEnd | None:
+        """None unless it ended early."""
+        if not self.ended_early:
+            return None
+        return "failed" if self.is_failed else "cancelled"
 
 
 class ExperimentState(StrEnum):

@@ -10,23 +10,33 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
-from runner.errors import InvalidSpec, ProbeFailed
-from runner.files import write_atomically
-from runner.folders.data_dir import DataDir
-from runner.machine.sight import Sight, seen
-from runner.machine.variables import for_runs
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import TASKS, Task
+from breakeven.runner.errors import InvalidSpec, ProbeFailed
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.machine.sight import Sight, seen
+from breakeven.runner.machine.variables import for_runs
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import TASKS, Task
+from breakeven.runner.specs.variants import QUICK_COMPILERS
+from breakeven.runner.texts import read_json
 
-PROBE_COMMAND = (sys.executable, "-m", "runner.worker.probe")
+PROBE_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.probe")
 MAX_AGE_SECONDS = 86_400.0
 PROBE_LIMIT_SECONDS = 120.0
+PLUGINS = "torch_dynamo_backends"
+"""Entry points by which packages bring backends of their own."""
+PACKAGES = {"openxla": "torch_xla", "openxla_eval": "torch_xla", "tvm": "tvm",
+            "onnxrt": "onnxruntime"}  # fmt: skip
+"""What backends need that torch lists whether or not it is installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +52,8 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What the probe found. Backends tagged for testing or debugging are in `debug_backends`."""
+    """What the probe found. Backends tagged for testing or debugging are in `debug_backends`; those
+    whose package is not installed are in neither."""
 
     torch_version: str
     python: str
@@ -60,13 +71,14 @@ class Capabilities:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Capabilities":
-        lists = ("backends", "debug_backends", "optimizers", "seen")
+        lists, backends = ("optimizers", "seen"), ("backends", "debug_backends")
         return cls(
             **{
                 **content,
                 "devices": tuple(Device(**device) for device in content["devices"]),
                 "tasks": {name: Task.from_dict(task) for name, task in content["tasks"].items()},
                 **{name: tuple(content[name]) for name in lists},
+                **{name: tuple(filter(_is_installed, content[name])) for name in backends},
             }
         )
 
@@ -80,7 +92,7 @@ class Capabilities:
         """Raises `InvalidSpec` for a backend, optimizer or device that this machine lacks."""
         backends = [variant.backend for variant in spec.variants if variant.backend is not None]
         for backend in backends:
-            _check_known("backends", backend, (*self.backends, *self.debug_backends))
+            self._check_backend(backend)
         _check_known("training.optimizer", spec.training.optimizer, self.optimizers)
         for device in spec.devices:
             _check_known("devices", device, self.device_names)
@@ -88,6 +100,16 @@ class Capabilities:
         if "inductor" in backends and spec.device == "cpu" and self.cpp_compiler is None:
             rule = "inductor on the CPU needs a C++ compiler; install one (Debian: apt install g++)"
             raise InvalidSpec("backends", "inductor", rule)
+
+    def _check_backend(self, backend: str) -> None:
+        """Raises `InvalidSpec` with the nearest name; of those for debugging it tells the two that
+        people train with."""
+        usual = [name for name in QUICK_COMPILERS if name in self.debug_backends]
+        if not _is_installed(backend):
+            rule = f"needs the package {PACKAGES[backend]}, which is not installed here"
+            raise InvalidSpec("backends", backend, f"{rule}; {_offer(*self.backends, *usual)}")
+        every = (*self.backends, *self.debug_backends)
+        _check_known("backends", backend, every, shown=(*self.backends, *usual))
 
     def _check_alike(self, spec: ExperimentSpec) -> None:
         """What is spread over devices is compared as if they were one."""
@@ -115,7 +137,7 @@ def knows_devices(data_dir: DataDir) -> bool:
 
 def _kept(data_dir: DataDir) -> Capabilities | None:
     try:
-        return Capabilities.from_dict(json.loads(data_dir.capabilities_file.read_text()))
+        return Capabilities.from_dict(read_json(data_dir.capabilities_file.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -136,7 +158,10 @@ def is_of_this_machine(found: Capabilities) -> bool:
         return False
     same_torch = found.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = found.python == sys.executable
-    return same_torch and same_python and set(found.tasks) == set(TASKS) and found.seen == seen()
+    plugins = {plugin.name for plugin in metadata.entry_points(group=PLUGINS)}
+    knows_plugins = plugins <= {*found.backends, *found.debug_backends}
+    same_software = same_torch and same_python and knows_plugins
+    return same_software and set(found.tasks) == set(TASKS) and found.seen == seen()
 
 
 def probe(data_dir: DataDir) -> Capabilities:
@@ -157,7 +182,7 @@ def probe(data_dir: DataDir) -> Capabilities:
     if answer.returncode != 0:
         tail = "\n".join(answer.stderr.strip().splitlines()[-5:])
         raise ProbeFailed(f"torch could not be asked what this machine offers:\n{tail}")
-    content = json.loads(answer.stdout.splitlines()[-1])
+    content = read_json(answer.stdout.splitlines()[-1])
     found = Capabilities.from_dict(
         {**content, "python": sys.executable, "seen": before, "time": time.time()}
     )
@@ -167,6 +192,21 @@ def probe(data_dir: DataDir) -> Capabilities:
     return found
 
 
-def _check_known(field: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InvalidSpec(field, value, f"is not there; this machine has {', '.join(known)}")
+def _is_installed(backend: str) -> bool:
+    """Whether the package that a backend needs can be found; nothing is imported."""
+    return backend not in PACKAGES or find_spec(PACKAGES[backend]) is not None
+
+
+def _check_known(
+    field: str, value: str, known: Sequence[str], shown: Sequence[str] | None = None
+) -> None:
+    """`shown`: those that the refusal lists, where that is not all of them."""
+    if value in known:
+        return
+    near = get_close_matches(value, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InvalidSpec(field, value, f"is not there; {hint}{_offer(*(shown or known))}")
+
+
+def _offer(*names: str) -> str:
+    return f"this machine has {', '.join(names)}"

@@ -10,39 +10,38 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
-from runner.specs import rules
-from runner.specs.accuracy import AccuracySpec
-from runner.specs.bounds import Bounds
-from runner.specs.cache import CacheSpec
-from runner.specs.parallel import check_ddp_modes, check_parallel
-from runner.specs.place import PlaceSpec
-from runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
-from runner.specs.script import ScriptSpec
-from runner.specs.speed import SpeedSpec
-from runner.specs.training import (
+from breakeven.runner.specs import rules
+from breakeven.runner.specs.accuracy import AccuracySpec
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.cache import CacheSpec
+from breakeven.runner.specs.parallel import check_ddp_modes, check_parallel
+from breakeven.runner.specs.place import PlaceSpec
+from breakeven.runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
+from breakeven.runner.specs.script import ScriptSpec
+from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.training import (
     CheckpointSpec,
     EvaluationPoint,
     EvaluationSpec,
     StoppingSpec,
     TrainingSpec,
 )
-from runner.specs.validation import Spec, require
-from runner.specs.variants import (
+from breakeven.runner.specs.validation import Spec, require
+from breakeven.runner.specs.variants import (
     Settings,
     Variant,
     cold_and_warm,
     control,
     expanded,
-    parse_backend,
+    parse_backends,
     under,
 )
-from runner.specs.workload import DataSpec, ModelSpec
+from breakeven.runner.specs.workload import DataSpec, ModelSpec, known_as
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",
@@ -91,6 +90,10 @@ class ExperimentSpec(PlaceSpec):
     controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 1
     """How many further, minutely perturbed baselines measure noise and rounding. One is enough
     unless equal trainings end far apart: then each further one says more surely how far."""
+    more_controls: Annotated[int, Bounds(0, 20, "each is a whole training more")] = 3
+    """How many further controls a training takes by itself at most, one after the other once all
+    runs have ended: while the losses of a backend lie too far from those of baseline and controls
+    to be called the same, and not far enough to be called a fault."""
     schedule: Schedule = "turns"
     """`turns`: all runs live at once and alternate by blocks. `sequential`: one after another."""
     compile: CompileTogether = "alone"
@@ -122,7 +125,7 @@ class ExperimentSpec(PlaceSpec):
     """
 
     def check_rules(self) -> None:
-        compiled = [parse_backend(text) for text in self.backends]
+        compiled = parse_backends(self.backends)
         rules.check_names(self.name, self.backends, compiled)
         self.check_place()
         rules.check_precision(self.device, self.training)
@@ -149,7 +152,9 @@ class ExperimentSpec(PlaceSpec):
         if isinstance(content, Mapping) and isinstance(content.get("control"), bool):
             content = {**content, "controls": int(content["control"])}
             del content["control"]
-        return super().from_dict(content, path)
+        spec = super().from_dict(content, path)
+        name = known_as(spec.name, spec.model.source, spec.data.source)
+        return spec if name == spec.name else replace(spec, name=name)
 
     @property
     def kind(self) -> Scenario:
@@ -273,6 +278,20 @@ class ExperimentSpec(PlaceSpec):
     def _expanded(self) -> Iterator[tuple[str, Variant]]:
         return expanded(self._compared, self._num_repeats, self.num_places)
 
+    @cached_property
+    def further_controls(self) -> tuple[Variant, ...]:
+        """What `more_controls` allows, in the order in which they are taken. None where the runs
+        are spread over devices, of which each has controls of its own."""
+        if not (self.kind.trains_fully and self.controls) or self.num_places > 1:
+            return ()
+        numbers = range(self.controls + 1, self.controls + self.more_controls + 1)
+        return tuple(self._under_settings(control(number)) for number in numbers)
+
+    @property
+    def possible_variants(self) -> tuple[Variant, ...]:
+        """Every run that the experiment may come to have."""
+        return (*self.variants, *self.further_controls)
+
     def _under_settings(self, variant: Variant) -> Variant:
         return under(
             self.settings,
@@ -290,7 +309,7 @@ class ExperimentSpec(PlaceSpec):
         found: dict[str, tuple[str, ...]] = {}
         for label, variant in self._expanded:
             found[label] = (*found.get(label, ()), variant.label)
-        return found
+        return found | {variant.label: (variant.label,) for variant in self.further_controls}
 
     def process_of(self, variant: Variant) -> int:
         """Which process of what is compared a run is, counted from 1: runs of one number were
@@ -313,7 +332,7 @@ class ExperimentSpec(PlaceSpec):
         compared = [Variant(label="baseline", role="baseline")]
         if self.kind.compares_runs:
             compared += map(control, range(1, self.controls + 1))
-        return list(map(self._under_settings, [*compared, *map(parse_backend, self.backends)]))
+        return list(map(self._under_settings, [*compared, *parse_backends(self.backends)]))
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Variant, Variant], ...]:
@@ -323,8 +342,8 @@ class ExperimentSpec(PlaceSpec):
             return ()
         return tuple(
             (text, self._under_settings(cold), self._under_settings(warm))
-            for text in self.backends
-            for cold, warm in cold_and_warm(parse_backend(text), self.cache.repeats)
+            for text, variant in zip(self.backends, parse_backends(self.backends), strict=True)
+            for cold, warm in cold_and_warm(variant, self.cache.repeats)
         )
 
     @property
@@ -367,9 +386,8 @@ class RunSpec(Spec):
         """The runs of an experiment share one specification of it: reading it is most of the work,
         and a data folder has thousands."""
         if isinstance(content, Mapping) and isinstance(content.get("experiment"), Mapping):
-            with suppress(RecursionError):
-                written = json.dumps(content["experiment"])
-                content = {**content, "experiment": _experiment(written)}
+            written = json.dumps(content["experiment"])
+            content = {**content, "experiment": _experiment(written)}
         return super().from_dict(content, path)
 
     def check_rules(self) -> None:
@@ -377,7 +395,9 @@ class RunSpec(Spec):
         valid = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", self.experiment_id)
         require(bool(valid), "experiment_id", self.experiment_id, rule)
         rule = "must be one of the experiment's own variants"
-        require(self.variant in self.experiment.variants, "variant", self.variant.label, rule)
+        require(
+            self.variant in self.experiment.possible_variants, "variant", self.variant.label, rule
+        )
 
     @property
     def run_id(self) -> str:

@@ -5,11 +5,13 @@ import math
 import re
 from collections.abc import Callable
 
-from runner.errors import InvalidSpec, shown
-from runner.specs.bounds import LARGEST_WHOLE_NUMBER
-from runner.specs.validation import Options, require
+from breakeven.runner.errors import InvalidSpec, shown
+from breakeven.runner.specs.bounds import LARGEST_WHOLE_NUMBER
+from breakeven.runner.specs.validation import Options, require
 
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")
+"""Between settings; what else a value holds, as `g++` does, is its own."""
 
 
 def split_at_commas(text: str) -> list[str]:
@@ -100,7 +102,7 @@ def parse_settings(text: str, field: str, *, dotted: bool = False) -> tuple[str,
     """
     name, _, settings = text.partition(":")
     options: Options = {}
-    for setting in filter(None, settings.split("+")):
+    for setting in filter(None, PLUS_BEFORE_NAME.split(settings)):
         key, equals, value = setting.partition("=")
         rule = f"the setting {setting!r} must read name=value; several are joined by '+'"
         is_name = all(map(str.isidentifier, key.split(".") if dotted else [key]))

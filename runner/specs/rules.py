@@ -6,16 +6,16 @@ Each raises `InvalidSpec` for the first field whose value breaks it.
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.errors import InvalidSpec
-from runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
-from runner.specs.cpu_lists import parse_cpus
-from runner.specs.scenarios import Scenario
-from runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
-from runner.specs.tasks import check_task
-from runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
-from runner.specs.validation import require
-from runner.specs.variants import Variant
-from runner.specs.workload import RANDOM_DATA, SUITE_TASK, USER_CODE, DataSpec, ModelSpec
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
+from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.specs.scenarios import Scenario
+from breakeven.runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.runner.specs.tasks import check_task
+from breakeven.runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
+from breakeven.runner.specs.validation import require
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK, USER_CODE, DataSpec, ModelSpec
 
 MAX_BACKENDS = 64
 
@@ -62,7 +62,7 @@ def check_workload(task: str, model: ModelSpec, data: DataSpec) -> None:
     is_script_task = task == SCRIPT_TASK
     rule = f"must be {SCRIPT_PREFIX}path.py with the task {SCRIPT_TASK!r}, and only then"
     require((model.script is not None) == is_script_task, "model.source", model.source, rule)
-    rule = "must name the script by its full path, which begins with a stroke"
+    rule = "must name the script by its full path, such as /home/me/train.py"
     is_full = model.script is None or Path(model.script).is_absolute()
     require(is_full, "model.source", model.source, rule)
     rule = f"must be {SCRIPT_DATA!r} with the task {SCRIPT_TASK!r}, and only then"

@@ -4,9 +4,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from runner.specs.bounds import EVERY_STEP_IS_KEPT, FLOAT32_MAX, MAX_STEPS, NO_LARGER_FLOAT, Bounds
-from runner.specs.options import parse_settings
-from runner.specs.validation import Options, Spec, require
+from breakeven.runner.specs.bounds import (
+    EVERY_STEP_IS_KEPT,
+    FLOAT32_MAX,
+    MAX_STEPS,
+    NO_LARGER_FLOAT,
+    Bounds,
+)
+from breakeven.runner.specs.options import parse_settings
+from breakeven.runner.specs.validation import Options, Spec, require
 
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Scheduler = Literal[

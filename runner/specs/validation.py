@@ -11,8 +11,9 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from runner.errors import InvalidSpec
-from runner.specs.bounds import Bounds, bounds_of, check_plain
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.bounds import Bounds, bounds_of, check_plain
+from breakeven.runner.texts import read_json
 
 Options = dict[str, bool | int | float | str | tuple[float, ...]]
 """Keyword arguments of something that is named beside them."""
@@ -71,11 +72,11 @@ class Spec:
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` wrote; raises `InvalidSpec` for anything else."""
         try:
-            content = json.loads(text)
-        except RecursionError:
-            raise InvalidSpec(cls.__name__, text[:80], "is nested too deeply") from None
+            content = read_json(text)
         except ValueError as error:  # not JSON, or a whole number of thousands of digits
-            raise InvalidSpec(cls.__name__, text[:80], f"is not JSON: {error}") from None
+            raise InvalidSpec(
+                cls.__name__, text[:80], f"is not JSON that can be read: {error}"
+            ) from None
         return cls.from_dict(content)
 
     @classmethod

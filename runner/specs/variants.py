@@ -13,12 +13,13 @@ A backend is written as its name, or with settings behind a colon:
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
-from runner.errors import InvalidSpec
-from runner.specs.bounds import Bounds
-from runner.specs.options import parse_settings
-from runner.specs.validation import Options, Spec, require
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.options import parse_settings
+from breakeven.runner.specs.validation import Options, Spec, require
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
@@ -35,6 +36,10 @@ CONTROL_PERTURBATION = 1e-5
 """Relative size of the change to the control's initial weights."""
 RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
 MAX_LABEL_BYTES = 150
+LONGEST_DERIVED = 100
+"""Characters of a label that is derived; runs append to it which of several they are."""
+DIGEST_DIGITS = 6
+LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
 WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place")
 """Fields that tell runs of the same settings apart."""
 VARIANT_SETTINGS = ("scope", "mode", "fullgraph", "dynamic", "math_attention",
@@ -80,7 +85,7 @@ class Variant(Spec):
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_' or '-', starting with a letter or digit"
-        require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.label)), "label", self.label, rule)
+        require(bool(LABEL.fullmatch(self.label)), "label", self.label, rule)
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
         require(len(self.label.encode()) <= MAX_LABEL_BYTES, "label", self.label, rule)
         rule = "must be named for a backend, and only for a backend"
@@ -205,11 +210,37 @@ def parse_backend(text: str) -> Variant:
         raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
 
 
+def parse_backends(texts: Sequence[str]) -> list[Variant]:
+    """The variants that several texts describe; different ones never share a label."""
+    found: dict[str, Variant] = {}
+    variants = []
+    for text in texts:
+        variant = parse_backend(text)
+        if found.setdefault(variant.label, variant) != variant:
+            variant = replace(variant, label=_marked(variant.label, text))
+        variants.append(variant)
+    return variants
+
+
 def _label(name: str, settings: dict[str, Any]) -> str:
-    """`inductor-max-autotune-forward`: the values that speak for themselves, the others named."""
+    """`inductor-max-autotune-forward`: the values that speak for themselves, the others named. What
+    cannot stand in a label is left out, and a digest of the whole tells labels apart."""
     words = [name.lstrip("_.-")]
     for key, value in settings.items():
         speaks = value in get_args(Scope) + get_args(Mode) + get_args(DdpMode)
         words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
     label = "-".join(words)
-    return f"backend-{label}" if RESERVED_LABELS.fullmatch(label) else label
+    if RESERVED_LABELS.fullmatch(label):
+        return f"backend-{label}"
+    return label if _is_label(label) else _marked(label, label)
+
+
+def _is_label(text: str) -> bool:
+    is_short = len(text.encode()) <= MAX_LABEL_BYTES
+    return is_short and bool(LABEL.fullmatch(text))
+
+
+def _marked(label: str, text: str) -> str:
+    """A label beside which another text has another one."""
+    clean = re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_.-")[:LONGEST_DERIVED]
+    return f"{clean or 'backend'}-{sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}"

@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Annotated, Literal, NamedTuple
 
-from runner.specs.bounds import Bounds
-from runner.specs.script import SCRIPT_PREFIX
-from runner.specs.validation import Spec, require
+from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.script import SCRIPT_PREFIX
+from breakeven.runner.specs.validation import Spec, require
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {
@@ -144,3 +145,25 @@ class DataSpec(Spec, path="data."):
             ("/", ".", "~")
         )
         return is_path and not self.is_user_code
+
+
+UNNAMED = ("My data", "My script")
+"""Names that the form had for whatever was launched from it without another."""
+COMMON_SCRIPTS = ("main", "run", "script", "train", "training")
+"""Names of scripts that say less than their folder's."""
+LONGEST_NAME = 120
+
+
+def usual_name(model: str, data: str) -> str:
+    """By the sources of model and data: `bert-tiny on reviews`, `nanogpt/train.py`."""
+    if model.startswith(SCRIPT_PREFIX):
+        script = PurePath(model.removeprefix(SCRIPT_PREFIX))
+        is_common = script.stem in COMMON_SCRIPTS and script.parent.name
+        return (f"{script.parent.name}/{script.name}" if is_common else script.name)[-LONGEST_NAME:]
+    names = [PurePath(source.removeprefix(BUILTIN)).name for source in (model, data)]
+    return " on ".join(names)[:LONGEST_NAME]
+
+
+def known_as(name: str, model: str, data: str) -> str:
+    """The name that somebody gave, or else the usual one."""
+    return usual_name(model, data) if name in UNNAMED else name

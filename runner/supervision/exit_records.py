@@ -1,19 +1,16 @@
 """Writes down how runs ended, now or, if the disk is full, as soon as there is room."""
 
-import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
 
-from runner.alerts.events import Alerts
-from runner.folders.records import Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.logs import log
-from runner.supervision.exits import NO_ROOM
-
-MIN_FREE_BYTES = 1_000_000
-"""Below that a disk counts as full: a run cannot even say what happened."""
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log
+from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 
 
 class ExitRecords:
@@ -39,14 +36,18 @@ class ExitRecords:
     def write(self, run: RunDir, state: RunState, reason: str, returncode: int | None) -> None:
         """Writes exit.json and drops what is of no more use. Nothing that is wrong with one folder
         may stop the supervisor."""
-        if state is RunState.FAILED and disk_is_full(run) and "disk" not in reason:
+        is_full = lacks_room(run.path) is not None
+        if state is RunState.FAILED and is_full and "disk" not in reason:
             reason = f"{reason} (the disk was full then)"
+        ended = Exit.now(state, reason, returncode)
+        if is_full or returncode == WorkerExit.DISK_FULL:
+            ended = _as_asked(run, ended)
         run.drop_leftovers()
-        say(f"{run.run_id}: {state}, {reason}")
+        say(f"{run.run_id}: {ended.state}, {ended.reason}")
         with self._lock:
-            self._try(run, Exit.now(state, reason, returncode))
+            self._try(run, ended)
         if self._alerts is not None:
-            self._alerts.run_ended(run.run_id, state, reason)
+            self._alerts.run_ended(run.run_id, ended.state, ended.reason)
 
     def write_owed(self) -> None:
         """Tries again to write what there was no room for."""
@@ -55,7 +56,7 @@ class ExitRecords:
             for run, ended in owed.values():
                 # Nobody else records an end, unless the folder was taken away or worked on by hand.
                 if not run.exit_file.exists():
-                    self._try(run, ended)
+                    self._try(run, _as_asked(run, ended))
 
     def _try(self, run: RunDir, ended: Exit) -> None:
         try:
@@ -71,11 +72,13 @@ class ExitRecords:
                 say(f"{run.run_id}: exit.json could not be written: {error}")
 
 
-def disk_is_full(run: RunDir) -> bool:
-    try:
-        return shutil.disk_usage(run.path).free < MIN_FREE_BYTES
-    except OSError:
-        return False
+def _as_asked(run: RunDir, ended: Exit) -> Exit:
+    """A run that was to be stopped while it waited for disk space was cancelled, however little of
+    it was left."""
+    if ended.state is not RunState.FAILED or not run.cancel_requested:
+        return ended
+    reason = f"stopped on request while it waited for disk space; before: {ended.reason}"
+    return replace(ended, state=RunState.CANCELLED, reason=reason)
 
 
 def say(text: str) -> None:

@@ -10,10 +10,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from runner.files import write_atomically
-from runner.folders.data_dir import DataDir
-from runner.folders.process_table import holders, state_of
-from runner.locks import is_locked
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process_table import holders, state_of
+from breakeven.runner.locks import is_locked
+from breakeven.runner.texts import read_json
 
 BEAT_SECONDS = 1.0
 STILL_SECONDS = 30.0
@@ -109,7 +110,7 @@ def feel(data_dir: DataDir) -> Pulse:
 
 def _read_stuck(data_dir: DataDir) -> dict[str, float]:
     try:
-        found = json.loads(data_dir.stuck_file.read_text())
+        found = read_json(data_dir.stuck_file.read_text())
         return {str(name): float(since) for name, since in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

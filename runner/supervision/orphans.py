@@ -1,26 +1,27 @@
 """Runs that an earlier supervisor left open: which go on, which begin anew, which are lost.
 
-A supervisor that dies takes its runs with it. One with a checkpoint goes on from there. One of
-which nothing counts yet begins anew, so that a machine which goes down while an experiment loads
-leaves no comparison without a baseline. All others are recorded as lost.
+A supervisor that dies takes its runs with it. Runs that took turns go on together from their
+checkpoints. If one of them has none, all begin anew, so that every round is timed on runs of the
+same attempt. Nothing begins anew beside a run that has finished: no later round could be paired
+with its rounds. After five attempts the runs are lost; without a baseline the scheduler then ends
+the experiment.
 """
 
-from collections.abc import Sequence
-
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.events import each_event
-from runner.folders.process import kill_abandoned
-from runner.folders.process_table import kill_members, members
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.supervision.exit_records import ExitRecords, say
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import kill_abandoned
+from breakeven.runner.folders.process_table import kill_members, members
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exit_records import ExitRecords, say
 
 MAX_ATTEMPTS = 5
 """Attempts at one run that begin by themselves; a run that ends its machine must not do so for
 ever."""
-MEASURED = ("step", "block", "accuracy")
-"""Kinds of event that only a run which had a turn has written."""
+VANISHED = "its process and supervisor vanished"
+Left = dict[RunDir, RunSpec]
+"""Runs without an exit record."""
 
 
 def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
@@ -30,11 +31,11 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
     exit record is an orphan. One that still runs is killed. Run folders that cannot be read are
     recorded as failed.
     """
-    groups: dict[object, list[RunDir]] = {}
     # Also of a run without a claim, as its supervisor may die between starting a process and saying
     # so, and of one that was deleted since.
     for folder in {member.run_folder for member in members(data_dir.runs)}:
         kill_members(folder)
+    companies: dict[object, Left] = {}
     for run in data_dir.run_dirs():
         # Whatever one folder holds, the others are looked after.
         try:
@@ -47,47 +48,47 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
                 kill_abandoned(claim.process, str(run.path))
             spec = run.read_spec()
             together = spec.experiment.company_of(spec.variant)
-            groups.setdefault((spec.experiment_id, together), []).append(run)
+            companies.setdefault((spec.experiment_id, together), {})[run] = spec
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)
-    for runs in groups.values():
-        _close_group(runs, exits)
+    for left in companies.values():
+        _close_company(left, exits)
 
 
-def _close_group(runs: Sequence[RunDir], exits: ExitRecords) -> None:
-    """Closes the orphans among runs that live at once, none of which has ended."""
-    measured: dict[RunDir, bool] = {}
-    for run in runs:
+def _close_company(left: Left, exits: ExitRecords) -> None:
+    """Closes the orphans among runs that live at once."""
+    orphans = [run for run in left if run.claim_file.exists()]
+    is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
+    go_on = all(run.has_checkpoint for run in left if not run.cancel_requested)
+    may_begin_anew = not _has_finished_fellow(*next(iter(left.items())))
+    for run in orphans:
         try:
-            measured[run] = _has_measured(run)
+            # The caches that a cold run left for a warm one went with its process.
+            is_warm = left[run].variant.cache == "warm"
+            if run.cancel_requested:
+                exits.write(run, RunState.CANCELLED, f"stopped on request; {VANISHED}", None)
+            elif is_last:
+                why = f"{VANISHED}, after {MAX_ATTEMPTS} attempts"
+                exits.write(run, RunState.LOST, why, None)
+            elif run.has_checkpoint and (go_on or not may_begin_anew):
+                say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
+                run.reopen()
+            elif may_begin_anew and not is_warm:
+                say(f"{run.run_id}: lost; it begins anew")
+                run.begin_anew()
+            else:
+                exits.write(run, RunState.LOST, VANISHED, None)
         except (RunnerError, OSError) as error:
             _record_failed(run, error, exits)
-    # Until each had its first turn no round is complete that a comparison could use.
-    nothing_counts = not all(measured.values())
-    for run in measured:
-        try:
-            if run.claim_file.exists():
-                _close_orphan(run, exits, nothing_counts)
-        except (RunnerError, OSError) as error:
-            _record_failed(run, error, exits)
 
 
-def _close_orphan(run: RunDir, exits: ExitRecords, nothing_counts: bool) -> None:
-    may_go_on = run.attempt < MAX_ATTEMPTS and not run.cancel_requested
-    # The caches that a cold run left for it went with its process.
-    may_begin_anew = nothing_counts and run.read_spec().variant.cache != "warm"
-    if may_go_on and run.has_checkpoint:
-        say(f"{run.run_id}: lost; it will go on from its latest checkpoint")
-        run.reopen()
-    elif may_go_on and may_begin_anew:
-        say(f"{run.run_id}: lost before anything of it counts; it begins anew")
-        run.begin_anew()
-    else:
-        exits.write(run, RunState.LOST, "its process and supervisor vanished", None)
-
-
-def _has_measured(run: RunDir) -> bool:
-    return any(event["kind"] in MEASURED for event in each_event(run.events_file))
+def _has_finished_fellow(run: RunDir, spec: RunSpec) -> bool:
+    """Whether a run that took turns with this one has finished."""
+    company = spec.experiment.company_of(spec.variant)
+    fellows = [RunDir(run.path.with_name(f"{spec.experiment_id}.{variant.label}"))
+               for variant in spec.experiment.variants
+               if spec.experiment.company_of(variant) == company]  # fmt: skip
+    return any(fellow.state is RunState.FINISHED for fellow in fellows)
 
 
 def _record_failed(run: RunDir, error: Exception, exits: ExitRecords) -> None:

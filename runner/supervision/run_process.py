@@ -3,30 +3,33 @@
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from runner.errors import RunnerError
-from runner.folders.process import (
+from breakeven.runner.causes import cause_of
+from breakeven.runner.errors import OWN_ERRORS, NotLoaded, RunnerError
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.process import (
     ProcessIdentity,
     end_group,
     has_exited,
     signal_group,
     start_in_own_session,
 )
-from runner.folders.process_table import RUN_VARIABLE, kill_members
-from runner.folders.records import Claim
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.machine.placement import Place
-from runner.machine.variables import for_runs, hint, withheld
-from runner.project import PROJECT_ROOT
-from runner.specs.cpu_lists import write_cpus
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.exits import explain
-from runner.supervision.output import cut_output, mask_output
-from runner.supervision.placing import DEVICES_VARIABLE
-from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.folders.process_table import RUN_VARIABLE, kill_members
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.machine.variables import for_runs, hint, withheld
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.cpu_lists import write_cpus
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.runner.supervision.output import cut_output, mask_output
+from breakeven.runner.supervision.placing import DEVICES_VARIABLE
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 
 GRACE_SECONDS = 4.5
 """How long a run may take to stop after SIGTERM before its group gets SIGKILL: a little longer than
@@ -55,6 +58,8 @@ class RunProcess:
     ) -> None:
         self.run = run
         self.is_ready = False
+        self.has_not_loaded = False
+        """Whether it ended because model or data, which all runs share, cannot be loaded."""
         self.holds_turn = False
         self._said_finished = False
         self.post = TurnPost()
@@ -149,6 +154,11 @@ class RunProcess:
             self.stop(RunState.FAILED, GONE)
 
     @property
+    def said_finished(self) -> bool:
+        """Whether it has made its last step."""
+        return self._said_finished
+
+    @property
     def has_exited(self) -> bool:
         return has_exited(self._process)
 
@@ -160,8 +170,8 @@ class RunProcess:
         self.post.close()
         return returncode
 
-    def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> RunState:
-        """Ends what is left of the process group and records how the run ended.
+    def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> tuple[RunState, str]:
+        """Ends what is left of the process group and records how the run ended, and why.
 
         Its compile caches go to the warm run that begins with them, or else are removed.
         """
@@ -173,13 +183,26 @@ class RunProcess:
         state, reason = explain(returncode)
         if self._stop is not None and state is not RunState.FINISHED:
             state, reason = self._stop
+        elif returncode == WorkerExit.FAILED:
+            reason = self._last_error() or reason  # which tells, too, whether it could be loaded
         if state is RunState.FINISHED and not self._said_finished:
             state, reason = RunState.FAILED, LEFT_EARLY
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._what_it_missed()]))
         mask_output(self.run.output_file)
         exits.write(self.run, state, reason, returncode)
-        return state
+        return state, reason
+
+    def _last_error(self) -> str:
+        """What the error says with which its journal ends; empty if it ends otherwise."""
+        with suppress(RunnerError, OSError):
+            for event in deque(each_event(self.run.events_file), maxlen=1):
+                if event["kind"] == "error":
+                    name = str(event.get("error"))
+                    self.has_not_loaded = name == NotLoaded.__name__
+                    cause = cause_of(name, str(event.get("message")))
+                    return cause if name in OWN_ERRORS else f"{cause}; output.log says where"
+        return ""
 
     def _what_it_missed(self) -> str:
         """Which variable its last words ask for in vain, if any."""

@@ -4,7 +4,9 @@ All processes set up side by side, as many at once as there are CPUs. In each ro
 gets one turn, in an order drawn anew. Only in the first, which is in no speedup (`judged_blocks` in
 storage/index/schema.sql), those that compile least go first, and those that compile nothing while
 others still load; there alone several may hold a turn at once, if they are to compile together. A
-run that dies, exceeds its time limit or is cancelled gives its turn back, and the others go on.
+run that dies, exceeds its time limit or is cancelled gives its turn back, and the others go on;
+unless the baseline fails before its first step, or a run cannot load the model or the data that no
+other has loaded: the others would fail, too, or be compared with nothing, so the experiment ends.
 With `schedule="sequential"` the same happens with one process at a time. Repeats take theirs one
 after the other. Of an experiment that is spread over devices there is a scheduler for each
 (`runner.supervision.spreading`).
@@ -14,30 +16,36 @@ import random
 import selectors
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.events import each_event
-from runner.folders.queue import Experiment, check_membership, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.logs import log
-from runner.machine.cpus import cpu_allowance
-from runner.machine.placement import Place
-from runner.supervision.ending import Ending
-from runner.supervision.exit_records import ExitRecords, say
-from runner.supervision.run_process import RunProcess
-from runner.supervision.stopping_rule import JournalWatch
-from runner.supervision.turns import Turn
-from runner.texts import printable
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.queue import Experiment, add_control, check_membership, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.logs import log
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.supervision.controls import why_another_control
+from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.exit_records import ExitRecords, say
+from breakeven.runner.supervision.run_process import RunProcess
+from breakeven.runner.supervision.stopping_rule import JournalWatch
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.texts import printable
 
 TICK_SECONDS = 0.25
 """How often cancel markers and time limits are looked at while nothing else happens."""
 MAX_ROUND = 2**40
 """No journal that counts further was written by a run."""
+MEASURED = ("step", "block", "accuracy")
+"""Kinds of event that only a run which had a turn has written."""
+LOADED = ("workload", *MEASURED)
+"""Kinds of event that only a run which has loaded model and data has written."""
 
 
 class Fallback:
@@ -69,10 +77,11 @@ class Scheduler:
         sign: Callable[[], None] = lambda: None,
         number: int | None = None,
         fallback: Fallback | None = None,
+        takes_controls: bool = True,
     ) -> None:
         """`sign` is called at least every quarter of a second while all is well. `number`: of the
         place among those that the experiment is spread over; None for all. `fallback` is shared by
-        its schedulers."""
+        its schedulers. `takes_controls`: whether it may add runs to the experiment."""
         self._data_dir = data_dir
         self._place = place
         self._sign = sign
@@ -86,7 +95,10 @@ class Scheduler:
         """How many processes may load, or compile together."""
         self._orders = random.Random(experiment.spec.training.seed)
         self._fallback = fallback or Fallback()
-        of_all = zip(experiment.runs, experiment.spec.variants, strict=True)
+        self._takes_controls = takes_controls and number is None
+        self._why_hopeless: str | None = None
+        """Why there is no baseline to compare with or nothing to train; None while there may be."""
+        of_all = zip(experiment.runs, experiment.variants, strict=True)
         self._variants = {
             run: variant for run, variant in of_all if number in (None, variant.place)
         }
@@ -100,12 +112,15 @@ class Scheduler:
         """Blocks until every run of the experiment has ended."""
         try:
             self._drop_caches()
-            for runs in self._groups():
-                if self._fallback.experiment_id is None:
+            self._look_for_baseline()
+            tried: set[RunDir] = set()
+            while runs := next((one for one in self._groups() if tried.isdisjoint(one)), None):
+                tried.update(runs)
+                if self._why_over is None:
                     self._run_group(runs)
                 else:
                     for run in runs:
-                        self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)
+                        self._exits.write(run, RunState.CANCELLED, self._why_over, None)
         except Exception as error:
             # The other experiments in the queue must not pay for what this one holds.
             self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
@@ -176,13 +191,22 @@ class Scheduler:
         self._wait_for_turns_below(1)
 
     def _wait_for_turns_below(self, number: int) -> None:
-        """Never more than one run holds a turn but while several compile together."""
-        self._wait_until(lambda: sum(one.holds_turn for one in self._processes) < number)
+        """Never more than one run holds a turn but while several compile together; and none gets
+        one as long as it could not write down what it measures."""
+        self._wait_until(
+            lambda: sum(one.holds_turn for one in self._processes) < number and self._has_room
+        )
 
     def _pass_turn(self, process: RunProcess, turn: Turn) -> None:
+        self._wait_for_turns_below(1)
         if process in self._processes:
             process.give_turn(turn)
             self._wait_until(lambda: not process.holds_turn)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether the disk has room for what a run writes down."""
+        return lacks_room(self._data_dir.runs) is None
 
     def _compile_effort(self, run: RunDir) -> int:
         return self._variants[run].compile_effort
@@ -202,7 +226,7 @@ class Scheduler:
             if run.cancel_requested:
                 self._pending.remove(run)
                 self._exits.write(run, RunState.CANCELLED, "stopped before it started", None)
-            elif loading < self._at_once:
+            elif loading < self._at_once and self._why_over is None and self._has_room:
                 self._pending.remove(run)
                 self._start(run)
                 loading += 1
@@ -214,15 +238,16 @@ class Scheduler:
             run.check_plain()
             process = RunProcess(run, self._command, spec.time_limit_seconds, self._place)
         except (RunnerError, OSError) as error:
-            self._exits.write(run, RunState.FAILED, f"it cannot be started: {error}", None)
+            why = f"it cannot be started: {error}"
+            self._exits.write(run, RunState.FAILED, why, None)
+            self._look_at_baseline(run, RunState.FAILED, why)
             return
         self._processes.append(process)
         self._selector.register(process.post.replies, selectors.EVENT_READ, process)
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Sleeps on the reply pipes, looking after all runs, until the condition holds."""
-        self._start_pending()
-        self._collect()
+        self._start_and_collect()
         while (self._processes or self._pending) and not condition():
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data.hear()
@@ -231,10 +256,13 @@ class Scheduler:
             for process in self._processes:
                 process.look_after()
             self._sign()
-            if self._fallback.experiment_id is not None:
-                self._fall_back()
-            self._start_pending()
-            self._collect()
+            self._start_and_collect()
+
+    def _start_and_collect(self) -> None:
+        self._start_pending()
+        self._collect()
+        if self._why_over is not None:
+            self._end_others(self._why_over)
 
     def _collect(self) -> None:
         """Records the exits of processes that have ended; a turn that one held is free again."""
@@ -244,11 +272,59 @@ class Scheduler:
                 self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
+            if process.said_finished and self._is_last(process.run):
+                self._add_control(process.run)  # before the record of its end: it is not over then
             warm_run = self._warm_run_of.get(process.run.run_id)
-            if process.record_exit(self._exits, warm_run) is RunState.OUT_OF_MEMORY and (
-                self._processes or self._pending
-            ):
+            state, why = process.record_exit(self._exits, warm_run)
+            if state is RunState.OUT_OF_MEMORY and (self._processes or self._pending):
                 self._fall_back()
+            if process.has_not_loaded and not self._has_any_loaded:
+                self._why_hopeless = f"what all runs share cannot be loaded: {why}"
+            else:
+                self._look_at_baseline(process.run, state, why)
+
+    @property
+    def _has_any_loaded(self) -> bool:
+        """Whether some run, now or earlier, could load the model and the data."""
+        is_ready = any(process.is_ready for process in self._processes)
+        return is_ready or any(_tells(run, LOADED) for run in self._variants)
+
+    def _is_last(self, run: RunDir) -> bool:
+        return not any(other != run and self._is_open(other) for other in self._variants)
+
+    def _add_control(self, last: RunDir) -> None:
+        """Queues another control where the runs, of which the last has just finished, say too
+        little: it begins when nothing else of the experiment is at work."""
+        spec, label = self._experiment.spec, self._experiment.experiment_id
+        if not self._takes_controls or len(self._experiment.runs) == len(spec.possible_variants):
+            return
+        finished = [(variant.role, run) for run, variant in self._variants.items()
+                    if run == last or run.state is RunState.FINISHED]  # fmt: skip
+        try:
+            why = why_another_control(finished)
+            if why is not None:
+                self._experiment = add_control(self._data_dir, self._experiment)
+                self._variants[self._experiment.runs[-1]] = self._experiment.variants[-1]
+                say(f"{label}: {why}")
+        except (RunnerError, OSError, LookupError, TypeError, ValueError) as error:
+            # What a journal says that no run wrote asks for no control.
+            say(f"{label}: no further control: {error}")
+
+    def _look_for_baseline(self) -> None:
+        """Of what an earlier supervisor left; runs with checkpoints were compared already."""
+        if not any(run.has_checkpoint for run in self._variants if self._is_open(run)):
+            for run in self._variants:
+                stands = run.standing
+                self._look_at_baseline(run, stands.state, stands.reason or stands.state)
+
+    def _look_at_baseline(self, run: RunDir, state: RunState, why: str) -> None:
+        """Notes that there is no baseline if this run was to be it and failed before its first
+        step: model, data and optimizer are those of all runs."""
+        if self._variants[run].role != "baseline" or self._why_hopeless is not None:
+            return
+        has_failed = state in (RunState.FAILED, RunState.TIMEOUT) and not _tells(run, MEASURED)
+        if has_failed or state is RunState.LOST:
+            self._why_hopeless = f"no baseline to compare with: {why}"
 
     def _fall_back(self) -> None:
         """Repeats the experiment one run at a time, because together they do not fit."""
@@ -256,15 +332,18 @@ class Scheduler:
             self._fallback.submit(self._data_dir, self._experiment)
         except RunnerError as error:  # the others go on as long as they fit
             say(f"{self._experiment.experiment_id}: cannot be repeated run by run: {error}")
-            return
+
+    def _end_others(self, why: str) -> None:
         for process in self._processes:
-            process.stop(RunState.CANCELLED, self._why_fallen_back)
+            process.stop(RunState.CANCELLED, why)
         while self._pending:
-            run = self._pending.pop()
-            self._exits.write(run, RunState.CANCELLED, self._why_fallen_back, None)
+            self._exits.write(self._pending.pop(), RunState.CANCELLED, why, None)
 
     @property
-    def _why_fallen_back(self) -> str:
+    def _why_over(self) -> str | None:
+        """Why no further run is worth its time; None as long as they are."""
+        if self._fallback.experiment_id is None:
+            return self._why_hopeless
         return (
             "the device cannot hold all runs at once; experiment "
             f"{self._fallback.experiment_id} repeats them one after another"
@@ -275,6 +354,13 @@ def _first_round(runs: Iterable[RunDir]) -> int:
     """The round after the last that any of the runs has recorded, so that runs which go on from a
     checkpoint share no round with what was timed before."""
     return max((number for run in runs for number in _rounds(run)), default=-1) + 1
+
+
+def _tells(run: RunDir, kinds: Collection[str]) -> bool:
+    """Whether its journal has events of one of the kinds."""
+    with suppress(RunnerError):
+        return any(event["kind"] in kinds for event in each_event(run.events_file))
+    return False
 
 
 def _rounds(run: RunDir) -> Iterator[int]:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment
-from runner.machine.placement import Machine, Place, split
-from runner.machine.topology import cores
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.placing import keep_to
-from runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.machine.placement import Machine, Place, split
+from breakeven.runner.machine.topology import cores
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.placing import keep_to
+from breakeven.runner.supervision.scheduler import TICK_SECONDS, Fallback, Scheduler
 
 
 def work_at(
@@ -23,12 +23,16 @@ def work_at(
     place: Place,
     machine: Machine,
     sign: Callable[[], None] = lambda: None,
+    takes_controls: bool = True,
 ) -> None:
     """Runs an experiment to its end. The calling thread, and what it starts, keep to the CPUs of
-    the place from then on. `sign` is called often while all goes on, on every device."""
+    the place from then on. `sign` is called often while all goes on, on every device.
+    `takes_controls`: whether runs may be added to it."""
     count = experiment.spec.num_places
     if count == 1:
-        _work(Scheduler(data_dir, experiment, command, exits, place, sign), place, machine)
+        scheduler = Scheduler(data_dir, experiment, command, exits, place, sign,
+                              takes_controls=takes_controls)  # fmt: skip
+        _work(scheduler, place, machine)
         return
     fallback, signed, threads = Fallback(), set[int](), {}
     for number, part in enumerate(split(place, machine, cores(place.cpus), count), start=1):

@@ -14,12 +14,12 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from runner.errors import RunnerError
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec, SpeedSpec
-from runner.specs.variants import Role, Variant
-from runner.supervision.ending import Cause, Ending
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.events import Order, read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.specs.variants import Role, Variant
+from breakeven.runner.supervision.ending import Cause, Ending
 
 LOOK_GROWTH = 1.2
 """Each look comes after so many times the rounds of the one before: few looks, few chances that an
@@ -99,6 +99,7 @@ class JournalWatch:
         """`runs` are those that are alive at once; their share of the budget is theirs."""
         self._labels = {run: variant.label for run, variant in runs.items()}
         self._offsets = dict.fromkeys(runs, 0)
+        self._orders = {run: Order() for run in runs}
         roles = {variant.label: variant.role for variant in runs.values()}
         share = len(runs) * spec.speed.repeats / len(spec.variants)
         self._rule = StoppingRule(spec.speed, roles, share * spec.speed.max_seconds)
@@ -108,7 +109,8 @@ class JournalWatch:
         for run, offset in self._offsets.items():
             # What a journal says that no run wrote stops nothing; its rows are left out.
             with suppress(RunnerError):
-                events, self._offsets[run] = read_events(run.events_file, offset)
+                order = self._orders[run]
+                events, self._offsets[run] = read_events(run.events_file, offset, order)
                 for event in events:
                     with suppress(KeyError, TypeError, ValueError):
                         self._take(self._labels[run], event)

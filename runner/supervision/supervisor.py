@@ -12,23 +12,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runner.alerts.events import Alerts
-from runner.alerts.trends import tell_broken_trends
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import Experiment
-from runner.folders.queue_order import startable
-from runner.folders.states import RunState
-from runner.locks import FileLock
-from runner.logs import log, open_log
-from runner.machine.occupancy import learn_devices, this_machine, wish_of
-from runner.machine.placement import Machine, Place, is_full, plan
-from runner.machine.sight import Sight
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.heartbeat import Heartbeat
-from runner.supervision.orphans import close_orphans
-from runner.supervision.spreading import work_at
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.alerts.trends import tell_broken_trends
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.queue_order import startable
+from breakeven.runner.folders.sizes import lacks_room
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock
+from breakeven.runner.logs import log, open_log
+from breakeven.runner.machine.occupancy import learn_devices, this_machine, wish_of
+from breakeven.runner.machine.placement import Machine, Place, is_full, plan
+from breakeven.runner.machine.sight import Sight
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.heartbeat import Heartbeat
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.supervision.spreading import work_at
 
-WORKER_COMMAND = (sys.executable, "-m", "runner.worker")
+WORKER_COMMAND = (sys.executable, "-m", "breakeven.runner.worker")
 LINGER_SECONDS = 10.0
 """How long an idle supervisor waits for more work before it ends."""
 POLL_SECONDS = 0.5
@@ -134,7 +135,7 @@ class _Work:
         held = {key: one.place for key, one in self._at_work.items()}
         if held and (self._exclusive or is_full(held, self._machine)):
             return
-        if held and not self._may_have_changed():
+        if (held and not self._may_have_changed()) or lacks_room(self._data_dir.runs):
             return
         found = {one.experiment_id: one for one in self.waiting()}
         if not found:

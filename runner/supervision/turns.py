@@ -25,7 +25,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from runner.supervision.ending import Ending
+from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.texts import read_json
 
 TURN_PIPES_VARIABLE = "BREAKEVEN_TURN_PIPES"
 """Environment variable that hands a run its two descriptors, as "read,write"."""
@@ -90,9 +91,9 @@ class TurnPost:
     def _word(self, line: bytes) -> str | None:
         """What a line says, if it is for this moment."""
         try:
-            content = json.loads(line)
+            content = read_json(line)
             word, number = content["say"], content.get("round")
-        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
         if word == "ready" and not self._was_ready:
             self._was_ready = True
@@ -162,7 +163,7 @@ class TurnTaker:
     def _listen(self) -> None:
         with os.fdopen(self._read_fd, "rb") as pipe:
             for line in pipe:
-                fields = json.loads(line)
+                fields = read_json(line)
                 last = fields.pop("last")
                 self._turns.put(Turn(**fields, last=last and Ending.from_dict(last)))
         self._on_abandoned()

@@ -1,28 +1,34 @@
-"""`python -m runner.worker <run folder>`: what a supervisor starts, or a person by hand."""
+"""Trains one run, `python -m breakeven.runner.worker RUN_FOLDER`; the supervisor starts this."""
 
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from runner.errors import RunnerError
-from runner.folders.moved import spec_in_use
-from runner.folders.process import ProcessIdentity
-from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.supervision.exits import WorkerExit, explain
-from runner.supervision.placing import placed
-from runner.supervision.turns import TURN_PIPES_VARIABLE
-from runner.worker.event_log import EventLog
-from runner.worker.failures import is_disk_full
-from runner.worker.process import describe_failure, leave_in_time, loading, prepare, status_after
-from runner.worker.turn_source import open_turns
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.runner.supervision.placing import placed
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.failures import is_disk_full
+from breakeven.runner.worker.process import (
+    describe_failure,
+    leave_in_time,
+    loading,
+    prepare,
+    status_after,
+)
+from breakeven.runner.worker.turn_source import open_turns
 
 
 def main() -> int:
     if len(sys.argv) != 2:
-        sys.stderr.write("usage: python -m runner.worker RUN_FOLDER\n")
+        sys.stderr.write("usage: python -m breakeven.runner.worker RUN_FOLDER\n")
         return 2
     run = RunDir(Path(sys.argv[1]).resolve())
     try:
@@ -35,7 +41,7 @@ def main() -> int:
     # Nobody supervises: the run claims itself and records its own end.
     if run.claim_file.exists():
         sys.stderr.write(
-            f"{run.path} was run already; `python -m runner resume` goes on from a checkpoint\n"
+            f"{run.path} was run already; `breakeven resume` goes on from a checkpoint\n"
         )
         return 2
     run.drop_cache()
@@ -51,7 +57,7 @@ def main() -> int:
 def _work(run: RunDir) -> WorkerExit:
     ranked = _spec_of_ranks(run)
     if ranked is not None:
-        from runner.worker.launching.elastic import launch
+        from breakeven.runner.worker.launching.elastic import launch
 
         return launch(run, ranked)
     log = EventLog(run.events_file)
@@ -62,9 +68,9 @@ def _work(run: RunDir) -> WorkerExit:
         # Torch reads the environment when it is imported, so it comes after the preparation.
         with loading():
             if spec.experiment.is_script:
-                from runner.worker.script.running import run_script as work
+                from breakeven.runner.worker.script.running import run_script as work
             else:
-                from runner.worker.session import run_session as work
+                from breakeven.runner.worker.session import run_session as work
 
         finished = work(run, spec, log, turns)
         status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED

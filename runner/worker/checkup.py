@@ -1,4 +1,4 @@
-"""`python -m runner.worker.checkup`: whether each device computes and compiles, as a line of JSON.
+"""Tries whether each device computes and compiles, and prints a line of JSON.
 
 The doctor asks it; every device is tried by itself, so that one that is broken hides no other.
 """
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.machine.temporary import keep_others_out
-from runner.worker.device.finding import devices
+from breakeven.runner.machine.temporary import keep_others_out
+from breakeven.runner.worker.device.finding import devices
 
 TOLERANCE = 1e-4
 

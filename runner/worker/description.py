@@ -4,17 +4,13 @@ from typing import Any
 
 import torch
 
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.worker.model.flops import count_flops_per_sample
-from runner.worker.model.losses import Objective
-from runner.worker.model.models import weights_sha256
-from runner.worker.model.workload import Workload
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.worker.model.flops import count_flops_per_sample
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.models import weights_sha256
+from breakeven.runner.worker.model.workload import Workload
 
 AUTO_DROPOUT_REASON = "a backend that captures CUDA graphs draws random numbers of its own"
-CUDAGRAPHS_MEMORY_NOTE = (
-    "peak memory leaves out what captured graphs keep in their private pools; see the "
-    "reserved memory instead."
-)
 
 LEFT_OVER_NOTES = {
     "drop": "Each epoch leaves out {} samples that do not fill a batch.",
@@ -77,12 +73,6 @@ def _notes(spec: RunSpec) -> list[str]:
         is_asked = experiment.model.dropout == "off" or experiment.kind.compares_tensors
         reason = "" if is_asked else f" ({AUTO_DROPOUT_REASON})"
         notes.append(f"Dropout is switched off{reason}.")
-    if spec.variant.captures_cuda_graphs:
-        # Its repeats, which have the same note, are compared under one name.
-        (name,) = (
-            one for one, runs in experiment.repeats_by_label.items() if spec.variant.label in runs
-        )
-        notes.append(f"{name}: {CUDAGRAPHS_MEMORY_NOTE}")
     if experiment.stopping.nonfinite:
         notes.append("Every step waits for the device, to see whether its loss is finite.")
     if experiment.kind.cycles_batches:

@@ -12,13 +12,21 @@ from typing import Any
 
 import orjson
 
-from runner.folders.events import FORMAT_VERSION, require_known_format
-from runner.masking import masker
+from breakeven.runner.folders.events import (
+    FORMAT_VERSION,
+    Order,
+    each_event,
+    read_event,
+    require_known_format,
+)
+from breakeven.runner.masking import masker
 
 OF_NUMBERS = ("step", "block", "device")
 """Kinds that hold no words, and so no secret; there are too many of them to look for one."""
 MAX_BUFFERED_ROWS = 64
 MAX_BUFFERED_SECONDS = 0.1
+TAIL_BYTES = 2**20
+"""Of a journal that is gone on with, in which the last `seq` is looked for first."""
 
 
 class EventLog:
@@ -101,16 +109,17 @@ class EventLog:
         size = os.fstat(self._file).st_size
         if size == 0:
             return 0
-        window = min(size, 1 << 20)
+        window = min(size, TAIL_BYTES)
         tail = os.pread(self._file, window, size - window)
         self._torn = not tail.endswith(b"\n")
-        for line in reversed(tail.split(b"\n")):
+        order = Order()
+        for line in tail.split(b"\n"):
             require_known_format(path, line)
-            try:
-                return int(orjson.loads(line)["seq"]) + 1
-            except (ValueError, KeyError, TypeError):
-                continue
-        return 0
+            event = read_event(line)
+            if event is not None:
+                order.takes(event)
+        # A single line may be longer than the tail.
+        return order.last + 1 or max((event["seq"] + 1 for event in each_event(path)), default=0)
 
 
 class SilentLog(EventLog):

@@ -1,4 +1,4 @@
-"""`python -m runner.worker.probe`: prints what this machine offers, as one line of JSON."""
+"""Prints what this machine offers, as one line of JSON."""
 
 import importlib
 import inspect
@@ -11,9 +11,9 @@ import torch
 import torch._dynamo
 from torch._inductor import config as inductor_config
 
-from runner.specs.tasks import TASKS, Task
-from runner.worker.device.finding import devices
-from runner.worker.device.numa import numa_node
+from breakeven.runner.specs.tasks import TASKS, Task
+from breakeven.runner.worker.device.finding import devices
+from breakeven.runner.worker.device.numa import numa_node
 
 
 def main() -> None:
@@ -49,7 +49,9 @@ def _optimizers() -> list[str]:
 
 def tasks() -> dict[str, Task]:
     """What fits each task, by its own word."""
-    modules = {name: importlib.import_module(f"runner.worker.tasks.{name}") for name in TASKS}
+    modules = {
+        name: importlib.import_module(f"breakeven.runner.worker.tasks.{name}") for name in TASKS
+    }
     return {name: module.TASK for name, module in modules.items()}
 
 

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runner.errors import RunnerError
-from runner.folders.run_dir import RunDir
-from runner.machine.cpus import cpu_allowance
-from runner.machine.temporary import keep_others_out
-from runner.specs.experiment import RunSpec
-from runner.supervision.exits import WorkerExit
-from runner.worker.device.visible import show_only
-from runner.worker.failures import is_disk_full, is_out_of_memory
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.temporary import keep_others_out
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.data.hub import go_offline_without_hub
+from breakeven.runner.worker.device.visible import show_only
+from breakeven.runner.worker.failures import is_disk_full, is_out_of_memory
 
 LEAVING_SECONDS = 20.0
 """How long a process may take to end once all is written down."""
@@ -38,6 +39,7 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
     keep_others_out()
+    go_offline_without_hub(experiment)
     if experiment.keep_trace:
         os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")
 

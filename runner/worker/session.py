@@ -4,24 +4,25 @@ from collections.abc import Callable
 
 import transformers
 
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.specs.scenarios import ScenarioName
-from runner.worker.accuracy.scenario import AccuracyCheck
-from runner.worker.compiler.compiling import set_ddp_mode
-from runner.worker.compiler.kept import keep_outputs
-from runner.worker.description import describe_workload
-from runner.worker.device.base import Device
-from runner.worker.device.finding import open_device
-from runner.worker.environment import describe_environment
-from runner.worker.event_log import EventLog
-from runner.worker.model.models import perturb
-from runner.worker.model.workload import Workload, load_workload
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.training.forward_passes import ForwardPasses
-from runner.worker.training.training import Trainer
-from runner.worker.turn_source import AnnouncedTurns, TurnSource
-from runner.worker.user_code import copy_sources
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.scenarios import ScenarioName
+from breakeven.runner.worker.accuracy.scenario import AccuracyCheck
+from breakeven.runner.worker.compiler.compiling import set_ddp_mode
+from breakeven.runner.worker.compiler.gradients import explained
+from breakeven.runner.worker.compiler.kept import keep_outputs
+from breakeven.runner.worker.description import describe_workload
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.device.finding import open_device
+from breakeven.runner.worker.environment import describe_environment
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.models import perturb
+from breakeven.runner.worker.model.workload import Workload, load_workload
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.training.forward_passes import ForwardPasses
+from breakeven.runner.worker.training.training import Trainer
+from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
+from breakeven.runner.worker.user_code import copy_sources
 
 Work = Callable[[TurnSource], bool]
 
@@ -60,7 +61,8 @@ def run_session(
     work = WORK[experiment.scenario](spec, workload, run, device, log, group)
     _enter(log, "waiting")
     turns.ready()
-    finished = not turns.stop_requested and work(AnnouncedTurns(turns, log))
+    with explained(spec.variant):
+        finished = not turns.stop_requested and work(AnnouncedTurns(turns, log))
     if finished:
         _enter(log, "done")
     return finished

@@ -1,4 +1,4 @@
-"""`python -m runner.worker.settings_check`: does torch take the settings of an experiment?
+"""Asks torch whether it takes the settings of an experiment.
 
 Reads a specification as JSON, and prints as JSON which field torch refuses and why, or nothing.
 What is tried here is made by the functions of a run, on a model of one layer: what passes here
@@ -18,16 +18,16 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
-from runner.specs.variants import parse_backend
-from runner.worker.compiler.compiling import leave_alone, make_compiler
-from runner.worker.device.finding import device_class
-from runner.worker.model.losses import make_criterion, try_criterion
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.schedules import LearningRate
-from runner.worker.step.stepping import MixedPrecision
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.worker.compiler.compiling import leave_alone, make_compiler
+from breakeven.runner.worker.device.finding import device_class
+from breakeven.runner.worker.model.losses import make_criterion, try_criterion
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.schedules import LearningRate
+from breakeven.runner.worker.step.stepping import MixedPrecision
 
 CPU = torch.device("cpu")
 NICENESS = 10

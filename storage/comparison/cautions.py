@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.texts import printable
-from storage.comparison.caution import Caution, note
-from storage.comparison.device_doubts import device_cautions, device_notes
-from storage.comparison.endings import ending, single_repeats, too_wide
-from storage.comparison.evidence import Evidence, number
-from storage.comparison.roles import of_role
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import MIN_MARGIN, Ratio
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.caution import Caution, note
+from breakeven.storage.comparison.device_doubts import device_cautions, device_notes
+from breakeven.storage.comparison.endings import ending, single_repeats, too_wide
+from breakeven.storage.comparison.evidence import Evidence, number
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.rounds import SIZES, unequal_blocks
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import MIN_MARGIN, Ratio
 
 OWN_FOLDER_SUFFIX = "_DIR"
 """Ends the names of environment variables that point into the run's own folder, and so differ."""
+OUTDATED_NOTE = "in their private pools; see the reserved memory instead."
+"""Ends a note of journals until version 0.1: memory needed has these pools in it by now."""
 WORKLOAD_FIELDS = {
     "weights_sha256": "initial weights",
     "data_sha256": "samples or their order",
@@ -44,16 +47,18 @@ def cautions(
     """
     widths = too_wide(spec, runs, speedups)
     return (
-        *_about_runs(processes),
+        *_about_runs(spec, processes, runs, speedups),
         *_about_unfinished(processes),
         *_about_lengths(spec, processes),
         *_about_compiling(spec, runs),
         *_about_resumed(processes),
+        *_about_repeated_lines(processes),
         *_about_workload(spec, processes),
+        *_about_sizes(runs),
         *_about_schedule(spec),
         *_about_devices(spec, differences),
         *(_about_control(spec, runs, floor) if spec.kind.compares_runs else ()),
-        *(_about_rounds(runs, speedups) if spec.kind.compares_runs else ()),
+        *(_about_rounds(spec, runs, speedups) if spec.kind.compares_runs else ()),
         *((*ending(spec, processes), widths) if widths else ()),
         *_about_repeats(spec, runs),
         *device_cautions(spec, runs),
@@ -75,7 +80,26 @@ def notes(
     stops = () if len(set(_lengths(processes).values())) > 1 else tuple(_stops(processes))
     if spec.kind.ends_by_width:
         stops = () if too_wide(spec, runs, speedups) else ending(spec, processes)
-    return (*_notes(processes, of_all=True), *_uncounted(runs), *stops, *device_notes(spec, runs))
+    return (
+        *_notes(processes, of_all=True),
+        *_uncounted(runs),
+        *_unasked(spec, runs),
+        *stops,
+        *device_notes(spec, runs),
+    )
+
+
+def _unasked(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """Backends whose parity says nothing of inference, because nobody compared answers: those of
+    scripts, which evaluate by themselves, and of models that cannot be rounded otherwise."""
+    unasked = {
+        run.label: {"error": printable(" ".join(run.answers["error"].dropna()), LONGEST_NOTE)}
+        for run in runs
+        if run.role == "backend" and len(run.evaluations) and run.answers["wrong"].isna().all()
+        if spec.is_script or len(run.answers)
+    }
+    if unasked:
+        yield Caution(kind="answers not compared", runs=unasked)
 
 
 def _uncounted(runs: Sequence[Evidence]) -> Iterator[Caution]:
@@ -97,7 +121,9 @@ def _about_repeats(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[C
 def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[Caution, ...]:
     """Notes that all runs carry, or those that some lack: these tell of an unequal comparison."""
     told = [run.workload.get("notes") or [] for run in runs if run.workload]
-    every = dict.fromkeys(text for notes in told for text in notes)
+    every = dict.fromkeys(
+        text for notes in told for text in notes if not text.endswith(OUTDATED_NOTE)
+    )
     return tuple(
         note(printable(text, LONGEST_NOTE))
         for text in every
@@ -105,12 +131,24 @@ def _notes(runs: Sequence[Evidence], *, of_all: bool) -> tuple[Caution, ...]:
     )
 
 
-def _about_runs(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    if of_role(runs, "baseline") is None:
+def _about_runs(
+    spec: ExperimentSpec,
+    processes: Sequence[Evidence],
+    runs: Sequence[Evidence],
+    speedups: Sequence[Ratio | None],
+) -> Iterator[Caution]:
+    if of_role(processes, "baseline") is None:
         yield Caution(kind="no baseline")
-    for run in runs:
-        if run.state.is_final and run.state is not RunState.FINISHED:
-            end = {"state": run.state, "reason": run.reason, **_done(run)}
+    rounds = {
+        run.label: 0 if ratio is None else ratio.n
+        for run, ratio in zip(runs, speedups, strict=True)
+    }
+    for run in processes:
+        if run.state.ended_early:
+            end = {"state": run.state, "reason": run.reason, "role": run.role, **_done(run)}
+            if spec.kind.compares_runs and run.label in rounds:  # no repeat of several
+                of_it = [rounds[run.label]] if run.role == "backend" else rounds.values()
+                end["num_rounds"] = max(of_it)
             yield Caution(kind="ended early", runs={run.label: end})
         wrong = run.losses.index[~np.isfinite(run.losses)]
         if len(wrong):
@@ -212,17 +250,46 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
             yield Caution(kind="resumed", runs={run.label: how})
 
 
+def _about_repeated_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    told = {run.label: {"num_lines": run.left_out} for run in runs if run.left_out}
+    if told:
+        yield Caution(kind="repeated lines", runs=told)
+
+
 def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:
     """Names what the runs should have in common and have not."""
     prepared = [run for run in runs if run.workload]
+    tells_samples = all(run.tells_samples for run in prepared if len(run.steps))
     for field, title in WORKLOAD_FIELDS.items():
-        yield from _difference(title, {run.label: run.workload.get(field) for run in prepared})
+        if field == "samples_per_step" and tells_samples:
+            continue  # The caution `different sizes` knows in which rounds.
+        told = {run.label: run.workload.get(field) for run in prepared
+                if len(run.steps) or run.workload.get(field) is not None}  # fmt: skip
+        yield from _difference(title, told)
     flat = {run.label: _flat(run.environment) for run in runs if run.environment}
     for name in sorted({name for settings in flat.values() for name in settings}):
         if name == "cpus" and spec.num_places > 1:
             continue  # Each device has those near it, which the caution `spread` says.
         told = {label: settings.get(name) for label, settings in flat.items()}
         yield from _difference(name, told)
+
+
+def _about_sizes(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """Rounds in which a script gave runs different amounts to work on, so that no times compare."""
+    baseline = of_role(runs, "baseline")
+    if baseline is None:
+        return
+    told: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        unequal = unequal_blocks(baseline, run)
+        if len(unequal):
+            first = unequal.iloc[0]
+            of = next(one for one in SIZES if first[one] != first[f"{one}_baseline"])
+            size, usual = (float(first[one] / first["num_steps"]) for one in (of, f"{of}_baseline"))
+            told[run.label] = {"num_rounds": len(unequal), "of": of, "size": size,
+                               "baseline_size": usual}  # fmt: skip
+    if told:
+        yield Caution(kind="different sizes", runs=told)
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, Any]:
@@ -274,12 +341,21 @@ def _about_control(
         yield Caution(kind="noisy", figures={"noise_floor": floor})
 
 
-def _about_rounds(runs: Sequence[Evidence], speedups: Sequence[Ratio | None]) -> Iterator[Caution]:
+def _about_rounds(
+    spec: ExperimentSpec, runs: Sequence[Evidence], speedups: Sequence[Ratio | None]
+) -> Iterator[Caution]:
+    baseline = of_role(runs, "baseline")
+    if baseline is not None and baseline.state.ended_early:
+        return
+    untimed = {variant.label for variant in spec.further_controls}
     few = {
         run.label: {"num_rounds": 0 if ratio is None else ratio.n}
         for run, ratio in zip(runs, speedups, strict=True)
         if run.role != "baseline" and len(run.steps) and (ratio is None or ratio.n < MIN_PAIRS)
-        if not run.never_ceases_to_compile  # which more steps would not help
+        # More steps would not help these.
+        if run.label not in untimed
+        if not run.never_ceases_to_compile and not run.state.ended_early
+        if baseline is None or unequal_blocks(baseline, run).empty
     }
     if few:
         yield Caution(kind="few rounds", runs=few)

@@ -4,33 +4,34 @@
 also while the runs go on; once they are over it is kept (`storage.kept`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import pandas as pd
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.comparison.caution import Caution
-from storage.comparison.cautions import cautions, notes
-from storage.comparison.device_doubts import device_doubts
-from storage.comparison.evidence import Evidence, load_evidence, losses_by_run
-from storage.comparison.repeats import load_compared
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
-from storage.comparison.rounds import paired_blocks
-from storage.comparison.run_numbers import RunNumbers, measure
-from storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
-from storage.index.store import Store
-from storage.kept.results import lasting
-from storage.statistics.inference import break_parity, judge_inference
-from storage.statistics.loss_band import loss_band
-from storage.statistics.outcomes import Reading
-from storage.statistics.parity import Finding, Parity
-from storage.statistics.speedups import (
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.comparison.caution import Caution, Kind
+from breakeven.storage.comparison.cautions import cautions, notes
+from breakeven.storage.comparison.device_doubts import device_doubts
+from breakeven.storage.comparison.evidence import Evidence, load_evidence, losses_by_run
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import counted, of_role
+from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.comparison.run_numbers import RunNumbers, measure
+from breakeven.storage.comparison.run_parity import Equals, computed_in, judge_parity, no_band
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.results import lasting
+from breakeven.storage.statistics.inference import break_parity, judge_inference
+from breakeven.storage.statistics.loss_band import loss_band
+from breakeven.storage.statistics.outcomes import Reading
+from breakeven.storage.statistics.parity import Finding, Parity
+from breakeven.storage.statistics.speedups import (
     BreakEven,
     Ratio,
     SpeedVerdict,
@@ -40,9 +41,11 @@ from storage.statistics.speedups import (
     noise_floor,
     on_any_device,
     paired_ratio,
+    rounds_missing,
+    speed_doubt,
     speed_verdict,
 )
-from storage.statistics.training_loss import loss_excess
+from breakeven.storage.statistics.training_loss import loss_excess
 
 MAX_KEPT = 16
 """Comparisons kept per store; the longest ones hold some megabytes of loss band."""
@@ -113,12 +116,12 @@ def _band(
     if baseline is None or opened is None:
         return no_band()
     find = losses_by_run(opened, experiment_id)
-    controls = [find(one.run_id) for one in results if one.role == "control"]
-    begun = [losses for losses in controls if len(losses)]
-    if not begun:
+    begun = [one for one in results if one.role == "control" and len(find(one.run_id))]
+    losses = [find(one.run_id) for one in counted(begun)]
+    if not losses:
         return no_band()
     workload = queries.fields_of(queries.workloads(opened, experiment_id), baseline.run_id)
-    return loss_band(find(baseline.run_id), begun, computed_in(spec, workload))
+    return loss_band(find(baseline.run_id), losses, computed_in(spec, workload))
 
 
 def _compare(store: Store, experiment_id: str) -> Comparison:
@@ -140,7 +143,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         for run, ratio in zip(runs, speedups, strict=True)
     ]
     equals = Equals.of(spec, baseline, controls)
-    judge = _Judge(spec, baseline, equals, floor)
+    judge = _Judge(spec, baseline, equals, floor, sum(p is not None for p in tested))
     results = [
         judge.result(*each)
         for each in zip(runs, pairs, differences, speedups, holm(tested), strict=True)
@@ -152,7 +155,7 @@ def _compare(store: Store, experiment_id: str) -> Comparison:
         baseline="baseline",
         results=tuple(results),
         warnings=cautions(spec, processes, runs, speedups, floor, differences),
-        notes=notes(spec, processes, runs, speedups),
+        notes=(*notes(spec, processes, runs, speedups), *_doubts_of_break_even(results)),
         noise_floor=floor,
         find_band=lambda: band,
     )
@@ -166,6 +169,7 @@ class _Judge:
     baseline: Evidence | None
     equals: Equals | None
     floor: float | None
+    num_tested: int
 
     def result(
         self,
@@ -176,8 +180,10 @@ class _Judge:
         p_holm: float | None,
     ) -> Result:
         first_loss = None if run.losses.empty else float(run.losses.iloc[0])
-        inference = judge_inference(run.scores, first_loss, self.spec.training.precision)
+        precision = self.spec.training.precision
+        inference = judge_inference(run.scores, run.answers, first_loss, precision)
         parity = judge_parity(self.spec, self.equals, run)
+        speed = self._speed_verdict(run, speedup, p_holm)
         return Result(
             run_id=run.run_id,
             label=run.label,
@@ -187,10 +193,9 @@ class _Judge:
             measured=measure(self.spec, run),
             speedup=speedup,
             p_holm=p_holm,
-            speed_verdict=self._speed_verdict(run, speedup, p_holm),
-            break_even=_break_even(run, pairs, difference)
-            if self.spec.kind.compares_runs
-            else None,
+            speed_verdict=speed,
+            more_rounds=self._more_rounds(speed, speedup, p_holm),
+            break_even=self._break_even(run, pairs, difference, speed),
             parity=parity and break_parity(parity, inference.fault),
             inference_gap=inference.gap,
             training_loss_excess=self._loss_excess(run),
@@ -200,9 +205,34 @@ class _Judge:
     def _speed_verdict(
         self, run: Evidence, speedup: Ratio | None, p_holm: float | None
     ) -> SpeedVerdict | None:
-        if run.role != "backend" or run.steps.empty or not self.spec.kind.compares_runs:
+        if run.role != "backend" or not self.spec.kind.compares_runs:
+            return None
+        if speedup is None and run.state.early_end is not None:
+            return run.state.early_end
+        if run.steps.empty:
             return None
         return "unsure" if speedup is None else speed_verdict(speedup, p_holm, self.floor)
+
+    def _more_rounds(
+        self, speed: SpeedVerdict | None, speedup: Ratio | None, p_holm: float | None
+    ) -> int | None:
+        if speed != "unsure" or speedup is None or speed_doubt(speedup, p_holm) != "chance":
+            return None
+        return rounds_missing(speedup, self.num_tested)
+
+    def _break_even(
+        self, run: Evidence, pairs: pd.DataFrame, difference: float, speed: SpeedVerdict | None
+    ) -> BreakEven | None:
+        if self.baseline is None or self.baseline.step_seconds is None:
+            return None
+        gains, least, most = (
+            (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
+            for factor in (1.0, 1 / difference, difference)
+        )
+        ends = (least, most) if difference != 1 else None  # Else each would be the same again.
+        steps_per_epoch = run.workload.get("steps_per_epoch")
+        return break_even(speed, run.compile_latencies, gains, self.baseline.step_seconds,
+                          steps_per_epoch, pairs["process"], ends)  # fmt: skip
 
     def _loss_excess(self, run: Evidence) -> float | None:
         if self.baseline is None or run.role == "baseline":
@@ -226,14 +256,10 @@ def _speedup(pairs: pd.DataFrame, difference: float) -> Ratio | None:
     return None if ratio is None else on_any_device(ratio, difference)
 
 
-def _break_even(run: Evidence, pairs: pd.DataFrame, difference: float) -> BreakEven | None:
-    compile_seconds, step_seconds = run.compile_seconds, run.step_seconds
-    if compile_seconds is None or step_seconds is None:
-        return None
-    gains, least, most = (
-        (pairs["baseline"] * factor - pairs["other"]) / pairs["num_steps"]
-        for factor in (1.0, 1 / difference, difference)
-    )
-    ends = (least, most) if difference != 1 else None  # Each would be resampled for the same again.
-    steps_per_epoch = run.workload.get("steps_per_epoch")
-    return break_even(compile_seconds, gains, step_seconds, steps_per_epoch, pairs["process"], ends)
+def _doubts_of_break_even(results: Sequence[Result]) -> list[Caution]:
+    """What the intervals leave out, each once, with the runs that it concerns."""
+    found: dict[Kind, dict[str, Mapping[str, Any]]] = {}
+    for result in results:
+        for doubt in result.break_even_doubts:
+            found.setdefault(doubt.kind, {}).update(doubt.runs)
+    return [Caution(kind=kind, runs=runs) for kind, runs in found.items()]

@@ -7,18 +7,19 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from runner.errors import InvalidSpec
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.supervision.ending import Ending
-from storage import queries
-from storage.comparison.randomness import Randomness, load_randomness
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import ends_of_runs
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.supervision.ending import Ending
+from breakeven.storage import queries
+from breakeven.storage.comparison.randomness import Randomness, load_randomness
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import ends_of_runs
 
 RESUMED = "torch_dynamo_resume_in_"
 """How Dynamo begins the name of what follows a graph break in a function."""
@@ -47,6 +48,7 @@ class Evidence:
     state: RunState
     reason: str | None
     num_steps: int
+    """That it was to make; 0 of a script as long as none of its runs has told."""
     losses: pd.Series
     """By step, those that were recorded; NaN is a loss that is not a number."""
     steps: pd.DataFrame
@@ -57,6 +59,8 @@ class Evidence:
     """Of the primary split, without a compiler, by the number of steps done."""
     scores: pd.DataFrame
     """Every number of every evaluation, of all splits, compiled and not."""
+    answers: pd.DataFrame
+    """Compiled ones beside those of the same weights (`storage.queries.answers`)."""
     compiled_frames: pd.DataFrame
     """Of training, by the run's first process, like `graph_breaks`: a resumed one compiles anew."""
     graph_breaks: pd.DataFrame
@@ -68,9 +72,13 @@ class Evidence:
     moved_at: tuple[tuple[int, int, int], ...]
     """Of those, where it went on on another number of devices: the steps done, the number of
     devices before, and that after."""
+    left_out: int
+    """Events of the journal that do not count, because they did not come after those before."""
     stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
+    state_of_losses: RunState
+    """Of the process whose losses and evaluations these are: of several, `state` is the worst."""
 
     @property
     def computes_on_cpu(self) -> bool:
@@ -83,6 +91,29 @@ class Evidence:
     def num_planned_steps(self) -> int:
         """Steps that the run was to do, or did until it stopped by rules of its own."""
         return self.num_steps if self.stop is None else self.stop.step
+
+    @property
+    def tells_samples(self) -> bool:
+        """Whether it is known of every block how many samples it worked on."""
+        return bool(self.blocks["samples"].notna().all())
+
+    def per_step(self, size: str) -> float | None:
+        """Samples or tokens of a step: of a script, whose steps may differ, the mean over those
+        that are timed, as far as it tells."""
+        blocks = self.steady_blocks
+        if len(blocks) and blocks[size].notna().all():
+            return float(blocks[size].sum() / blocks["num_steps"].sum())
+        told: float | None = self.workload.get(f"{size}_per_step")
+        return told
+
+    @property
+    def steps_of_losses(self) -> int:
+        """Steps of the process whose losses these are."""
+        return int((self.steps["run_id"] == self.run_id).sum())
+
+    @property
+    def made_all_steps(self) -> bool:
+        return 0 < self.num_steps <= self.steps_of_losses
 
     @cached_property
     def steady_blocks(self) -> pd.DataFrame:
@@ -123,20 +154,25 @@ class Evidence:
         return number(self.steps.loc[self.steps["steady"], "seconds"].median())
 
     @cached_property
-    def compile_seconds(self) -> float | None:
-        """Time of the training steps that compiled, minus as many steady steps; at least 0. Of
-        several processes the median.
+    def compile_latencies(self) -> list[float]:
+        """Of each process that compiled: time of the training steps that compiled, minus as many
+        steady steps; at least 0. Empty where no step is steady.
 
         Of a resumed run its first process counts: what the later ones compiled again, in a cache
         that was filled or not, is no cost of the backend.
         """
         first = self.steps["attempt"] == 1
         compiled = self.steps[first & self.steps["compiled"]]
-        step_seconds = self.step_seconds
-        if compiled.empty or step_seconds is None:
-            return None
+        if compiled.empty or self.step_seconds is None:
+            return []
         seconds = compiled.groupby("run_id")["seconds"]
-        return max(0.0, float((seconds.sum() - seconds.count() * step_seconds).median()))
+        spent = seconds.sum() - seconds.count() * self.step_seconds
+        return [max(0.0, float(one)) for one in spent]
+
+    @cached_property
+    def compile_seconds(self) -> float | None:
+        """The compile latency, of several processes the median."""
+        return float(np.median(self.compile_latencies)) if self.compile_latencies else None
 
     def last_evaluation(self, column: str) -> float | None:
         return None if self.evaluations.empty else number(self.evaluations[column].iloc[-1])
@@ -159,6 +195,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "blocks": queries.blocks(store, experiment_id),
         "device": queries.device_samples(store, experiment_id),
         "scores": queries.evaluation_metrics(store, experiment_id),
+        "answers": queries.answers(store, experiment_id),
         "compiled_frames": _of_training(queries.compile_metrics(store, experiment_id)),
         "graph_breaks": _of_code(_of_training(queries.graph_breaks(store, experiment_id))),
     }
@@ -174,7 +211,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     evidence = []
     for run in runs.to_dict("records"):
         mine = {name: find(run["run_id"]) for name, find in series.items()}
-        workload, steps = workloads.get(run["run_id"], {}), mine["steps"]
+        workload = workloads.get(run["run_id"], {})
         evidence.append(
             Evidence(
                 run_id=run["run_id"],
@@ -182,8 +219,9 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 role=run["role"],
                 backend=None if pd.isna(run["backend"]) else run["backend"],
                 state=RunState(run["state"]),
+                state_of_losses=RunState(run["state"]),
                 reason=None if pd.isna(run["reason"]) else run["reason"],
-                num_steps=run["num_steps"] or _said_steps(workload, steps),
+                num_steps=run["num_steps"] or int(workload.get("num_steps") or 0),
                 losses=losses(run["run_id"]),
                 evaluations=_by(evaluations(run["run_id"]), "step"),
                 workload=workload,
@@ -192,12 +230,15 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 randomness=randomness(run["run_id"]),
                 resumed_at=tuple(resumptions(run["run_id"])["step"]),
                 moved_at=moves(resumptions(run["run_id"])),
+                left_out=run["left_out"],
                 stop=_stop(stops(run["run_id"])),
                 **mine,
             )
         )
     spec = queries.experiment_spec(store, experiment_id)
     if spec.is_script:
+        told = max((run.num_steps for run in evidence), default=0)
+        evidence = [replace(run, num_steps=run.num_steps or told) for run in evidence]
         evidence = [_as_found_by_baseline(run, evidence) for run in evidence]
     return spec, evidence
 
@@ -221,11 +262,6 @@ def _as_found_by_baseline(run: Evidence, runs: Sequence[Evidence]) -> Evidence:
     told = baseline.workload
     found = {name: told.get(name) for name in FOUND_BY_BASELINE if run.workload.get(name) is None}
     return replace(run, workload=run.workload | found) if run.workload else run
-
-
-def _said_steps(workload: dict[str, Any], steps: pd.DataFrame) -> int:
-    """Of a script, which says by itself how many it makes, at the latest when it has."""
-    return int(workload.get("num_steps") or len(steps))
 
 
 def _by_run(frame: pd.DataFrame) -> Callable[[str], pd.DataFrame]:

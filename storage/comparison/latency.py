@@ -10,11 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from runner.folders.states import RunState
-from storage.comparison.evidence import Evidence, load_evidence, number
-from storage.index.store import Store
-from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import BreakEven, Ratio, break_even, paired_ratio
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.comparison.evidence import Evidence, load_evidence, number
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.speedups import (
+    BreakEven,
+    Ratio,
+    SpeedVerdict,
+    break_even,
+    holm,
+    paired_ratio,
+    speed_verdict,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +35,10 @@ class ColdWarm:
     gains: tuple[float, ...] = ()
     """Seconds that a steady step of each repeat's processes saves against the baseline's; empty
     where a process has no steady step."""
+    speed_verdict: SpeedVerdict | None = None
+    """By the steps of the repeats against the baseline's; no control tells of noise here."""
+    baseline_seconds: float | None = None
+    """What a steady step of the baseline takes."""
     step_seconds: float | None = None
     """Median over the repeats of what a steady step takes."""
     steps_per_epoch: int | None = None
@@ -49,17 +60,18 @@ class ColdWarm:
     @property
     def cold_break_even(self) -> BreakEven | None:
         """None without steady steps to compare."""
-        return self._break_even(self.cold_median)
+        return self._break_even(self.cold_seconds)
 
     @property
     def warm_break_even(self) -> BreakEven | None:
         """The same for a process that finds the caches filled."""
-        return self._break_even(self.warm_median)
+        return self._break_even(self.warm_seconds)
 
-    def _break_even(self, compile_seconds: float) -> BreakEven | None:
-        if self.step_seconds is None:
+    def _break_even(self, latencies: Sequence[float]) -> BreakEven | None:
+        if self.baseline_seconds is None:
             return None
-        return break_even(compile_seconds, self.gains, self.step_seconds, self.steps_per_epoch)
+        return break_even(self.speed_verdict, latencies, self.gains, self.baseline_seconds,
+                          self.steps_per_epoch)  # fmt: skip
 
     @property
     def ratio(self) -> Ratio | None:
@@ -111,12 +123,15 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
         columns=["backend", "cold", "warm", "step"],
     ).dropna(subset=["cold", "warm"])
     baseline = _step_seconds([runs.get("baseline")])
+    speeds = _speeds(known, baseline)
     return [
         ColdWarm(
             backend=str(backend),
             cold_seconds=tuple(map(float, mine["cold"])),
             warm_seconds=tuple(map(float, mine["warm"])),
             gains=() if baseline is None else tuple(baseline - mine["step"].dropna().astype(float)),
+            speed_verdict=speeds.get(str(backend)),
+            baseline_seconds=baseline,
             step_seconds=number(mine["step"].astype(float).median()),
             steps_per_epoch=spec.steps_per_epoch,
         )
@@ -124,24 +139,24 @@ def cold_and_warm(store: Store, experiment_id: str) -> list[ColdWarm]:
     ]
 
 
+def _speeds(known: pd.DataFrame, baseline: float | None) -> dict[str, SpeedVerdict]:
+    """The verdict of each backend that has steady steps beside the baseline's."""
+    timed = known.dropna(subset=["step"])
+    if baseline is None:
+        return {}
+    ratios = {str(backend): paired_ratio(np.full(len(mine), baseline), mine["step"].astype(float))
+              for backend, mine in timed.groupby("backend", sort=False)}  # fmt: skip
+    found = {backend: ratio for backend, ratio in ratios.items() if ratio is not None}
+    corrected = holm([ratio.p_value for ratio in found.values()])
+    return {backend: speed_verdict(ratio, p, None)
+            for (backend, ratio), p in zip(found.items(), corrected, strict=True)}  # fmt: skip
+
+
 def _step_seconds(processes: Sequence[Evidence | None]) -> float | None:
     """Mean of what a steady step took in each process; None if one of them has none."""
     found = [None if process is None else process.step_seconds for process in processes]
     known = [seconds for seconds in found if seconds is not None]
     return float(np.mean(known)) if len(known) == len(found) else None
-
-
-def summary(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:
-    """A line per backend, for the terminal, and one for what says nothing."""
-    seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
-    lines = [
-        f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
-        f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
-        f"repeats: {len(one.cold_seconds)}; break-even cold: {_steps(one.cold_break_even)}, "
-        f"warm: {_steps(one.warm_break_even)}"
-        for one in found
-    ]
-    return "\n".join([*lines, *why_silent(silent)])
 
 
 def why_silent(silent: Sequence[NoLatency]) -> list[str]:
@@ -162,13 +177,3 @@ def why_silent(silent: Sequence[NoLatency]) -> list[str]:
 
 def _these(labels: Sequence[str]) -> str:
     return f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
-
-
-def _steps(found: BreakEven | None) -> str:
-    """`32 steps`, `never`, `unsure (32 steps by the median)`, or a dash."""
-    if found is None:
-        return DASH
-    written = f"{METRICS['break_even_steps'].format(found.steps)} steps"
-    if found.never:
-        written = "never"
-    return f"unsure ({written} by the median)" if found.verdict == "unsure" else written

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.evidence import Evidence, load_evidence
-from storage.index.store import Store
-from storage.queries.kept import kept
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.evidence import Evidence, load_evidence
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
 
 SERIES = ("steps", "device")
 """Frames that are strung together; `blocks` tell the processes apart."""
@@ -30,7 +30,7 @@ def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     """One for each of `spec.repeats_by_label` of which a run is there. Blocks gain the column
     `process`, the number of the repeat."""
     by_label = {run.label: run for run in runs}
-    numbers = {variant.label: spec.process_of(variant) for variant in spec.variants}
+    numbers = {variant.label: spec.process_of(variant) for variant in spec.possible_variants}
     pooled = []
     for label, members in spec.repeats_by_label.items():
         found = {numbers[member]: by_label[member] for member in members if member in by_label}

@@ -3,7 +3,6 @@
 `storage.comparison.comparison` computes them; `docs/metrics.md` defines each number.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -12,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.caution import Caution
-from storage.comparison.run_numbers import RunNumbers
-from storage.numbers.metrics import METRICS
-from storage.statistics.parity import Parity
-from storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
-from storage.statistics.training_loss import LossCheck, check_loss
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.parity import Parity
+from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict, Ratio, SpeedVerdict
+from breakeven.storage.statistics.training_loss import LossCheck, check_loss
 
 SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have beside accuracy."""
@@ -40,6 +39,8 @@ class Result:
     p_holm: float | None
     speed_verdict: SpeedVerdict | None
     """None for baseline and control, which are what backends are judged by, and without a step."""
+    more_rounds: int | None
+    """About how many more would tell what is unsure; None where more would not help."""
     break_even: BreakEven | None
     """None for a run that compiled nothing, or without a paired round."""
     parity: Parity | None
@@ -61,18 +62,22 @@ class Result:
 
     @property
     def break_even_verdict(self) -> BreakEvenVerdict | None:
-        """Whether `break_even` may be read as a number: only of a run that is clearly faster.
+        """Whether the run pays for its compiling, as far as its speed is known."""
+        return None if self.break_even is None else self.break_even.verdict
 
-        Of any other run the saving may be chance, and with it the steps that repay the compiling.
-        Nor is it clear that compiling never pays, unless the run is slower or no end of the gain's
-        interval would repay it.
-        """
+    @property
+    def break_even_doubts(self) -> tuple[Caution, ...]:
+        """What the interval of the break-even leaves out."""
         found = self.break_even
-        if found is None:
-            return None
-        if found.verdict == "never" or (found.never and self.speed_verdict == "slower"):
-            return "never"
-        return "reached" if self.speed_verdict == "faster" and not found.never else "unsure"
+        if found is None or found.low is None or found.verdict != "reached":
+            return ()
+        once = Caution(kind="latency measured once", runs={self.label: {}})
+        return (once,) if found.num_latencies == 1 else ()
+
+    def text(self, name: str) -> str:
+        """What METRICS names so as every table writes it: a break-even that is unsure as that."""
+        doubtful = name.startswith("break_even") and self.break_even_verdict == "unsure"
+        return "unsure" if doubtful else METRICS[name].format(self.value(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +108,13 @@ class Comparison:
     def result_of(self, label: str) -> Result:
         """What a run counts towards: its own result, or that of all its repeats together."""
         return next(one for one in self.results if label in self.spec.repeats_by_label[one.label])
+
+    def why_ended(self, label: str) -> str | None:
+        """Why a run ended early, if it did and that is known; of repeats, the first that did."""
+        members = self.spec.repeats_by_label.get(label, ())
+        ended = (facts["reason"] for warning in self.warnings if warning.kind == "ended early"
+                 for member, facts in warning.runs.items() if member in members)  # fmt: skip
+        return next(ended, None)
 
     def table(self) -> pd.DataFrame:
         """One row per run; columns named as in METRICS. Undefined is None, never is infinite.
@@ -138,11 +150,11 @@ VALUES: dict[str, Callable[[Result], Any]] = {
     "detectable_effect": lambda one: one.speedup and one.speedup.detectable_effect,
     "speed_verdict": lambda one: one.speed_verdict,
     "break_even_verdict": lambda one: one.break_even_verdict,
-    "break_even_steps": lambda one: one.break_even and _or_never(one.break_even, "steps"),
+    "break_even_steps": lambda one: one.break_even and one.break_even.steps,
     "break_even_low": lambda one: one.break_even and one.break_even.low,
     "break_even_high": lambda one: one.break_even and one.break_even.high,
-    "break_even_seconds": lambda one: one.break_even and _or_never(one.break_even, "seconds"),
-    "break_even_epochs": lambda one: one.break_even and _or_never(one.break_even, "epochs"),
+    "break_even_seconds": lambda one: one.break_even and one.break_even.seconds,
+    "break_even_epochs": lambda one: one.break_even and one.break_even.epochs,
     "parity": lambda one: one.parity and one.parity.verdict,
     "first_step_outside": lambda one: one.parity and one.parity.first_step_outside,
     "max_ratio_to_band": lambda one: one.parity and one.parity.max_ratio_to_band,
@@ -152,7 +164,3 @@ VALUES: dict[str, Callable[[Result], Any]] = {
     "training_loss_check": lambda one: one.training_loss_check,
 }
 """Where a result has what METRICS names; the scores of a task lie among `measured.metrics`."""
-
-
-def _or_never(found: BreakEven, field: str) -> float | None:
-    return math.inf if found.never else getattr(found, field)

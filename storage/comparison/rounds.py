@@ -3,21 +3,45 @@
 import numpy as np
 import pandas as pd
 
-from storage.comparison.evidence import Evidence
-from storage.comparison.repeats import load_compared
-from storage.comparison.roles import of_role
-from storage.index.store import Store
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.resampling import MIN_PAIRS
 
 KEYS = ["process", "round", "num_steps"]
+SIZES = ("samples", "tokens")
+"""Columns with what a script says that the steps of a block worked on."""
 
 
 def paired_blocks(baseline: Evidence | None, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, baseline, other: seconds of blocks of equal length that both spent
-    steadily in a round, in the order of time; of `storage.comparison.repeats.pool`."""
+    steadily in a round, in the order of time; of `storage.comparison.repeats.pool`.
+
+    Rounds in which a script gave one run more to work on than the other compare nothing. Where one
+    of the two ended early, too few rounds count as none: no more will follow.
+    """
     if baseline is None or run.role == "baseline":
         return pd.DataFrame({name: [] for name in [*KEYS, "baseline", "other"]}, dtype=float)
     pairs = pair(baseline.steady_blocks, run.steady_blocks)
-    return pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
+    pairs = pairs[(pairs["baseline"] > 0) & (pairs["other"] > 0)]
+    unequal = unequal_blocks(baseline, run)
+    if len(unequal):
+        rounds, others = (pd.MultiIndex.from_frame(one[KEYS]) for one in (pairs, unequal))
+        pairs = pairs[~rounds.isin(others)]
+    ended_early = baseline.state.ended_early or run.state.ended_early
+    return pairs.iloc[:0] if ended_early and len(pairs) < MIN_PAIRS else pairs
+
+
+def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
+    """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of the steady
+    blocks of a round in which the two worked on different amounts."""
+    blocks = [one.steady_blocks[[*KEYS, *SIZES]] for one in (run, baseline)]
+    if any(one[[*SIZES]].isna().all(axis=None) for one in blocks):
+        return blocks[0].iloc[:0]
+    both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))
+    differs = [(both[size] - both[f"{size}_baseline"]).fillna(0) != 0 for size in SIZES]
+    return both[differs[0] | differs[1]]
 
 
 def pair(blocks: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import Precision
-from storage.comparison.device_peaks import peak_flops
-from storage.comparison.evidence import Evidence
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.comparison.device_peaks import peak_flops
+from breakeven.storage.comparison.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class RunNumbers:
     compile_seconds: float | None
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
-    reserved_memory_bytes: int | None
+    allocated_memory_bytes: int | None
     accuracy: float | None
     eval_loss: float | None
     metrics: dict[str, float]
@@ -43,21 +44,21 @@ class RunNumbers:
 def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     """The numbers of a run as far as it has got."""
     steady, compiled = run.steady_blocks, run.blocks[run.blocks["compiled"]]
-    flops_per_second = _per_second(run, "flops_per_step")
+    flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.graph_breaks if run.has_compiled else None
     frames = run.compiled_frames
     return RunNumbers(
         num_steps=len(run.steps),
         step_seconds=run.step_seconds,
-        samples_per_second=_per_second(run, "samples_per_step"),
-        tokens_per_second=_per_second(run, "tokens_per_step"),
+        samples_per_second=_per_second(run, run.per_step("samples")),
+        tokens_per_second=_per_second(run, run.per_step("tokens")),
         real_tokens_per_second=_real_tokens_per_second(run),
         flops_per_second=flops_per_second,
         peak_share=_peak_share(run, flops_per_second, _precision(spec, run)),
         compile_seconds=run.compile_seconds,
-        peak_memory_bytes=_whole_number(steady["peak_memory_bytes"].max()),
-        compile_peak_memory_bytes=_whole_number(compiled["peak_memory_bytes"].max()),
-        reserved_memory_bytes=_whole_number(steady["reserved_memory_bytes"].max()),
+        peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
+        compile_peak_memory_bytes=memory_needed(compiled, on_cpu=run.computes_on_cpu),
+        allocated_memory_bytes=None if run.computes_on_cpu else _most(steady["peak_memory_bytes"]),
         accuracy=run.last_evaluation("accuracy"),
         eval_loss=run.last_evaluation("loss"),
         metrics=_last_scores(run, spec.evaluation.primary_split),
@@ -69,22 +70,32 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     )
 
 
+def memory_needed(blocks: pd.DataFrame, *, on_cpu: bool) -> int | None:
+    """Bytes that a device must have for these blocks: the most that the allocator held from the
+    driver, without which it cannot go on; on the CPU the most that was resident. None where that
+    was not recorded: what was allocated leaves out private pools of captured graphs.
+    """
+    return _most(blocks["peak_memory_bytes" if on_cpu else "reserved_memory_bytes"])
+
+
+@np.errstate(invalid="ignore")
 def final_loss(losses: pd.Series) -> float | None:
-    """Mean over the last tenth of the steps done, at least one; NaN if one of them is."""
+    """Mean over the last tenth of the steps done, at least one; NaN if one of them is, or if two
+    are infinite with different signs."""
     if losses.empty:
         return None
     return float(losses.iloc[-max(1, len(losses) // 10) :].mean(skipna=False))
 
 
-def _per_second(run: Evidence, workload_field: str) -> float | None:
-    """Throughput of what the workload has so many of per step."""
-    per_step, step_seconds = run.workload.get(workload_field), run.step_seconds
+def _per_second(run: Evidence, per_step: float | None) -> float | None:
+    """Throughput of what there is so much of in a step."""
+    step_seconds = run.step_seconds
     return None if per_step is None or not step_seconds else per_step / step_seconds
 
 
 def _real_tokens_per_second(run: Evidence) -> float | None:
     """Token throughput without padding."""
-    rate, padding = _per_second(run, "tokens_per_step"), run.workload.get("padding_share")
+    rate, padding = _per_second(run, run.per_step("tokens")), run.workload.get("padding_share")
     return None if rate is None or padding is None else rate * (1 - padding)
 
 
@@ -110,6 +121,10 @@ def _last_scores(run: Evidence, split: str) -> dict[str, float]:
 
 def _num_distinct(graph_breaks: pd.DataFrame) -> int:
     return len(graph_breaks[["location", "reason"]].drop_duplicates())
+
+
+def _most(bytes_of_blocks: pd.Series) -> int | None:
+    return _whole_number(bytes_of_blocks.max())
 
 
 def _whole_number(value: Any) -> int | None:

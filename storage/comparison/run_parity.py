@@ -7,18 +7,23 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.script import SCRIPT_TASK
-from runner.specs.training import Precision
-from storage.comparison.evidence import Evidence
-from storage.comparison.own_numbers import draws_own_numbers, judge_own_numbers, without_interval
-from storage.statistics import parity as rules
-from storage.statistics.inference import break_parity
-from storage.statistics.inputs import draws_alike, draws_numbers, first_difference
-from storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
-from storage.statistics.loss_band import LEAD_STEPS, loss_band
-from storage.statistics.outcomes import Reading, Trainings, readings
-from storage.statistics.parity import Parity
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.own_numbers import (
+    draws_own_numbers,
+    judge_own_numbers,
+    without_interval,
+)
+from breakeven.storage.comparison.roles import counted
+from breakeven.storage.statistics import parity as rules
+from breakeven.storage.statistics.inference import break_parity
+from breakeven.storage.statistics.inputs import draws_alike, draws_numbers, first_difference
+from breakeven.storage.statistics.learning import has_learned, learned_by_accuracy, learned_by_loss
+from breakeven.storage.statistics.loss_band import LEAD_STEPS, loss_band
+from breakeven.storage.statistics.outcomes import Reading, Trainings, readings
+from breakeven.storage.statistics.parity import Parity
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Equals:
     ) -> "Equals | None":
         """None without a baseline."""
         begun = [control for control in controls if len(control.losses)]
-        return None if baseline is None else cls(spec, baseline, begun)
+        return None if baseline is None else cls(spec, baseline, counted(begun))
 
     @property
     def precision(self) -> Precision:
@@ -93,7 +98,9 @@ class Equals:
         found = self._readings(doubted, run, by_band=doubted is parity)
         if doubted is not parity:
             found = without_interval(found)
-        return rules.judge_learning(rules.judge_outcomes(doubted, found), self.has_learned)
+        parity = rules.judge_learning(rules.judge_outcomes(doubted, found), self.has_learned)
+        seconds = max(float(one.blocks["seconds"].sum()) for one in self.controls)
+        return rules.with_controls(parity, len(self.controls), seconds)
 
     def _doubted(self, parity: Parity, run: Evidence) -> Parity:
         """Left open where other random numbers may be why it is broken, and nothing tells. Whether
@@ -143,6 +150,18 @@ def judge_parity(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> 
     """None for what is not judged: baseline and controls, and what has no loss."""
     if run.role != "backend" or spec.is_inference or not spec.kind.compares_runs:
         return None
+    parity = _judge(spec, equals, run)
+    compared = [run] if equals is None else [run, equals.baseline, *equals.controls]
+    early = next((one for one in compared if one.state_of_losses.ended_early
+                  and not (one.role == "control" and one.made_all_steps)), None)  # fmt: skip
+    if early is None:
+        return parity
+    done = {"steps_done": early.steps_of_losses, "num_steps": early.num_steps}
+    end, state = run.state_of_losses.early_end, early.state_of_losses
+    return rules.judge_end(parity, end, role=early.role, state=state, **done)
+
+
+def _judge(spec: ExperimentSpec, equals: Equals | None, run: Evidence) -> Parity:
     if equals is None:
         return rules.unknown("no baseline")
     if not run.workload:

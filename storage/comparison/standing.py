@@ -7,9 +7,9 @@ to its end, or is still on its way, and computes the right thing.
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.folders.states import RunState
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,8 @@ class Standings:
         return sum(map(len, (self.counted, self.broken, self.unfinished, self.unmeasured)))
 
     @property
-    def has_baseline(self) -> bool:
-        """Whether there is something to compare with that came to its end, or still may."""
-        return self.baseline is not None and not ended_early(self.baseline)
+    def baseline_ended_early(self) -> bool:
+        return self.baseline is not None and ended_early(self.baseline)
 
 
 def standings(comparison: Comparison) -> Standings:

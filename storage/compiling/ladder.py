@@ -9,21 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.ladder import RUNGS, Rung, rung_of
-from runner.specs.variants import Variant
-from storage.comparison.comparison import KINDS, compare
-from storage.comparison.correctness import Check, checks
-from storage.comparison.evidence import Evidence
-from storage.comparison.repeats import load_compared
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
-from storage.comparison.rounds import paired_blocks
-from storage.index.store import Store
-from storage.kept.results import lasting
-from storage.queries.kept import kept
-from storage.statistics.speedups import Ratio, SpeedVerdict, holm, paired_ratio, speed_verdict
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import RUNGS, Rung, rung_of
+from breakeven.runner.specs.variants import Variant
+from breakeven.storage.comparison.comparison import KINDS, compare
+from breakeven.storage.comparison.correctness import Check, checks
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.comparison.rounds import paired_blocks
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.results import lasting
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.statistics.speedups import (
+    Ratio,
+    SpeedVerdict,
+    holm,
+    paired_ratio,
+    speed_verdict,
+)
 
 Fault = Literal["fails", "differs", "loses"]
 """It ends before its last step, its numbers are not the baseline's, or its steps take surely longer
@@ -114,7 +120,7 @@ class Ladder:
 @kept
 def find_ladder(store: Store, experiment_id: str) -> Ladder | None:
     """The ladder as far as the experiment has got; None if it has fewer than two rungs,
-    compares caches, or has rungs on devices apart. Raises `NotInStore`."""
+    compares caches, has rungs on devices apart, or a baseline that failed. Raises `NotInStore`."""
     comparison = compare(store, experiment_id)
     return lasting(store, experiment_id, "ladder", (*KINDS, *OWN_KINDS),
                    lambda: _find(store, experiment_id, comparison))  # fmt: skip
@@ -127,7 +133,10 @@ def _find(store: Store, experiment_id: str, comparison: Comparison) -> Ladder | 
     standing = on_rungs(comparison)
     kind = comparison.spec.kind
     is_apart = comparison.spec.num_places > 1
-    if len(standing) < MIN_RUNGS or kind.compares_caches or is_apart:
+    baseline = of_role(comparison.results, "baseline")
+    # What fails without a compiler, too, fails on no rung.
+    has_failed = baseline is not None and RunState(baseline.state).is_failed
+    if len(standing) < MIN_RUNGS or kind.compares_caches or is_apart or has_failed:
         return None
     found = {rung.stage for rung, _ in standing}
     on_cuda = comparison.spec.device.startswith("cuda")
@@ -138,7 +147,7 @@ def _find(store: Store, experiment_id: str, comparison: Comparison) -> Ladder | 
         else _checked(standing, checks(store, experiment_id, comparison.spec))
     )  # fmt: skip
     return Ladder(
-        baseline=of_role(comparison.results, "baseline"),
+        baseline=baseline,
         rungs=tuple(climbed),
         compares_runs=kind.compares_runs,
         missing=tuple(missing),
@@ -157,7 +166,7 @@ def on_rungs(comparison: Comparison) -> list[tuple[Rung, Result]]:
 
 def _variant(spec: ExperimentSpec, label: str) -> Variant:
     member = spec.repeats_by_label[label][0]
-    return next(one for one in spec.variants if one.label == member)
+    return next(one for one in spec.possible_variants if one.label == member)
 
 
 def _timed(

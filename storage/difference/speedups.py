@@ -5,9 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.difference.comparable import comparable
-from storage.difference.sides import Side, labels
-from storage.statistics.speedups import MAX_MARGIN_OF_SAME, MIN_MARGIN, SIGNIFICANCE, Ratio, holm
+from breakeven.storage.difference.comparable import comparable
+from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.statistics.speedups import (
+    MAX_MARGIN_OF_SAME,
+    MIN_MARGIN,
+    SIGNIFICANCE,
+    Ratio,
+    holm,
+)
 
 QUANTILE = 1.959964
 """Of the normal distribution, at which a 95 % interval ends."""

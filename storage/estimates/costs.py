@@ -6,10 +6,10 @@ from functools import cached_property
 
 import pandas as pd
 
-from runner.folders.states import ExperimentState, RunState
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 
 MAX_EARLIER = 5
 """Experiments that are looked into for one of the same backend."""
@@ -28,6 +28,8 @@ class RunCosts:
     ended: float | None = None
     first_turn: float | None = None
     worked_until: float | None = None
+    num_steps: int | None = None
+    """That it is to make; None of a script that has not said so."""
     steps: int = 0
     seconds_of_steps: float = 0.0
     step_seconds: float | None = None
@@ -72,7 +74,7 @@ class Costs:
     @cached_property
     def efforts(self) -> dict[str, int]:
         """`Variant.compile_effort` by label."""
-        return {variant.label: variant.compile_effort for variant in self.spec.variants}
+        return {one.label: one.compile_effort for one in self.spec.possible_variants}
 
     @property
     def racing_since(self) -> float | None:
@@ -144,4 +146,5 @@ def num_differences(one: ExperimentSpec, other: ExperimentSpec) -> int:
         + (one.data.sequence_length != other.data.sequence_length)
         + (one.training.precision != other.training.precision)
         + (one.cpu_threads != other.cpu_threads)
+        + (one.script.arguments != other.script.arguments)
     )

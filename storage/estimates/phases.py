@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from storage.comparison.compile_phases import PHASES, phases_by_run
-from storage.estimates.costs import Costs
-from storage.index.store import Store
+from breakeven.storage.comparison.compile_phases import PHASES, phases_by_run
+from breakeven.storage.estimates.costs import Costs
+from breakeven.storage.index.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,8 @@ class PhaseTimes:
 
     label: str
     since: pd.Timestamp | None
-    """When the compilation began that goes on; None if none does."""
+    """When the compilation began that goes on, or would have, had no time passed since the graphs
+    before it of which nothing is reported yet; None if none goes on."""
     now: dict[str, float]
     last: dict[str, float]
 
@@ -44,6 +45,8 @@ def phase_times(
         label, since = str(run.label), run.compiling_since
         # What compiles for an evaluation is no part of the latency that phases are told of.
         since = None if pd.isna(since) or run.phase == "evaluating" else since
+        if since is not None and label not in now:
+            since -= pd.Timedelta(seconds=run.compiled_seconds)
         if label in now or since is not None:
             last = _last(store, label, earlier)
             found.append(PhaseTimes(label=label, since=since, now=now.get(label, {}), last=last))

@@ -7,9 +7,12 @@ experiment with the same model on the same machine; without one, from the other 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
-from runner.specs.experiment import ExperimentSpec
-from storage.estimates.costs import Costs, RunCosts, num_differences
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.estimates.costs import Costs, RunCosts, num_differences
+
+Number = TypeVar("Number", int, float)
 
 FORWARD_SHARE = 0.35
 """Of a training step, that a forward pass of as many samples takes."""
@@ -17,6 +20,13 @@ EVALUATION_COMPILE_SHARE = 0.2
 """Of compiling a training step, that compiling the forward pass of evaluation takes."""
 LEFT_WHEN_OVERDUE = 0.1
 """Of what compiling was expected to take, that is left once it has taken longer than that."""
+GUESSED_COMPILING = {1: 1.0, 2: 4.0, 3: 12.0}
+"""By `Variant.compile_effort`: how many times the setting up of runs compiling takes, where nothing
+is known of it yet; both are work of Python and of compilers on the same CPUs."""
+GUESSED_PROFILED_STEP = 20.0
+"""How many times a step a profiled one takes, its turn and its evaluation included."""
+GUESSED_CLOSING = 0.2
+"""Of setting up, that the end of the processes takes, likewise."""
 
 
 def expected_seconds(spec: ExperimentSpec, earlier: Sequence[Costs]) -> float | None:
@@ -30,28 +40,37 @@ def remaining_seconds(
     earlier: Sequence[Costs],
     now: float,
     compiling: Mapping[str, float] | None = None,
+    guess: bool = False,
 ) -> float | None:
     """Wall time that is still to come; None while nothing tells how long a step takes, or what
     compiling ahead takes, which may be most of it.
 
     `now` is in seconds since the epoch; `compiling` has, by label, for how many seconds a run has
     had the turn, in which it compiles if it has to. In the scenario `speed` it is the most that it
-    can take.
+    can take. `guess`: compiling and the end, of which nothing is known, count as many times as long
+    as setting up, which is good enough for a bar.
     """
     left = _setup_left(costs, earlier, now)
     overhead = costs.overhead if costs.overhead > 1 else earlier[0].overhead if earlier else 1.0
     for run in costs.runs:
         if run.is_active:
-            work = _Work(costs, earlier, run).left((compiling or {}).get(run.label, 0.0))
+            work = _Work(costs, earlier, run, guess).left((compiling or {}).get(run.label, 0.0))
             if work is None:
                 return None
             left += overhead * work
     if any(run.is_active for run in costs.runs):
-        left += _first(one.closing_seconds for one in earlier) or 0.0
+        closing = _first(one.closing_seconds for one in earlier)
+        left += _guessed_closing(costs) * guess if closing is None else closing
     return left
 
 
-def _first(values: Iterable[float | None]) -> float | None:
+def _guessed_closing(costs: Costs) -> float:
+    steps = [run.step_seconds or 0.0 for run in costs.runs if run.is_active]
+    profiled = costs.spec.profile_steps * costs.spec.profiles * GUESSED_PROFILED_STEP * sum(steps)
+    return profiled + GUESSED_CLOSING * (costs.setup_seconds or 0.0)
+
+
+def _first(values: Iterable[Number | None]) -> Number | None:
     return next((value for value in values if value is not None), None)
 
 
@@ -70,24 +89,39 @@ def _setup_left(costs: Costs, earlier: Sequence[Costs], now: float) -> float:
 class _Work:
     """What one run has still to do, each part by the best that is known of it."""
 
-    def __init__(self, costs: Costs, earlier: Sequence[Costs], run: RunCosts) -> None:
+    def __init__(
+        self, costs: Costs, earlier: Sequence[Costs], run: RunCosts, guess: bool = False
+    ) -> None:
         self._costs = costs
         self._spec = costs.spec
         self._earlier = earlier
         self._run = run
         self._effort = costs.efforts[run.label]
+        self._guess = guess
 
     def left(self, compiling_for: float) -> float | None:
         """Seconds; None while nothing tells how long a step takes, or the compiling ahead, and of
-        a script that makes as many steps as it likes."""
-        step = self._step_seconds()
-        if step is None or self._compiling_is_unknown or not self._spec.num_steps:
+        a script that was never run to its end and has not said how many steps it makes."""
+        step, num_steps = self._step_seconds(), self._num_steps
+        if step is None or num_steps is None or self._compiling_is_unknown:
             return None
-        steps = max(0, self._spec.num_steps - self._run.steps) * step
+        steps = max(0, num_steps - self._run.steps) * step
         compiling = [part for part in self._compiling() if part > 0]
         if compiling and compiling_for:
             compiling[0] = max(compiling[0] - compiling_for, LEFT_WHEN_OVERDUE * compiling[0])
         return steps + sum(compiling) + self._evaluations(step)
+
+    @property
+    def _num_steps(self) -> int | None:
+        """As asked for; of a script, what it says itself, or made earlier: with the same arguments,
+        if it was called with them before."""
+        asked = self._spec.num_steps
+        if not self._spec.is_script:
+            return asked
+        said = (run.num_steps for run in (self._run, *self._costs.runs))
+        made = (run.steps or None for one in self._earlier for run in one.runs)
+        known = _first([*made, *said] if asked else [*said, *made])
+        return min(asked, known or asked) if asked else known
 
     def _step_seconds(self) -> float | None:
         """By its steady steps; by those of its name in an experiment of the same work, or of which
@@ -124,7 +158,11 @@ class _Work:
 
     @property
     def _training_compile(self) -> float | None:
-        return self._likely(lambda run: run.compile_seconds)
+        known = self._likely(lambda run: run.compile_seconds)
+        setup = self._costs.setup_seconds
+        if known is None and self._guess and setup is not None:
+            return GUESSED_COMPILING[self._effort] * setup
+        return known
 
     def _compiling(self) -> Iterator[float]:
         """For training, then for evaluation."""

@@ -5,7 +5,7 @@ rows.py        what the harness says of a model, one row per backend
 harness.py     performance and accuracy CSV of `benchmarks/dynamo`
 hud.py         benchmark records of PyTorch's HUD, version 3
 cachebench.py  JSON of `benchmarks/dynamo/cachebench.py`
-table_files.py any table, in five formats
+table_files.py any table, as CSV or Parquet
 run_folders.py whole runs, packed and taken in
 reports.py     the same within a one-file report
 archives.py    unpacks what strangers packed
@@ -16,8 +16,8 @@ import_json.py those of them that are JSON
 
 from collections.abc import Callable
 
-from storage.exchange import cachebench, harness, hud
-from storage.index.store import Store
+from breakeven.storage.exchange import cachebench, harness, hud
+from breakeven.storage.index.store import Store
 
 FORMATS: dict[str, Callable[[Store, str], str]] = {
     "harness-performance-csv": harness.performance_csv,

@@ -4,15 +4,14 @@ Both are lists with a record for each metric of a model and a backend; what belo
 one row. What a record says of other things is not taken.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from runner.texts import printable
-from storage.errors import ImportUnusable
+from breakeven.runner.texts import printable, read_json
+from breakeven.storage.errors import ImportUnusable
 
 IDENTITY = ("dev", "name", "batch_size", "tag")
 JUDGED = ("outcome", "has_failed")
@@ -29,8 +28,8 @@ def read_records(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any
     Raises `ImportUnusable` for anything but a list of such records.
     """
     try:
-        records = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        records = read_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ImportUnusable(f"{file} cannot be read: {printable(error)}") from None
     if not isinstance(records, list) or not all(map(_is_record, records)):
         raise ImportUnusable(

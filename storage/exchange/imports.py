@@ -16,10 +16,16 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.data_dir import DataDir
-from storage.errors import ImportUnusable
-from storage.exchange.archives import KNOWN
-from storage.exchange.import_json import IDENTITY, JUDGED, LONGEST_COUNT, PASSED, read_records
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange.archives import KNOWN
+from breakeven.storage.exchange.import_json import (
+    IDENTITY,
+    JUDGED,
+    LONGEST_COUNT,
+    PASSED,
+    read_records,
+)
 
 FOLDER = "imports"
 SUFFIXES = (".csv", ".json")

@@ -9,17 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.states import RunState
-from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec, ModelSpec
-from runner.specs.scenarios import SCENARIOS
-from storage.comparison.comparison import compare
-from storage.comparison.evidence import Evidence
-from storage.comparison.repeats import load_compared
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
-from storage.errors import NotExportable
-from storage.index.store import Store
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
+from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.evidence import Evidence
+from breakeven.storage.comparison.repeats import load_compared
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.errors import NotExportable
+from breakeven.storage.index.store import Store
 
 MILLISECONDS, GIGABYTES = 1e3, 1e-9
 """Of a second, of a byte."""
@@ -89,7 +89,7 @@ class Row:
 
     @property
     def compression_ratio(self) -> float | None:
-        """The baseline's peak memory over the backend's."""
+        """The baseline's memory needed over the backend's."""
         if self.eager_peak_mem is None or not self.dynamo_peak_mem:
             return None
         return self.eager_peak_mem / self.dynamo_peak_mem
@@ -130,7 +130,7 @@ def _row(comparison: Comparison, result: Result, run: Evidence, ended: int | Non
     spec = comparison.spec
     baseline = of_role(comparison.results, "baseline")
     process = spec.repeats_by_label[result.label][0]
-    variant = next(one for one in spec.variants if one.label == process)
+    variant = next(one for one in spec.possible_variants if one.label == process)
     graphs = run.compiled_frames["graph_ops"].dropna()
     has_graphs = len(graphs) > 0
     breaks = (

@@ -15,16 +15,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir, run_dirs
-from runner.folders.events import stat_journal
-from runner.folders.queue import agreed_spec, check_membership
-from runner.folders.run_dir import RunDir
-from runner.folders.tree import walk
-from runner.locks import FileLock
-from runner.texts import printable
-from storage.errors import ImportUnusable, NotExportable
-from storage.exchange.archives import USUAL, Limits, plain_parts, unpack
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir, run_dirs
+from breakeven.runner.folders.events import stat_journal
+from breakeven.runner.folders.packed import ENDING
+from breakeven.runner.folders.queue import agreed_spec, check_membership
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.tree import walk
+from breakeven.runner.locks import FileLock
+from breakeven.runner.texts import printable
+from breakeven.storage.errors import ImportUnusable, NotExportable
+from breakeven.storage.exchange.archives import USUAL, Limits, plain_parts, unpack
+from breakeven.storage.index.folders import count_left_out
 
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that the same runs give the same archive."""
@@ -95,7 +97,7 @@ def take_in(
         runs = _gathered(staging, names)
         if not runs:
             raise ImportUnusable("there is no run folder in it: one with a spec.json")
-        _unpack_journals(runs, limits)
+        _require_plain_journals(runs)
         _check(data_dir, runs, examples)
         known = {run.run_id: _known(data_dir, examples, run.run_id) for run in runs}
         there = {run_id: path for run_id, path in known.items() if path is not None}
@@ -112,16 +114,13 @@ def take_in(
 
 def _files_of(run: RunDir, max_artifact_bytes: int | None) -> Iterator[str]:
     """Paths of the files of a run that travel, relative to it."""
+    stat_journal(run.events_file)  # An old, compressed journal becomes a plain one.
     for parent, folders, files in walk(run.path):
         here = Path(parent)
         folders[:] = sorted(one for one in folders if here / one not in
                             (run.checkpoints, run.compile_cache, run.workplace))  # fmt: skip
         for name in sorted(files):
             path = here / name
-            if path == run.packed_file:  # It travels as what it holds.
-                if not run.events_file.exists():
-                    yield run.events_file.name
-                continue
             if path.is_symlink() or not path.is_file() or name.startswith("."):
                 continue
             is_artifact = run.artifacts in path.parents
@@ -167,18 +166,15 @@ def _gathered(staging: Path, names: Sequence[str]) -> list[RunDir]:
     return runs
 
 
-def _unpack_journals(runs: Sequence[RunDir], limits: Limits) -> None:
-    """Packed ones count as what they become."""
-    total = 0
+def _require_plain_journals(runs: Sequence[RunDir]) -> None:
+    """A compressed journal could unpack to more than the archive's limits allow."""
     for run in runs:
-        try:
-            found = stat_journal(run.events_file)
-            total += 0 if found is None else found.size
-            limits.check(0, total)
-            run.unpack_journal()
-        except RunnerError as error:
-            said = _as_in(run.path.parents[1], error)
-            raise ImportUnusable(f"run {run.run_id} cannot be used: {said}") from None
+        packed = run.events_file.with_name(run.events_file.name + ENDING)
+        if os.path.lexists(packed):
+            raise ImportUnusable(
+                f"run {run.run_id} has a compressed journal, {packed.name}. Run gunzip on it, and "
+                "pack the folder again"
+            )
 
 
 def _is_within(folder: PurePosixPath, names: set[str]) -> bool:
@@ -220,6 +216,7 @@ def _check_run(run: RunDir, spec: object) -> None:
         run.read_claim()
         run.read_labels()
         ended = run.read_exit()
+        left_out = count_left_out(run)
     except RunnerError as error:
         said = _as_in(run.path.parents[1], error)
         raise ImportUnusable(f"run {run.run_id} cannot be used: {said}") from None
@@ -227,6 +224,14 @@ def _check_run(run: RunDir, spec: object) -> None:
         raise ImportUnusable(
             f"run {run.run_id} has not ended (it has no exit.json); it would go on here. Wait "
             "until it has, or copy its folder by hand"
+        )
+
+    if left_out:
+        lines = "1 line" if left_out == 1 else f"{left_out:,} lines"
+        raise ImportUnusable(
+            f"{run.events_file.name} of run {run.run_id} holds {lines} whose seq does not follow "
+            "that of the line before, as where a journal was copied into itself. Bring the file "
+            "back from where the run was made"
         )
 
 

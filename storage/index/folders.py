@@ -8,13 +8,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.folders.events import read_complete_lines, require_known_format, stat_journal
-from runner.folders.queue import agreed_spec, check_membership
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage.index.line_views import Found
-from storage.index.listing import Listing
+from breakeven.runner.folders.events import (
+    Order,
+    read_complete_lines,
+    require_known_format,
+    stat_journal,
+)
+from breakeven.runner.folders.queue import agreed_spec, require_readable
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.index.journal_lines import in_order, without_odd_booleans
+from breakeven.storage.index.line_views import Found
+from breakeven.storage.index.listing import Listing
 
 MAX_TICK_BYTES = 16_000_000
 """Journal bytes after which a look stops reading; well under a second of work for the database.
@@ -47,6 +53,10 @@ class Progress:
     journal_offset: int = 0
     journal_inode: int | None = None
     """Which file was read: a run that began anew has another one of the same name."""
+    last_seq: int = -1
+    """Of the last event that was taken from the journal; -1 before the first one."""
+    left_out: int = 0
+    """Events of the journal that did not come after those before them, and so do not count."""
 
 
 @dataclass(kw_only=True)
@@ -117,12 +127,11 @@ class Agreed:
 
 def describe(run_dir: RunDir, origin: str, agreed: Agreed) -> dict[str, Any]:
     """The run's row of table `runs`; raises `RunnerError` for a folder that is none."""
-    spec = run_dir.read_spec()
-    check_membership(spec, agreed.spec(spec.experiment_id))
+    spec = require_readable(run_dir, agreed.spec(run_dir.run_id.partition(".")[0]))
     return {
         "run_id": spec.run_id,
         "experiment_id": spec.experiment_id,
-        "position": spec.experiment.variants.index(spec.variant),
+        "position": spec.experiment.possible_variants.index(spec.variant),
         "label": spec.variant.label,
         "role": spec.variant.role,
         "backend": spec.variant.backend,
@@ -145,7 +154,8 @@ def standing(before: Progress, run_dir: RunDir) -> Progress:
     return replace(
         before,
         state=str(stands.state),
-        reason=stands.reason or REASONS.get(stands.state),
+        # What an active run waits for is told while it does, and the index may lie on that disk.
+        reason=None if stands.state.is_active else stands.reason or REASONS.get(stands.state),
         claimed=stands.claimed,
         ended=stands.ended,
         # A record that could not be read is looked at again.
@@ -170,20 +180,24 @@ def _after_hole(run_dir: RunDir, offset: int, size: int) -> int:
             return size if error.errno == errno.ENXIO else offset
 
 
-def read_journal(
-    seen: Look, run: Progress, run_dir: RunDir, *, is_same_attempt: bool = False
-) -> Progress:
-    """Takes the journal's new whole lines, unless the look is full; returns the new offset.
+def count_left_out(run_dir: RunDir) -> int:
+    """How many events of a run's journal do not count, because they do not come after those before
+    them. Reads all of it; raises `InvalidRunFolder`."""
+    run = Progress(run_id=run_dir.run_id, folder=str(run_dir.path))
+    while True:
+        seen = Look(unreadable={})
+        run = read_journal(seen, run, run_dir)
+        if not seen.behind:
+            return run.left_out
 
-    `is_same_attempt`: the run was over at the last look, and was not worked at since.
-    """
+
+def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
+    """Takes the events that the journal gained, unless the look is full; returns the new offset."""
     found = stat_journal(run_dir.events_file)
     size, inode = (found.size, found.inode) if found else (0, None)
-    if found and found.is_packed and is_same_attempt and size == run.journal_offset:
-        return run  # The same lines in another file.
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
-        run = replace(run, journal_offset=0)
+        run = replace(run, journal_offset=0, last_seq=-1, left_out=0)
     if size == run.journal_offset:
         return run
     if seen.is_full:
@@ -197,6 +211,9 @@ def read_journal(
             end = _after_hole(run_dir, run.journal_offset + MAX_TICK_BYTES, size)
     if lines:
         require_known_format(run_dir.events_file, lines)
-        seen.slices[run.run_id] = lines
         seen.num_bytes += len(lines)
-    return replace(run, journal_offset=end, journal_inode=inode)
+    order = Order(run.last_seq, run.left_out)
+    if counting := in_order(lines, order):
+        seen.slices[run.run_id] = without_odd_booleans(counting)
+    return replace(run, journal_offset=end, journal_inode=inode, last_seq=order.last,
+                   left_out=order.num_left_out)  # fmt: skip

@@ -14,14 +14,19 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from storage.index import folders
-from storage.index.folders import Look, Progress
-from storage.index.journal_inserts import WIDE_BYTES, found_lines, insert_events, insert_frequent
-from storage.index.journal_lines import whole_lines
-from storage.index.journal_rows import EVENT_TABLES, Cursor, mend_slices
-from storage.index.labels import known_labels
-from storage.index.line_views import Found
-from storage.index.watch import Watch
+from breakeven.storage.index import folders
+from breakeven.storage.index.folders import Look, Progress
+from breakeven.storage.index.journal_inserts import (
+    WIDE_BYTES,
+    found_lines,
+    insert_events,
+    insert_frequent,
+)
+from breakeven.storage.index.journal_lines import whole_lines
+from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor, mend_slices
+from breakeven.storage.index.labels import known_labels
+from breakeven.storage.index.line_views import Found
+from breakeven.storage.index.watch import Watch
 
 REVISIONS = "revisions"
 """The sequence that numbers the writes of the embedded database."""

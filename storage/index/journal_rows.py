@@ -13,11 +13,12 @@ from pathlib import Path
 
 import duckdb
 
-from runner.folders.records import MAX_TIME
-from runner.texts import printable
-from storage.index.folders import Look
-from storage.index.journal_lines import objects
-from storage.index.line_views import Owner
+from breakeven.runner.folders.events import MAX_COUNT
+from breakeven.runner.folders.records import MAX_TIME
+from breakeven.runner.texts import printable
+from breakeven.storage.index.folders import Look
+from breakeven.storage.index.journal_lines import objects
+from breakeven.storage.index.line_views import Owner
 
 EVENT_TABLES = {
     "phase": "phases",
@@ -67,8 +68,11 @@ OF_FILE = (
 )
 """A file lies in a folder with the experiment's number and is named after the run."""
 OF_LINE = "experiment, run_id"
-MAX_COUNT = 2**53
-"""Largest whole number that is believed: sums and differences of such stay within 64 bits."""
+MAX_SECONDS = 1e9
+"""Longest duration that is believed: thirty years."""
+MAX_NUMBER = 1e100
+"""Beyond which a number counts as infinite: of losses that diverged so far, the squares that every
+spread is made of are none."""
 MAX_CHARACTERS = 100_000
 """Of a text, such as a traceback: pages show it whole."""
 MAX_JSON_CHARACTERS = 500_000
@@ -138,6 +142,12 @@ def believed(name: str, kind: str, value: str = "") -> str:
         return f"CASE WHEN {value} >= 0 AND {value} < {MAX_TIME} THEN {value} END"
     if kind == "BIGINT":
         return f"CASE WHEN {value} BETWEEN {-MAX_COUNT} AND {MAX_COUNT} THEN {value} END"
+    if kind == "DOUBLE" and name.endswith("seconds"):
+        return f"CASE WHEN {value} BETWEEN 0 AND {MAX_SECONDS} THEN {value} END"
+    if kind == "DOUBLE":
+        infinite = f"sign({value}) * 'Infinity'::DOUBLE"
+        is_infinite = f"abs({value}) > {MAX_NUMBER} AND NOT isnan({value})"
+        return f"CASE WHEN {is_infinite} THEN {infinite} ELSE {value} END"
     if kind == "VARCHAR":
         return f"left({value}, {MAX_CHARACTERS})"
     if kind == "JSON":
@@ -145,6 +155,8 @@ def believed(name: str, kind: str, value: str = "") -> str:
             f"CASE WHEN length({value}::VARCHAR) <= {MAX_JSON_CHARACTERS} "
             f"AND json_type({value}) = '{JSON_SHAPES[name]}' THEN {value} END"
         )
+    if kind.endswith(")[]"):
+        return f"list_filter({value}, one -> one IS NOT NULL)"
     return value
 
 

@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.index.journal_lines import BEGIN, FREQUENT, NEWLINE, Places, begin_with, whole_lines
+from breakeven.storage.index.journal_lines import (
+    BEGIN,
+    FREQUENT,
+    NEWLINE,
+    Places,
+    begin_with,
+    whole_lines,
+)
 
 PIECE_BYTES = 1_000_000
 """Of short journals, which are searched together: each search takes some moments of its own."""

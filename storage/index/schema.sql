@@ -36,6 +36,8 @@ CREATE TABLE progress (
     exit_stamp BIGINT,                  -- when exit.json was written, if there is one, in ns
     journal_offset BIGINT NOT NULL,     -- bytes of events.jsonl whose rows are below
     journal_inode UBIGINT,              -- which file of that name they are from
+    last_seq BIGINT NOT NULL,           -- of the last event of it that counts, -1 before any
+    left_out BIGINT NOT NULL,           -- events of it that did not come after those before
     revision BIGINT NOT NULL
 );
 
@@ -155,7 +157,7 @@ CREATE TABLE blocks (
     time DOUBLE NOT NULL,
     round BIGINT NOT NULL, position BIGINT, first_step BIGINT NOT NULL,
     num_steps BIGINT NOT NULL, seconds DOUBLE NOT NULL, compiled BOOLEAN, warm_up BOOLEAN,
-    peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT
+    peak_memory_bytes BIGINT, reserved_memory_bytes BIGINT, samples BIGINT, tokens BIGINT
 );
 
 CREATE TABLE device_samples (
@@ -174,7 +176,10 @@ CREATE TABLE evaluations (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
     epoch BIGINT NOT NULL, step BIGINT, split VARCHAR, compiled BOOLEAN, loss DOUBLE,
-    metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE
+    metrics MAP(VARCHAR, DOUBLE), accuracy DOUBLE, num_samples BIGINT, seconds DOUBLE,
+    answers STRUCT(error VARCHAR, compared BIGINT, differing BIGINT, wrong BIGINT,
+        wrong_classes BIGINT, margin DOUBLE, difference DOUBLE, tolerance DOUBLE, ratio DOUBLE,
+        samples BIGINT[])
 );
 
 CREATE TABLE checkpoints (
@@ -207,7 +212,10 @@ CREATE TABLE own_values (
 CREATE TABLE predictions (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
-    split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT
+    split VARCHAR NOT NULL, file VARCHAR NOT NULL, num_samples BIGINT NOT NULL, step BIGINT,
+    answers STRUCT(error VARCHAR, compared BIGINT, differing BIGINT, wrong BIGINT,
+        wrong_classes BIGINT, margin DOUBLE, difference DOUBLE, tolerance DOUBLE, ratio DOUBLE,
+        samples BIGINT[])
 );
 
 CREATE TABLE stops (

@@ -19,12 +19,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from heapq import nlargest
 from pathlib import Path
 
-from runner.errors import InvalidRunFolder, RunnerError
-from runner.folders.events import stat_journal
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.texts import printable
-from storage.index.folders import (
+from breakeven.runner.errors import InvalidRunFolder, RunnerError
+from breakeven.runner.folders.events import stat_journal
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import printable
+from breakeven.storage.index.folders import (
     MAX_MESSAGE,
     Agreed,
     Look,
@@ -33,9 +33,9 @@ from storage.index.folders import (
     read_journal,
     standing,
 )
-from storage.index.labels import look_at_labels
-from storage.index.line_views import Found
-from storage.index.listing import GRANULARITY_NS, Listing
+from breakeven.storage.index.labels import look_at_labels
+from breakeven.storage.index.line_views import Found
+from breakeven.storage.index.listing import GRANULARITY_NS, Listing
 
 ROUND_SECONDS = 30.0
 """How long a change in the folder of a run that was over may go unnoticed while ticks go on."""
@@ -235,8 +235,7 @@ class Watch:
                 before = Progress(run_id=name, folder=path)
             # The state first: once it is final, the journal read after it is complete.
             now = standing(before, run_dir)
-            is_same = now.exit_stamp is not None and now.exit_stamp == before.exit_stamp
-            seen.progress[name] = read_journal(seen, now, run_dir, is_same_attempt=is_same)
+            seen.progress[name] = read_journal(seen, now, run_dir)
         # A foreign folder may hold anything, and must not keep the others from being read.
         except (RunnerError, OSError) as error:
             seen.unreadable[name] = (printable(path), printable(error, MAX_MESSAGE))
@@ -265,7 +264,7 @@ class Watch:
             and journal is not None
             and ended.st_mtime_ns == before.exit_stamp
             and journal.size == before.journal_offset
-            and (journal.is_packed or journal.inode == before.journal_inode)
+            and journal.inode == before.journal_inode
             and (None if labels is None else labels.st_mtime_ns) == self._labels.get(before.run_id)
         )
 

@@ -6,7 +6,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from breakeven.runner.project import PACKAGE
+
 LIBRARIES = ("duckdb", "numpy", "pandas", "scipy")
 
 
@@ -15,10 +16,10 @@ def code_version() -> str:
     """Of all that can change a result: what reads specifications and folders, the database's
     views, queries, statistics, and the libraries that they compute with."""
     numbers = [f"{name} {version(name)}" for name in LIBRARIES]
-    return hashlib.sha256("\n".join([hash_of(ROOT), *numbers]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([hash_of(), *numbers]).encode()).hexdigest()
 
 
-def hash_of(root: Path = ROOT, houses: Sequence[str] = ("storage", "runner")) -> str:
+def hash_of(root: Path = PACKAGE, houses: Sequence[str] = ("storage", "runner")) -> str:
     """Of the sources of these folders, of `runner/` without what runs and commands do."""
     whole = hashlib.sha256()
     for house in houses:

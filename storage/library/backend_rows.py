@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from runner.errors import InvalidSpec
-from runner.specs.experiment import RunSpec
-from storage.index.store import Store
-from storage.library.catalog import catalog
-from storage.library.facts import standings
-from storage.library.kept import kept_summary
-from storage.library.summary import BackendSummary
-from storage.library.workloads import workload_key
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.library.facts import standings
+from breakeven.storage.library.kept import kept_summary
+from breakeven.storage.library.summary import BackendSummary
+from breakeven.storage.library.workloads import workload_key
 
 OF_EXPERIMENT = [
     "experiment_id", "name", "submitted", "scenario", "task", "model", "data", "device", "host",
@@ -28,7 +28,7 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
     """Of these rows of the catalog, or of all, one per backend, oldest experiment first.
 
     Columns: what the catalog says of the experiment, `workload` (`workload_key`), `backend` (its
-    label) and all fields of `BackendSummary`, but no break-even that is unsure.
+    label) and all fields of `BackendSummary`.
     """
     frame = catalog(store) if chosen is None else chosen
     frame = frame[frame["experiment_id"].notna()]
@@ -42,7 +42,6 @@ def backend_rows(store: Store, chosen: pd.DataFrame | None = None) -> pd.DataFra
             known = {
                 "backend": backend.label,
                 "workload": keys.get(one.experiment_id),
-                "break_even_steps": backend.sure_break_even,
             }
             rows.append({**told[one.experiment_id], **vars(backend), **known})
     columns = [*OF_EXPERIMENT, "backend", "workload", *BackendSummary.__dataclass_fields__]

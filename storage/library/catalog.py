@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from storage.errors import ImportUnusable
-from storage.exchange.imports import imported, imported_version
-from storage.index.store import Store
-from storage.library import sizes
-from storage.library.facts import Facts, Standing, facts, standings
-from storage.library.filters import searchable
-from storage.library.kept import Revision, fill, kept_summary, kept_version
-from storage.library.summary import BackendSummary, Summary
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange.imports import imported, imported_version
+from breakeven.storage.index.store import Store
+from breakeven.storage.library import sizes
+from breakeven.storage.library.facts import Facts, Standing, facts, standings
+from breakeven.storage.library.filters import searchable
+from breakeven.storage.library.kept import Revision, fill, kept_summary, kept_version
+from breakeven.storage.library.summary import BackendSummary, Summary
 
 SHARE_OF_SIZES = 0.2
 """Of the time of a step, what measuring sizes on disk may take at most."""
@@ -117,7 +117,7 @@ def _row(
         "verdict": best.speed_verdict,
         "parity": summary.parity if summary else None,
         "compile_seconds": best.compile_seconds,
-        "break_even_steps": best.sure_break_even,
+        "break_even_steps": best.break_even_steps,
         "break_even_verdict": best.break_even_verdict,
         "losses": list(summary.losses) if summary else None,
         "doubts": summary.num_doubts if summary else None,

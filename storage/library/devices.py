@@ -15,13 +15,14 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from storage.index.store import Store
-from storage.library.backend_rows import workload_keys
-from storage.library.catalog import catalog
-from storage.library.device_readings import DeviceReading
-from storage.library.facts import standings
-from storage.library.kept import kept_summary
-from storage.statistics.steps import Step, divide
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.backend_rows import workload_keys
+from breakeven.storage.library.catalog import catalog
+from breakeven.storage.library.device_readings import DeviceReading
+from breakeven.storage.library.facts import standings
+from breakeven.storage.library.kept import kept_summary
+from breakeven.storage.statistics.speedups import MIN_MARGIN
+from breakeven.storage.statistics.steps import FEWEST, Step, divide
 
 Quantity = Literal["device_noise", "device_stray", "device_pace"]
 QUANTITIES: tuple[Quantity, ...] = ("device_noise", "device_stray", "device_pace")
@@ -77,6 +78,22 @@ class Device:
     def series(self, quantity: Quantity) -> list[Moment]:
         """Where it is known."""
         return [one for one in self.moments if one.value(quantity) is not None]
+
+    def level(self, quantity: Quantity) -> float | None:
+        """That of the newest experiment that tells."""
+        known = self.series(quantity)
+        return known[-1].value(quantity) if known else None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether its newest comparison says so: equal runs differ by more than what speeds that
+        are called the same may differ by."""
+        return (self.level("device_noise") or 0.0) > MIN_MARGIN
+
+    @property
+    def can_worsen(self) -> bool:
+        """Whether enough is known of it to tell."""
+        return any(len(self.series(quantity)) >= FEWEST for quantity in QUANTITIES)
 
     @cached_property
     def worsenings(self) -> tuple[Worsening, ...]:

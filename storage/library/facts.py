@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from runner.folders.labels import Labels
-from runner.folders.states import ExperimentState, RunState
-from runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
-from runner.specs.workload import BUILTIN
-from storage.index.store import Store
-from storage.library.kept import Revision
-from storage.queries.rows import in_parts, submitted
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.runner.specs.workload import BUILTIN, known_as
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.kept import Revision
+from breakeven.storage.queries.rows import in_parts, submitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +128,7 @@ def _facts(store: Store, experiment_ids: list[str]) -> Iterator[tuple[str, Facts
         backends = tuple(json.loads(row.pop("backends")))
         if row["task"] == SCRIPT_TASK:
             row |= {"precision": None, "batch": None}
+        row["name"] = known_as(row["name"], row["model"], row["data"])
         row |= {name: short_source(row[name]) for name in ("model", "data")}
         yield experiment_id, Facts(backends=backends, **row)
 

@@ -4,24 +4,24 @@ Numbers are those of `storage.comparison`; here they are picked, and nothing is 
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
-from runner.specs.scenarios import Compared
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.correctness import Outcome, checks
-from storage.comparison.latency import cold_and_warm
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.library.device_readings import DeviceReading, device_readings
-from storage.statistics.speedups import BreakEven
+from breakeven.runner.folders.states import EarlyEnd
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.runner.texts import read_json
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.correctness import Outcome, checks
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.device_readings import DeviceReading, device_readings
 
 MAX_LOSSES = 40
 """Points of the small chart of losses."""
-PARITY_WORST_FIRST = ("broken", "unknown", "nothing learned", "holds")
+PARITY_WORST_FIRST = ("broken", *get_args(EarlyEnd), "unknown", "nothing learned", "holds")
 OUTCOMES_WORST_FIRST: tuple[Outcome, ...] = ("differs", "failed", "undecided", "open", "passes")
 
 
@@ -43,11 +43,6 @@ class BackendSummary:
     break_even_verdict: str | None = None
     step_seconds: float | None = None
     peak_memory_bytes: float | None = None
-
-    @property
-    def sure_break_even(self) -> float | None:
-        """Steps until it pays off, infinite for never; None also where that may be chance."""
-        return None if self.break_even_verdict == "unsure" else self.break_even_steps
 
     @property
     def is_known(self) -> bool:
@@ -92,7 +87,7 @@ class Summary:
     @classmethod
     def from_json(cls, text: str) -> "Summary":
         """Reads what `to_json` of the same code wrote."""
-        content = json.loads(text)
+        content = read_json(text)
         backends = tuple(BackendSummary(**one) for one in content.pop("backends"))
         devices = tuple(DeviceReading(**one) for one in content.pop("devices"))
         losses = tuple(content.pop("losses"))
@@ -160,21 +155,14 @@ def _of_caches(store: Store, experiment_id: str) -> Summary:
             label=one.backend,
             state="finished",
             compile_seconds=one.cold_median,
-            break_even_steps=_steps(one.cold_break_even),
-            break_even_verdict=_verdict(one.cold_break_even),
+            break_even_steps=None if found is None else found.steps,
+            break_even_verdict=None if found is None else found.verdict,
             step_seconds=one.step_seconds,
         )
         for one in cold_and_warm(store, experiment_id)
+        for found in [one.cold_break_even]
     ]
     return Summary(backends=tuple(found))
-
-
-def _steps(found: BreakEven | None) -> float | None:
-    return None if found is None else math.inf if found.never else found.steps
-
-
-def _verdict(found: BreakEven | None) -> str | None:
-    return None if found is None else found.verdict
 
 
 READERS: dict[Compared, Callable[[Store, str], Summary]] = {

@@ -12,16 +12,14 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.script import SCRIPT_TASK
-from storage.numbers.metrics import METRICS
-from storage.statistics.steps import Level, Step, divide
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.steps import Level, Step, divide
 
 QUANTITIES = ("speedup", "step_seconds", "compile_seconds", "peak_memory_bytes")
 """What a trend can be told of: names in METRICS and in `BackendSummary`."""
 AS_ASKED = re.compile(r"cpu|mps|cuda(:\d+)?")
 """What a specification calls a device."""
-FEWEST = 4
-"""Points that a series must have before a step can be told at all: `MIN_SIDE` on either side."""
 VERSIONS = ("torch", "transformers", "host")
 """What may explain a step."""
 
@@ -117,26 +115,31 @@ def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:
     A run that did not finish, or has no such number, is no point of any.
     """
     grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    failed: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows.to_dict("records"):
-        work = (row["workload"], row["backend"])
+    failed: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = {}
+    newest: dict[tuple[str, str, str], int] = {}
+    for place, row in enumerate(rows.to_dict("records")):
+        key = (row["workload"], row["device"], row["backend"])
         if row["state"] == "finished" and _is_known(row[quantity]) and row["workload"]:
-            grouped.setdefault((row["workload"], row["device"], row["backend"]), []).append(row)
-            failed.pop(work, None)
+            grouped.setdefault(key, []).append(row)
+            newest[key] = place
         elif row["state"] != "cancelled":  # which somebody wanted
-            failed[work] = row
+            failed.setdefault((row["workload"], row["backend"]), []).append((place, row))
     found = [
-        _series(quantity, *key, mine, _failure(failed.get((key[0], key[2])), key[1]))
+        _series(quantity, *key, mine,
+                _failure(failed.get((key[0], key[2]), ()), key[1], newest[key]))
         for key, mine in grouped.items()
-    ]
+    ]  # fmt: skip
     return sorted(found, key=lambda one: (-len(one.points), one.title, one.device, one.backend))
 
 
-def _failure(row: dict[str, Any] | None, device: str) -> Failure | None:
-    """What failed early has not said the name of its device, only how it asked for one."""
-    if row is None or (row["device"] != device and not AS_ASKED.fullmatch(row["device"])):
-        return None
-    return Failure(row["experiment_id"], row["state"])
+def _failure(
+    failed: Iterable[tuple[int, dict[str, Any]]], device: str, newest: int
+) -> Failure | None:
+    """The last one on a device after its newest point. What failed early has not said the name of
+    its device, only how it asked for one, and may concern any."""
+    mine = [row for place, row in failed if place > newest
+            and (row["device"] == device or AS_ASKED.fullmatch(row["device"]))]  # fmt: skip
+    return Failure(mine[-1]["experiment_id"], mine[-1]["state"]) if mine else None
 
 
 def _series(

@@ -12,6 +12,8 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """What a formula begins with, or what a spreadsheet skips in front of one."""
 MILLISECONDS_BELOW = 0.9995
 """Seconds; rounded to three digits, from here on it is a second."""
+Unit = tuple[float, float, Callable[[float], str], str]
+"""How much one is, up to how many of them are written, how their number is, and its name."""
 
 
 def digits(number: float, count: int) -> str:
@@ -35,6 +37,21 @@ def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
     return written
 
 
+def in_units(number: float, units: Sequence[Unit]) -> str:
+    """In the first unit of which fewer are written, once rounded, than where the next one begins:
+    what rounding lifts over the border is one of the next."""
+    *smaller, (largest, _, write_largest, last) = units
+    for factor, most, write, name in smaller:
+        written = write(number / factor)
+        if abs(float(written.replace(",", ""))) < most:
+            return f"{written} {name}"
+    return f"{write_largest(number / largest)} {last}"
+
+
+def _three(number: float) -> str:
+    return digits(number, 3) if abs(number) < 999.5 else f"{number:,.0f}"
+
+
 @_defined
 def format_seconds(seconds: Any) -> str:
     """0.850 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
@@ -42,22 +59,31 @@ def format_seconds(seconds: Any) -> str:
         return "never"
     if seconds == 0:
         return "0 s"
-    if abs(seconds) < MILLISECONDS_BELOW:
-        return f"{digits(seconds * 1e3, 3)} ms"
-    if seconds < 119.95:
-        return f"{digits(seconds, 3)} s"
+    if abs(seconds) < 119.5:
+        return in_units(seconds, SECONDS)
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 120:
         return f"{minutes} min {rest} s"
+    minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+SECONDS: tuple[Unit, ...] = ((1e-3, 1000, _three, "ms"), (1, math.inf, _three, "s"))
+BYTES: tuple[Unit, ...] = (
+    (2**20, 1024, "{:.1f}".format, "MiB"),
+    (2**30, math.inf, "{:.2f}".format, "GiB"),
+)
+FLOPS: tuple[Unit, ...] = (
+    (1e6, 1000, _three, "MFLOP/s"),
+    (1e9, 1000, _three, "GFLOP/s"),
+    (1e12, math.inf, _three, "TFLOP/s"),
+)
 
 
 @_defined
 def format_bytes(num_bytes: Any) -> str:
     """In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
-    if num_bytes < 2**30:
-        return f"{num_bytes / 2**20:.1f} MiB"
-    return f"{num_bytes / 2**30:.2f} GiB"
+    return in_units(num_bytes, BYTES)
 
 
 @_defined
@@ -94,15 +120,12 @@ def format_rate(rate: Any) -> str:
 @_defined
 def format_flops(rate: Any) -> str:
     """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
-    for factor, unit in ((1e6, "MFLOP/s"), (1e9, "GFLOP/s")):
-        if abs(rate) < 999.5 * factor:
-            return f"{digits(rate / factor, 3)} {unit}"
-    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e14 else f"{digits(rate / 1e12, 3)} TFLOP/s"
+    return in_units(rate, FLOPS)
 
 
 @_defined
 def format_epochs(epochs: Any) -> str:
-    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 10 else 0}f}"
+    return "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 9.95 else 0}f}"
 
 
 @_defined

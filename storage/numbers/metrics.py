@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from storage.numbers.formats import (
+from breakeven.storage.numbers.formats import (
     DASH,
     MILLISECONDS_BELOW,
     format_bytes,
@@ -146,7 +146,7 @@ _ALL = (
     ),
     Metric(
         name="speed_verdict", title="Speed", unit="", better=None, format=format_text,
-        definition="faster, slower, same or unsure, beyond noise and a margin of at least 2 %.",
+        definition="faster, slower, same or unsure, beyond noise and at least 2 %; or failed.",
     ),
     Metric(
         name="noise_floor", title="Noise floor", unit="", better="lower", format=format_share,
@@ -189,7 +189,7 @@ _ALL = (
     ),
     Metric(
         name="break_even_verdict", title="Pays off", unit="", better=None, format=format_text,
-        definition="reached, never or unsure; only of a run that is faster the steps are certain.",
+        definition="reached if the run is faster, never if slower or the same, else unsure.",
     ),
     Metric(
         name="break_even_steps", title="Break-even", unit="steps", better="lower",
@@ -209,7 +209,7 @@ _ALL = (
     Metric(
         name="break_even_seconds", title="Break-even time", unit="s", better="lower",
         format=format_seconds,
-        definition="Training time of this run until break-even, compiling included.",
+        definition="Training time until break-even, compiling included.",
     ),
     Metric(
         name="break_even_epochs", title="Break-even epochs", unit="epochs", better="lower",
@@ -217,19 +217,22 @@ _ALL = (
         definition="Break-even steps over the steps of an epoch.",
     ),
     Metric(
-        name="peak_memory_bytes", title="Peak memory", unit="bytes", better="lower",
+        name="peak_memory_bytes", title="Memory needed", unit="bytes", better="lower",
         format=format_bytes,
-        definition="Highest memory in use during any steady block.",
+        definition="What a device must have: the most that torch's allocator reserved during "
+        "any steady block, private pools of captured graphs included. On the CPU the most that "
+        "the process held (peak resident size).",
     ),
     Metric(
-        name="compile_peak_memory_bytes", title="Peak memory while compiling", unit="bytes",
+        name="compile_peak_memory_bytes", title="Memory needed to compile", unit="bytes",
         better="lower", format=format_bytes,
-        definition="Highest memory in use during any block that compiled.",
+        definition="The same as memory needed, over the blocks that compiled.",
     ),
     Metric(
-        name="reserved_memory_bytes", title="Reserved memory", unit="bytes", better="lower",
+        name="allocated_memory_bytes", title="Allocated memory", unit="bytes", better="lower",
         format=format_bytes,
-        definition="Most that the CUDA allocator held from the driver after any steady block.",
+        definition="Highest memory of live tensors during any steady block, without what captured "
+        "graphs keep in private pools; not recorded on the CPU.",
     ),
     Metric(
         name="accuracy", title="Accuracy", unit="", better="higher", format=format_share,
@@ -338,7 +341,7 @@ _ALL = (
     ),
     Metric(
         name="memory_ratio", title="Memory ratio", unit="x", better="higher", format=format_ratio,
-        definition="The baseline's peak memory over the backend's; above 1 the backend saves.",
+        definition="The baseline's memory needed over the backend's; above 1 the backend saves.",
     ),
 )  # fmt: skip
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from storage.numbers.formats import (
+from breakeven.runner.project import PACKAGE
+from breakeven.storage.numbers.formats import (
     format_bytes,
     format_count,
     format_number,
@@ -20,9 +20,9 @@ from storage.numbers.formats import (
     format_share,
     format_text,
 )  # fmt: skip
-from storage.numbers.metrics import METRICS, Metric
+from breakeven.storage.numbers.metrics import METRICS, Metric
 
-DEFINITIONS_FILE = Path(__file__).parents[2] / "docs" / "metrics.md"
+DEFINITIONS_FILE = PACKAGE / "docs" / "metrics.md"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ _RECORDED = (
     _recorded("loss_difference", "Difference in loss to the baseline",
               "Size of the difference to the baseline's loss at the same step."),
     _recorded("time_saved", "Time saved against the baseline",
-              "The baseline's training time less the run's, after as many steps.", format_seconds,
+              "Seconds saved per step times steps, less the compile latency.", format_seconds,
               "s"),
     _recorded("loss_terms", "Terms of the loss", "Each term before it is weighed."),
     _recorded("own_values", "Numbers of callbacks", "A callback gave the number and its name."),
@@ -179,9 +179,11 @@ _RECORDED = (
     _recorded("unlike_own_weights", "Compiled unlike its own weights",
               "Samples that the compiled model answers otherwise than the same weights without.",
               format_count, defined_in="predictions"),
+    _recorded("answers", "Answers in pairs",
+              "Answers of the compiled model beside those of the same weights.", format_count),
     _recorded("batch_size", "Batch size", "Samples of one batch.", format_count),
     _recorded("compression_ratio", "Memory saved",
-              "The baseline's peak memory over the backend's.", format_ratio, "x"),
+              "The baseline's memory needed over the backend's.", format_ratio, "x"),
     _recorded("sm_clock_mhz", "SM clock", "Clock of the device's cores at the end of a block.",
               format_count, "MHz"),
     _recorded("memory_clock_mhz", "Memory clock", "Clock of its memory at that time.",

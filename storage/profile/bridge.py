@@ -6,15 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from storage.profile.profiles import IDLE, Profile
-from storage.statistics.means import half_width
-
-AGREES = 0.05
-"""Kernels may take so much more, under the profiler, than whole timed steps, as a share of them."""
-
-STEADY = 1.25
-"""Times that a profiled step may take of a timed one, and the other way round, on a CPU: recording
-every operator takes its time."""
+from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.statistics.means import half_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +24,6 @@ class Bridge:
     def difference(self) -> float:
         """Seconds that the run's step takes more than the baseline's."""
         return float(self.parts["difference"].sum())
-
-    @property
-    def disagreement(self) -> float:
-        """By how much the kernels of either took longer under the profiler than its whole steps
-        without, as a share of the step: 0 where they fit. Above `AGREES` the parts are no
-        explanation of the clock's difference."""
-        shares = [one.idle_share for one in (self.baseline, self.run)]
-        return max(0.0, *(-share for share in shares if share is not None))
-
-    @property
-    def is_unsteady(self) -> bool:
-        """Whether, where the CPUs are the device, profiled steps of either took so much more or
-        less than timed ones that both cannot have had the CPUs alike."""
-        return any(
-            not one.works_by_itself
-            and one.step_seconds is not None
-            and abs(math.log(float(one.middle["seconds"]) / one.step_seconds)) > math.log(STEADY)
-            for one in (self.baseline, self.run)
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

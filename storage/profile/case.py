@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import Variant, parse_backend
-from storage.profile.profiles import Profile
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant, parse_backends
+from breakeven.storage.profile.profiles import Profile
 
 Kind = Literal[
     "attention_unfused", "float32_products", "tf32_off", "device_idle", "underfilled",
@@ -101,6 +101,6 @@ class Case:
 def variant_of(spec: ExperimentSpec, label: str) -> tuple[Variant, str | None]:
     """The variant that a result is of, and how the experiment's `backends` name it."""
     first = spec.repeats_by_label[label][0]
-    variant = next(one for one in spec.variants if one.label == first)
-    texts = {parse_backend(text).label: text for text in spec.backends}
-    return variant, texts.get(label)
+    variant = next(one for one in spec.possible_variants if one.label == first)
+    labels = [one.label for one in parse_backends(spec.backends)]
+    return variant, dict(zip(labels, spec.backends, strict=True)).get(label)

@@ -6,8 +6,9 @@ are made where they are shown (`storage/terminal/finding_words.py`).
 
 from collections.abc import Callable, Iterator
 
-from storage.profile.case import Case, Finding, Remedy
-from storage.profile.classes import FUSED_ATTENTION, MATMUL
+from breakeven.storage.profile.case import Case, Finding, Remedy
+from breakeven.storage.profile.classes import FUSED_ATTENTION, MATMUL
+from breakeven.storage.profile.sanity import host_seconds
 
 MIN_SHARE = 0.02
 """Of a step, below which nothing is worth a sentence."""
@@ -15,6 +16,8 @@ MUCH = 0.10
 SMALL_KERNEL_SECONDS = 5e-6
 """About what starting a kernel takes: a shorter one costs more to start than to run."""
 MANY_CALLS = 100
+NOT_OF_TOKENS = ("optimizer", "transfers", "communication", "bookkeeping")
+"""Classes of work that takes as long with fewer tokens."""
 
 
 def attention_unfused(case: Case) -> Iterator[Finding]:
@@ -82,7 +85,7 @@ def device_idle(case: Case) -> Iterator[Finding]:
 
 def underfilled(case: Case) -> Iterator[Finding]:
     """Kernels with fewer blocks than the device has processors."""
-    seconds = float(case.profile.middle["underfilled_seconds"] or 0.0)
+    seconds = float(case.profile.middle["underfilled_seconds"] or 0.0) * case.profile.scale
     if case.profile.works_by_itself and case.share(seconds) >= MUCH:
         size = case.spec.training.batch_size
         change = (("training.batch_size", 2 * size),)
@@ -96,7 +99,9 @@ def graph_breaks(case: Case) -> Iterator[Finding]:
     if not case.is_compiled or breaks.empty:
         return
     counted = breaks.groupby("location", sort=False)["count"].sum().sort_values(ascending=False)
-    between = (case.profile.middle["host_seconds"] or {}).get("between_graphs") or None
+    between = host_seconds(case.profile.middle).get("between_graphs") or None
+    if between is not None and not case.profile.works_by_itself:
+        between *= case.profile.scale
     cost = between
     if between is not None and case.profile.works_by_itself:
         cost = min(between, case.profile.idle_seconds or 0.0)  # what the device does not hide
@@ -124,9 +129,13 @@ def random_as_eager(case: Case) -> Iterator[Finding]:
 
 
 def padding(case: Case) -> Iterator[Finding]:
+    """Tokens that mean nothing; at stake is their share of the work that grows with tokens."""
     share = case.workload.get("padding_share") or 0.0
-    if share >= 0.2:
-        yield case.found("padding", share * case.step_seconds, padding_share=share)
+    kernels = case.profile.kernels
+    grows = (kernels["phase"] != "optimizer") & ~kernels["work_class"].isin(NOT_OF_TOKENS)
+    cost = share * float(kernels.loc[grows, "seconds"].sum())
+    if share >= 0.2 and case.share(cost) >= MIN_SHARE:
+        yield case.found("padding", cost, padding_share=share)
 
 
 def small_kernels(case: Case) -> Iterator[Finding]:

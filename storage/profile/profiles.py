@@ -6,12 +6,14 @@ from functools import cached_property
 
 import pandas as pd
 
-from runner.folders.records import MAX_TIME
-from storage import queries
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.profile.classes import CLASSES, classify
-from storage.profile.collectives import kernels_without_waiting, turns_without_waiting
+from breakeven.runner.folders.records import MAX_TIME
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.classes import CLASSES, classify
+from breakeven.storage.profile.collectives import kernels_without_waiting, turns_without_waiting
+from breakeven.storage.profile.sanity import Misfit, misfit
 
 IDLE = "idle"
 """Stands beside the classes for what a step took by the clock and no kernel did."""
@@ -24,6 +26,7 @@ class Profile:
     label: str
     step_seconds: float | None
     """By the clock, from the timed rounds, not from the profiled ones."""
+    state: RunState
     works_by_itself: bool
     """Whether the device goes on while the host does something else. Where the CPUs are the device,
     what no operator took is Python and the operators' own preparations."""
@@ -31,10 +34,14 @@ class Profile:
     """A row for each profiled turn that succeeded, as `queries.profiles` gives it."""
     kernels: pd.DataFrame
     """name, work_class, op, phase, dtype, calls, seconds: of the turn whose time was in the
-    middle."""
+    middle. Empty where the profile is not believed."""
     cost_seconds: float
     """Wall time that all its profiled turns took; none of it is in a timing."""
     failures: tuple[str, ...] = ()
+    misfit: Misfit | None = None
+    """Why the profile is not believed."""
+    scale: float = 1.0
+    """Seconds here for each in the profiled turn."""
 
     @property
     def is_known(self) -> bool:
@@ -46,9 +53,9 @@ class Profile:
 
     @property
     def idle_seconds(self) -> float | None:
-        """What the clock says beyond the kernels; None without a timed step. Below zero where the
-        kernels took longer under the profiler than whole steps without it."""
-        return None if self.step_seconds is None else self.step_seconds - self.busy_seconds
+        """What the clock says beyond the kernels; None without a timed step."""
+        step = self.step_seconds
+        return None if step is None else max(0.0, step - self.busy_seconds)
 
     @property
     def idle_share(self) -> float | None:
@@ -116,6 +123,7 @@ def _profile(
     profile = Profile(
         label=result.label,
         step_seconds=result.measured.step_seconds,
+        state=RunState(result.state),
         works_by_itself=works_by_itself,
         turns=mine,
         kernels=nothing,
@@ -133,11 +141,32 @@ def _profile(
         failures=tuple(mine["failure"].dropna().unique()),
     )
     if sound.empty:
-        return profile
+        is_odd = bool((is_steady & mine["failure"].isna()).any())
+        return replace(profile, misfit=Misfit("times") if is_odd else None)
     middle = profile.middle
     chosen = (kernels["label"] == middle["label"]) & (kernels["round"] == middle["round"])
-    found = classified(kernels[chosen & _is_time(kernels["seconds"])])
-    return replace(profile, kernels=kernels_without_waiting(found, middle, ranks))
+    found = classified(kernels[chosen])
+    return believed(replace(profile, kernels=kernels_without_waiting(found, middle, ranks)))
+
+
+def believed(profile: Profile) -> Profile:
+    """The profile as everybody shows it: with its parts in the time that a timed step takes, or
+    without any where they cannot be true.
+
+    Where the CPUs are the device parts are shares of the profiled step, whatever other processes
+    took of it. A device that works by itself takes as long for its kernels as it does at any time.
+    """
+    middle, step = profile.middle, profile.step_seconds
+    seconds = profile.kernels["seconds"]
+    found = misfit(seconds, middle, step, works_by_itself=profile.works_by_itself)
+    if found is not None:
+        return replace(profile, kernels=profile.kernels.iloc[:0], misfit=found)
+    if step is None or not len(seconds):
+        return profile
+    scale = min(1.0, step / seconds.sum())
+    if not profile.works_by_itself:
+        scale = step / max(middle["seconds"], seconds.sum())
+    return replace(profile, kernels=profile.kernels.assign(seconds=seconds * scale), scale=scale)
 
 
 def _is_time(seconds: pd.Series) -> pd.Series:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from storage import queries
-from storage.index.store import Store
+from breakeven.storage import queries
+from breakeven.storage.comparison.run_numbers import memory_needed
+from breakeven.storage.index.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +17,8 @@ class RankNumbers:
     compute_seconds: float | None
     communication_seconds: float | None
     exposed_seconds: float | None
-    peak_memory_bytes: float | None
-    """The most of any block."""
+    peak_memory_bytes: int | None
+    """What its device must have, over all blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,8 @@ def _rank(rank: int, blocks: pd.DataFrame, profiles: pd.DataFrame) -> RankNumber
         name: _known(mine[name].median())
         for name in ("compute_seconds", "communication_seconds", "exposed_seconds")
     }
-    memory = _known(blocks["peak_memory_bytes"].max())
+    on_cpu = blocks["reserved_memory_bytes"].isna().all()  # on others each rank tells it
+    memory = memory_needed(blocks, on_cpu=bool(on_cpu))
     return RankNumbers(rank=rank, peak_memory_bytes=memory, **medians)
 
 

@@ -5,8 +5,8 @@ as pages show them, whatever a journal counts from. What was not measured is mis
 None). A loss in a result is never missing: there NaN means that the loss itself was not a number.
 """
 
-from storage.queries.accuracy import accuracy_statuses, accuracy_tensors
-from storage.queries.compiler import (
+from breakeven.storage.queries.accuracy import accuracy_statuses, accuracy_tensors
+from breakeven.storage.queries.compiler import (
     compile_caches,
     compile_metrics,
     compile_spans,
@@ -15,21 +15,21 @@ from storage.queries.compiler import (
     graph_breaks,
     kept_files,
 )
-from storage.queries.costs import costs
-from storage.queries.device import device_samples, latest_device_samples
-from storage.queries.experiments import (
+from breakeven.storage.queries.costs import costs
+from breakeven.storage.queries.device import device_samples, latest_device_samples
+from breakeven.storage.queries.experiments import (
     list_experiments,
     list_runs,
     run_states,
     unreadable,
 )
-from storage.queries.kept import revision
-from storage.queries.latest import latest_runs
-from storage.queries.lifecycle import checkpoints, resumptions, stops
-from storage.queries.profiles import profile_kernels, profiles
-from storage.queries.randomness import dropouts, random_numbers, redraws, rehearsals
-from storage.queries.ranks import collectives, rank_blocks, rank_profiles
-from storage.queries.runs import (
+from breakeven.storage.queries.kept import revision
+from breakeven.storage.queries.latest import latest_runs
+from breakeven.storage.queries.lifecycle import checkpoints, resumptions, stops
+from breakeven.storage.queries.profiles import profile_kernels, profiles
+from breakeven.storage.queries.randomness import dropouts, random_numbers, redraws, rehearsals
+from breakeven.storage.queries.ranks import collectives, rank_blocks, rank_profiles
+from breakeven.storage.queries.runs import (
     RunError,
     RunRecord,
     environments,
@@ -40,8 +40,8 @@ from storage.queries.runs import (
     sources,
     workloads,
 )
-from storage.queries.scores import evaluation_metrics, evaluations, predictions
-from storage.queries.series import (
+from breakeven.storage.queries.scores import answers, evaluation_metrics, evaluations, predictions
+from breakeven.storage.queries.series import (
     MAX_POINTS,
     blocks,
     cumulative_times,
@@ -52,7 +52,7 @@ from storage.queries.series import (
     step_settings,
     step_times,
 )
-from storage.queries.suites import (
+from breakeven.storage.queries.suites import (
     experiment_spec,
     list_suite_runs,
     suite_experiments,
@@ -64,6 +64,7 @@ __all__ = [
     "RunRecord",
     "accuracy_statuses",
     "accuracy_tensors",
+    "answers",
     "blocks",
     "checkpoints",
     "collectives",

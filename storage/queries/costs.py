@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import MINE
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import MINE
 
 
 @kept
@@ -23,6 +23,9 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
         WITH phase AS (
             SELECT run_id, min(time) FILTER (phase = 'training') AS first_turn
             FROM phases WHERE {MINE} GROUP BY run_id),
+        planned AS (
+            SELECT run_id, arg_max(num_steps, seq) AS said FROM workloads
+            WHERE {MINE} GROUP BY run_id),
         worked AS (
             SELECT run_id, max(time) AS worked_until FROM (
                 SELECT run_id, time FROM blocks WHERE {MINE}
@@ -54,7 +57,7 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
                 median(seconds) FILTER (compiled AND place > 1) AS compiled_evaluation_seconds
             FROM placed GROUP BY run_id)
         SELECT label, role, state, claimed AS started, ended, first_turn,
-            worked_until,
+            worked_until, coalesce(nullif(num_steps, 0), said) AS num_steps,
             coalesce(steps, 0) AS steps, coalesce(seconds_of_steps, 0) AS seconds_of_steps,
             step_seconds, first_step_seconds, coalesce(compiled_steps, 0) AS compiled_steps,
             seconds_of_compiled_steps
@@ -64,8 +67,8 @@ def costs(store: Store, experiment_id: str) -> pd.DataFrame:
             coalesce(compiled_evaluations, 0) AS compiled_evaluations,
             first_compiled_evaluation_seconds, compiled_evaluation_seconds
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
-            LEFT JOIN worked USING (run_id) LEFT JOIN done USING (run_id)
-            LEFT JOIN evaluated USING (run_id)
+            LEFT JOIN planned USING (run_id) LEFT JOIN worked USING (run_id)
+            LEFT JOIN done USING (run_id) LEFT JOIN evaluated USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
     )

@@ -8,10 +8,12 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from runner.folders.states import ExperimentState, RunState
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import MINE, in_parts, submitted, timestamp
+from breakeven.runner.causes import cause_of
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.specs.workload import known_as
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import MINE, in_parts, submitted, timestamp
 
 
 def list_experiments(store: Store) -> pd.DataFrame:
@@ -82,7 +84,8 @@ def _listed(store: Store, facts: dict[str, tuple[int, int, tuple[object, ...]]])
     found = zip(*(facts[one][2] for one in known), strict=True) if known else [()] * len(FACTS)
     for name, values in zip(FACTS, found, strict=True):
         frame[name] = pd.Series(values, index=frame.index, dtype="str")
-    frame["name"] = frame.pop("called").astype("str").fillna(frame["name"])
+    usual = list(map(known_as, frame["name"], frame["model"], frame["data"]))
+    frame["name"] = frame.pop("called").astype("str").fillna(pd.Series(usual, dtype="str"))
     frame["archived"] = frame["archived"].astype(object).fillna(False).astype(bool)
     frame["num_ended"] = [sum(map(_is_final, group)) for group in frame["state"]]
     frame["state"] = [_summed_up(frozenset(group)) for group in frame["state"]]
@@ -131,25 +134,30 @@ PLANNED_AND_SAID = f"""
             SELECT run_id, arg_max(num_steps, seq) AS steps FROM workloads
             WHERE {MINE} GROUP BY run_id),
         said AS (
-            SELECT run_id, split_part(arg_max(message, seq), chr(10), 1) AS message
+            SELECT run_id, arg_max(coalesce(error, ''), seq) AS error,
+                arg_max(message, seq) AS message
             FROM errors WHERE {MINE} GROUP BY run_id)"""
 REASON = f"""
-            CASE WHEN state = '{RunState.FAILED}' THEN coalesce(message, reason)
-                ELSE reason END AS reason"""
+            reason, CASE WHEN state = '{RunState.FAILED}' THEN error END AS error, message"""
 NUM_STEPS = """
             -- A script says by itself how many steps it makes, some only when it has.
             coalesce(nullif(num_steps, 0), planned.steps, 0) AS num_steps"""
 
 
+TAKEN_IN = ("journal_offset", "journal_inode", "last_seq")
+"""Columns that say how far the journal was read."""
+
+
 def list_runs(store: Store, experiment_id: str) -> pd.DataFrame:
     """The runs of an experiment in the order of its variants, with how each stands right now.
 
-    `compiling_since` and `compile_trigger` tell of a compilation that a running run is in.
+    `compiling_since` and `compile_trigger` tell of a compilation that a running run is in,
+    `compiled_seconds` of those before it: a run compiles one graph after the other.
     `last_loss` is None before the first step and of forward passes, which have none; NaN is a loss
     that is not a number. `reason` is, of
-    a run that failed with an error, the first line of its message.
+    a run that failed with an error, `cause_of` that.
     """
-    return runs_as_taken_in(store, experiment_id).drop(columns=["journal_offset", "journal_inode"])
+    return runs_as_taken_in(store, experiment_id).drop(columns=[*TAKEN_IN])
 
 
 @kept
@@ -170,6 +178,18 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
                     AND e.compile_id IS NOT DISTINCT FROM s.compile_id
                     AND e.trigger IS NOT DISTINCT FROM s.trigger)
             GROUP BY run_id),
+        -- Compilations lie within each other, and within the one that goes on.
+        covered AS (
+            SELECT run_id, time - seconds AS start,
+                least(time, coalesce(since, time)) AS "end",
+                max(time) OVER (PARTITION BY run_id ORDER BY time - seconds
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+            FROM compile_ends e LEFT JOIN compiling USING (run_id)
+            WHERE e.{MINE} AND isfinite(seconds)),
+        compiled AS (
+            SELECT run_id,
+                sum(greatest(0, "end" - greatest(start, coalesce(before, start)))) AS seconds
+            FROM covered GROUP BY run_id),
         done AS (
             SELECT run_id, count(*) AS steps_done, arg_max(loss, step) AS last_loss,
                 count(loss) AS num_losses,
@@ -179,12 +199,14 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
         SELECT run_id, label, role, backend, state, phase, phase_started, {REASON},
             CASE WHEN state = '{RunState.RUNNING}' THEN since END AS compiling_since,
             CASE WHEN state = '{RunState.RUNNING}' THEN trigger END AS compile_trigger,
+            coalesce(compiled.seconds, 0) AS compiled_seconds,
             coalesce(steps_done, 0) AS steps_done, {NUM_STEPS}, last_loss, num_losses,
             steady_step_seconds,
-            coalesce(claimed, started) AS started, ended, folder, journal_offset, journal_inode
+            coalesce(claimed, started) AS started, ended, folder, {", ".join(TAKEN_IN)}
         FROM runs JOIN progress USING (run_id) LEFT JOIN phase USING (run_id)
-            LEFT JOIN compiling USING (run_id) LEFT JOIN done USING (run_id)
-            LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
+            LEFT JOIN compiling USING (run_id) LEFT JOIN compiled USING (run_id)
+            LEFT JOIN done USING (run_id) LEFT JOIN said USING (run_id)
+            LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
     )
@@ -192,22 +214,34 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
     frame["last_loss"] = frame["last_loss"].astype(object).where(has_loss, None)
     for column in ("phase_started", "compiling_since", "started", "ended"):
         frame[column] = timestamp(frame[column])
-    return frame
+    return _with_causes(frame)
 
 
 @kept
 def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, backend, state, reason, num_steps of `list_runs`, which looks at every
-    step for the rest."""
-    return store.query(
+    step for the rest; and `left_out`, the number of events of its journal that do not count,
+    because they did not come after those before them."""
+    frame = store.query(
         f"""
         WITH {PLANNED_AND_SAID}
-        SELECT run_id, label, role, backend, state, {REASON}, {NUM_STEPS}
+        SELECT run_id, label, role, backend, state, left_out, {REASON}, {NUM_STEPS}
         FROM runs JOIN progress USING (run_id)
             LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",
         [store.number_of(experiment_id)],
     )
+    return _with_causes(frame)
+
+
+def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Error and message, where a run has them, in one line as the reason of its end."""
+    for row, error, message in zip(
+        frame.index, frame.pop("error"), frame.pop("message"), strict=True
+    ):
+        if isinstance(error, str) and isinstance(message, str):
+            frame.loc[row, "reason"] = cause_of(error, message)
+    return frame
 
 
 def unreadable(store: Store) -> pd.DataFrame:

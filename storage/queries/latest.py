@@ -5,22 +5,21 @@ read what its journals gained takes a small part of that, on a machine that is b
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import orjson
 import pandas as pd
 
-from runner.errors import RunnerError
-from runner.folders.events import read_complete_lines, stat_journal
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from storage.index.store import Store
-from storage.queries.experiments import runs_as_taken_in
-from storage.queries.rows import timestamp
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.events import Order, read_complete_lines, read_event, stat_journal
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.experiments import TAKEN_IN, runs_as_taken_in
+from breakeven.storage.queries.rows import timestamp
 
 MAX_BYTES = 2_000_000
 """Of a journal beyond what was taken in, that are read here: thousands of lines."""
@@ -39,9 +38,9 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
     whether only a tick can tell what the runs do by now."""
     runs = runs_as_taken_in(store, experiment_id)
     memory = _memories.setdefault(store, _Memory())
-    offsets, inodes = runs.pop("journal_offset"), runs.pop("journal_inode")
+    taken_in = [runs.pop(name) for name in TAKEN_IN]
     tails = [memory.tail(*run) for run in zip(runs["run_id"], runs["folder"], runs["state"],
-             offsets, inodes, strict=True)]  # fmt: skip
+             *taken_in, strict=True)]  # fmt: skip
     runs["steps_done"] = runs["steps_done"] + [tail.num_steps for tail in tails]
     for name in ("phase", "phase_started", "last_loss"):
         _replace(runs, name, [tail.said.get(name) for tail in tails])
@@ -50,6 +49,8 @@ def latest_runs(store: Store, experiment_id: str) -> tuple[pd.DataFrame, bool]:
              for tail, free in zip(tails, idle, strict=True)]  # fmt: skip
     _replace(runs, "compile_trigger", [trigger for _, trigger, _ in began])
     _replace(runs, "compiling_since", [since for _, _, since in began])
+    runs["compiled_seconds"] += [tail.compiled_seconds if free else 0.0
+                                 for tail, free in zip(tails, idle, strict=True)]  # fmt: skip
     return runs, any(tail.needs_tick for tail in tails)
 
 
@@ -68,10 +69,13 @@ class _Tail:
     inode: int | None
     position: int
     """Up to which it was read."""
+    order: Order
     num_steps: int = 0
     said: dict[str, Any] = field(default_factory=dict)
     open: list[tuple[object, object, pd.Timestamp]] = field(default_factory=list)
     """Compilations that began and did not end: id, trigger, beginning."""
+    compiled_seconds: float = 0.0
+    """In compilations that began here and ended, each moment once."""
     needs_tick: bool = False
 
     def read_on(self, run_dir: RunDir) -> None:
@@ -87,8 +91,9 @@ class _Tail:
         except (RunnerError, OSError):
             self.needs_tick = True
             return
-        for event in _events(lines):
-            self.take(event)
+        for event in map(read_event, lines.splitlines()):
+            if event is not None and self.order.takes(event):
+                self.take(event)
 
     def take(self, event: dict[str, Any]) -> None:
         """As `list_runs` would, once the event is in the database."""
@@ -107,6 +112,9 @@ class _Tail:
             others = [one for one in self.open if one[:2] != ended]
             # What began earlier is in the database, and what it leaves open is told there.
             self.needs_tick |= others == self.open
+            if self.open and not others:
+                spent = _moment(event) - self.open[0][2]
+                self.compiled_seconds += max(0.0, spent.total_seconds())
             self.open = others
         elif kind == "resumed":
             self.needs_tick = True
@@ -119,30 +127,22 @@ class _Memory:
         self._lock = threading.Lock()
         self._tails: dict[str, _Tail] = {}
 
-    def tail(self, run_id: str, folder: str, state: str, offset: int, inode: int | None) -> _Tail:
+    def tail(
+        self, run_id: str, folder: str, state: str, offset: int, inode: int | None, last_seq: int
+    ) -> _Tail:
         inode = None if pd.isna(inode) else inode
         with self._lock:
             tail = self._tails.get(run_id)
             if state != RunState.RUNNING:
                 self._tails.pop(run_id, None)
-                return _Tail(offset, inode, offset)
+                return _Tail(offset, inode, offset, Order(last_seq))
             if tail is None or (tail.offset, tail.inode) != (offset, inode):
-                tail = self._tails[run_id] = _Tail(offset, inode, offset)
+                tail = self._tails[run_id] = _Tail(offset, inode, offset, Order(last_seq))
             tail.read_on(RunDir(Path(folder)))
             return tail
 
 
 _memories: WeakKeyDictionary[Store, _Memory] = WeakKeyDictionary()
-
-
-def _events(lines: bytes) -> Iterator[dict[str, Any]]:
-    for line in lines.splitlines():
-        try:
-            event = orjson.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            yield event
 
 
 def _moment(event: Mapping[str, Any]) -> pd.Timestamp:

@@ -8,9 +8,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from storage.index.journal_rows import EVENT_TABLES
-from storage.index.store import Store
-from storage.queries.kept import kept
+from breakeven.runner.texts import read_json
+from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
 
 AT_ONCE = 200
 """Experiments whose specifications are looked at together."""
@@ -125,8 +126,8 @@ def parsed(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 def _parsed(text: str) -> dict[str, str] | list[str] | None:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = read_json(text)
+    except ValueError:
         return None
     if isinstance(found, dict):
         return {name: _as_text(value) for name, value in found.items()}

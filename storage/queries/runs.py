@@ -6,14 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from runner.errors import OWN_ERRORS
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.specs.variants import Variant
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import MINE, parsed, rows
+from breakeven.runner.causes import OF_COMPILERS, cause_of
+from breakeven.runner.errors import OWN_ERRORS
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.specs.variants import Variant
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import MINE, parsed, rows
 
 
 @kept
@@ -79,6 +80,15 @@ class RunError:
     def says_what_to_do(self) -> bool:
         """Whether it was raised on purpose, so that its message is all one needs."""
         return self.name in OWN_ERRORS
+
+    @property
+    def said(self) -> str:
+        """All of the message, after the class of an error that was not raised on purpose; of a
+        compiler's the cause."""
+        if self.name in OF_COMPILERS:
+            return cause_of(self.name, self.message)
+        name = "" if self.says_what_to_do else self.name
+        return ": ".join(filter(None, (name, self.message.strip())))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from storage.index.store import Store
-from storage.queries.kept import kept
-from storage.queries.rows import MINE, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import kept
+from breakeven.storage.queries.rows import MINE, rows
 
 PRIMARY = "coalesce(spec::JSON->>'$.experiment.evaluation.splits[0]', 'validation')"
 """The split whose numbers speak for the run: the first one that is evaluated."""
@@ -38,6 +38,21 @@ def evaluation_metrics(store: Store, experiment_id: str) -> pd.DataFrame:
     return rows(
         store, experiment_id, f"(FROM {table} WHERE value IS NOT NULL)", columns, "seq, name"
     )
+
+
+@kept
+def answers(store: Store, experiment_id: str) -> pd.DataFrame:
+    """How far answers of compiled models lay from those of the same weights without a compiler,
+    at every evaluation and of every file of predictions: step, split, and the fields of `answers`
+    (docs/events.md)."""
+    table = f"""(SELECT e.* EXCLUDE (answers), unnest(answers) FROM (
+            SELECT run_id, seq, step, split, answers FROM judged_evaluations($1)
+            UNION ALL BY NAME
+            SELECT run_id, seq, step, split, answers FROM predictions WHERE {MINE}) e
+        WHERE answers IS NOT NULL)"""
+    columns = """step, split, error, compared, differing, wrong, wrong_classes, margin, difference,
+        tolerance, ratio, samples"""
+    return rows(store, experiment_id, table, columns, "seq")
 
 
 @kept

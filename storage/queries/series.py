@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from storage.index.store import Store
-from storage.queries.kept import at_hand, kept
-from storage.queries.rows import MINE, ends_of_runs, rows
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.kept import at_hand, kept
+from breakeven.storage.queries.rows import MINE, ends_of_runs, rows
 
 MAX_POINTS = 1000
 """Points per line that a chart gets, by default."""
@@ -96,13 +96,14 @@ def step_settings(store: Store, experiment_id: str) -> pd.DataFrame:
 
 @kept
 def blocks(store: Store, experiment_id: str) -> pd.DataFrame:
-    """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory.
+    """Every turn's block: round, first_step, num_steps, seconds, compiled, steady, memory; of a
+    script also samples and tokens, missing where it does not tell them.
 
     `attempt` is 1 for a run's first process and one more after each resumption.
     """
     columns = (
         "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
-        "peak_memory_bytes, reserved_memory_bytes"
+        "peak_memory_bytes, reserved_memory_bytes, samples, tokens"
     )
     return rows(store, experiment_id, "judged_blocks($1)", columns, "first_step", many=True)
 

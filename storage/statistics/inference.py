@@ -2,7 +2,8 @@
 
 A backend may train rightly and still infer wrongly: evaluation compiles the model anew, without
 gradients. So a backend's run is evaluated both ways on the same weights and samples, and the two
-losses and accuracies have to agree up to rounding (docs/metrics.md).
+losses and each pair of answers have to agree up to rounding (docs/metrics.md). Of journals that do
+not compare answers, the accuracies are.
 """
 
 import math
@@ -11,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from runner.specs.training import Precision
-from storage.statistics.means import sampling_margin
-from storage.statistics.parity import Finding, Parity
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.statistics.answers import judge_answers
+from breakeven.storage.statistics.means import sampling_margin
+from breakeven.storage.statistics.parity import Finding, Parity
 
 LOSS_TOLERANCES: dict[Precision, float] = {
     # What PyTorch's own benchmarks ask for in inference, wider where rounding is coarser; for the
@@ -44,15 +46,16 @@ class Inference:
 
 
 def judge_inference(
-    scores: pd.DataFrame, first_loss: float | None, precision: Precision
+    scores: pd.DataFrame, answers: pd.DataFrame, first_loss: float | None, precision: Precision
 ) -> Inference:
     """Compares the two models wherever both were evaluated.
 
     `scores` has step, split, compiled, name, value, num_samples, as
-    `queries.evaluation_metrics` returns them; `first_loss` is that of training.
+    `queries.evaluation_metrics` returns them; `answers` are those of `queries.answers`;
+    `first_loss` is that of training.
     """
     if not scores["compiled"].any():
-        return Inference(gap=None, fault=None)
+        return Inference(gap=None, fault=judge_answers(answers))
     keys = ["step", "split", "name"]
     compiled = scores.loc[scores["compiled"], [*keys, "value"]]
     pairs = scores[~scores["compiled"]].merge(compiled, on=keys, suffixes=("", "_compiled"))
@@ -60,10 +63,14 @@ def judge_inference(
     # A first loss that is not finite is no size to measure by: all gaps would be 0.
     least = SMALL_LOSS * abs(first_loss) if first_loss and math.isfinite(first_loss) else 0.0
     gaps = _relative_gaps(losses, least)
-    accuracies = pairs[pairs["name"] == "accuracy"]
+    told = answers[answers["wrong"].notna()]
+    compared = pd.MultiIndex.from_frame(told[["step", "split"]])
+    is_compared = pd.MultiIndex.from_frame(pairs[["step", "split"]]).isin(compared)
+    accuracies = pairs[(pairs["name"] == "accuracy") & ~is_compared]
     return Inference(
         gap=float(gaps.max()) if gaps.notna().any() else None,
-        fault=_fault(losses, gaps, LOSS_TOLERANCES[precision])
+        fault=judge_answers(answers)
+        or _fault(losses, gaps, LOSS_TOLERANCES[precision])
         or _fault(accuracies, *_accuracy_gaps(accuracies)),
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS
+from breakeven.storage.statistics.outcomes import MIN_WINDOW_STEPS, NUM_WINDOWS
 
 NUM_STANDARD_ERRORS = 3.0
 """How clearly the baseline must have learned for equality with it to prove anything."""
@@ -25,6 +25,7 @@ def learned_by_loss(equals: Sequence[pd.Series]) -> float | None:
     return max(filter(math.isfinite, map(_fall, equals)), default=None)
 
 
+@np.errstate(invalid="ignore")  # Infinite losses of both signs have no mean: NaN.
 def _fall(losses: pd.Series) -> float:
     size = max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS)
     windows = losses.rolling(size).mean()

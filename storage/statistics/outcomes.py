@@ -10,7 +10,7 @@ docs/decisions/parity-after-the-band.md).
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -176,12 +176,7 @@ def _windows(trainings: Trainings, after: int, least: float) -> list[Reading]:
     samples = [_window(table.iloc[end - size : end]) for end in range(len(table), size - 1, -size)][
         ::-1
     ]
-    smooth = _smooth([sample.error for sample in samples])
-    samples = [
-        _Sample(s.first_step, s.last_step, s.values, s.value, error)
-        for s, error in zip(samples, smooth, strict=True)
-    ]
-    return _judge(trainings, "loss", samples, len(samples), True, least)
+    return _judge(trainings, "loss", _smooth(samples), len(samples), True, least)
 
 
 def _window(steps: pd.DataFrame) -> _Sample:
@@ -200,11 +195,12 @@ def _window(steps: pd.DataFrame) -> _Sample:
     )
 
 
-def _smooth(errors: Sequence[float]) -> list[float]:
-    """Each with its neighbours, in the mean square: a window has few steps to tell it by."""
-    squares = np.square(errors)
+def _smooth(samples: Sequence[_Sample]) -> list[_Sample]:
+    """Each with the error of itself and its neighbours, in the mean square: few steps tell it."""
+    squares = np.square([sample.error for sample in samples])
     return [
-        math.sqrt(squares[max(0, index - 1) : index + 2].mean()) for index in range(len(squares))
+        replace(sample, error=math.sqrt(squares[max(0, index - 1) : index + 2].mean()))
+        for index, sample in enumerate(samples)
     ]
 
 
@@ -229,9 +225,10 @@ def _evaluation_samples(
                 continue
             error = share_error(float(values.mean()), count)
         else:
-            error = _loss_error(trainings, step, count)
+            right = [table.at[step, "accuracy"] for table in tables]
+            error = _loss_error(trainings, step, values, right, count)
         samples.append(_Sample(int(step), int(step), values, value, error))
-    return samples
+    return _smooth(samples) if quantity == "evaluation loss" else samples
 
 
 def share_error(share: float, count: float) -> float:
@@ -245,16 +242,33 @@ def share_error(share: float, count: float) -> float:
     return math.sqrt(pulled * (1 - pulled) / count)
 
 
-def _loss_error(trainings: Trainings, step: int, count: float) -> float:
-    """What the spread of the baseline's losses before the evaluation makes of a mean over so many
-    samples."""
-    losses = trainings.equals[0][0]
+def _loss_error(
+    trainings: Trainings, step: int, values: Floats, right: Sequence[float], count: float
+) -> float:
+    """Standard error of a mean loss over so many samples, `values` being that of each equal
+    training and `right` its accuracy: the larger of two.
+
+    One is what the spread of all equals' training losses before the evaluation makes of it. A model
+    that knows its training samples by heart spreads there by next to nothing, and errs as before
+    where it is evaluated; so the other is that of a loss which lies on the wrong answers alone, a
+    share q of all: value x sqrt((1 - q) / (q count)).
+    """
+    spreads = [_recent_spread(losses, step) for losses, _ in trainings.equals]
+    error = math.sqrt(float(np.mean(np.square(spreads))) * trainings.samples_per_step / count)
+    share = float(np.mean(right))
+    if math.isnan(share):
+        return error
+    # sqrt((1 - q) q / count) / q, the share being pulled from 0 and 1 as there.
+    wrong = ((1 - share) * count + 1) / (count + 2)
+    return max(error, abs(float(values.mean())) * share_error(1 - share, count) / wrong)
+
+
+def _recent_spread(losses: pd.Series, step: int) -> float:
+    """Standard deviation of the training losses before an evaluation."""
     before = losses[losses.index < step]
     recent = before.iloc[-max(MIN_WINDOW_STEPS, len(losses) // NUM_WINDOWS) :]
     recent = recent[np.isfinite(recent)]
-    if len(recent) < 2:
-        return 0.0
-    return float(recent.std()) * math.sqrt(trainings.samples_per_step / count)
+    return float(recent.std()) if len(recent) > 1 else 0.0
 
 
 def _judge(

@@ -13,11 +13,17 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from runner.specs.training import Precision
-from storage.statistics.loss_band import BROKEN_FROM, LEAD_STEPS, loss_band, ratios_to_band
-from storage.statistics.outcomes import Reading, lasting
+from breakeven.runner.folders.states import EarlyEnd
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.statistics.loss_band import (
+    BROKEN_FROM,
+    LEAD_STEPS,
+    loss_band,
+    ratios_to_band,
+)
+from breakeven.storage.statistics.outcomes import Reading, lasting
 
-ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"]
+ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | EarlyEnd
 FindingKind = Literal[
     "no baseline",
     "not begun",
@@ -45,6 +51,8 @@ FindingKind = Literal[
     "redraws differ",
     "draws in inference",
     "inference wrong",
+    "answers wrong",
+    "ended early",
 ]
 
 
@@ -185,11 +193,32 @@ def judge_outcomes(parity: Parity, readings: Sequence[Reading]) -> Parity:
     return _also(parity, "too far apart", "unknown", reading=apart)
 
 
+def with_controls(parity: Parity, num_controls: int, seconds: float) -> Parity:
+    """Says in what more controls may settle how many there are, and for how many seconds one of
+    them trained."""
+    told = {"num_controls": num_controls, "control_seconds": seconds}
+    findings = tuple(replace(one, figures={**one.figures, **told})
+                     if one.kind in ("hardly outside", "too far apart") else one
+                     for one in parity.findings)  # fmt: skip
+    return replace(parity, findings=findings)
+
+
 def judge_learning(parity: Parity, has_learned: bool) -> Parity:
     """Agreement with a baseline that learned nothing proves nothing."""
     if parity.verdict != "holds" or has_learned:
         return parity
     return _also(parity, "nothing learned", "nothing learned")
+
+
+def judge_end(parity: Parity, end: EarlyEnd | None, **figures: Any) -> Parity:
+    """A training that ended early proves nothing, unless it was wrong before. `end`: how the
+    backend's own ended; None if it was that of a run with which it is compared."""
+    if parity.verdict == "broken":
+        return parity
+    # To train longer, or to wait for a common step, helps nobody now.
+    left = [one for one in parity.findings if one.kind != "nothing learned"]
+    known = replace(parity, findings=tuple(left if parity.steps_compared else ()))
+    return _also(known, "ended early", end or "unknown", **figures)
 
 
 def doubt_dropout(parity: Parity) -> Parity:

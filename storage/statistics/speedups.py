@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from storage.numbers.formats import DASH, format_ratio
-from storage.statistics.pooling import p_of_processes, typical
-from storage.statistics.resampling import MIN_PAIRS
+from breakeven.runner.folders.states import EarlyEnd
+from breakeven.storage.numbers.formats import DASH, format_ratio
+from breakeven.storage.statistics.means import p_of_mean
+from breakeven.storage.statistics.pooling import p_of_processes, typical
+from breakeven.storage.statistics.resampling import MIN_PAIRS
 
 SIGNIFICANCE = 0.05
 MIN_MARGIN = 0.02
@@ -25,11 +27,23 @@ the normal quantiles of 97.5 % and 80 % (Bloom 1995)."""
 ERRORS_PER_INTERVAL = 2 * 1.960
 """Standard errors that a 95 % interval is wide."""
 
-SpeedVerdict = Literal["faster", "slower", "same", "unsure"]
+FEW_ROUNDS = 10
+"""From here on the sign test alone tells of 25 backends: 25 x 2 / 2^10 < 0.05."""
+MAX_MISSING = 10_000
+"""More rounds than that are not advised."""
+
+SpeedVerdict = Literal["faster", "slower", "same", "unsure"] | EarlyEnd
 SpeedDoubt = Literal["few", "chance", "margin"]
 """Why a speed is unsure: too few pairs for an interval; equal speeds may come out so by chance; or
 it is beyond chance, yet about as small as the margin."""
 BreakEvenVerdict = Literal["reached", "never", "unsure"]
+BREAK_EVEN_OF: dict[SpeedVerdict | None, BreakEvenVerdict] = {
+    "faster": "reached",
+    "slower": "never",
+    "same": "never",
+    "unsure": "unsure",
+}
+"""What becomes of break-even, by the verdict of the speed; a run that ended early has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +83,7 @@ def paired_ratio(
     """The ratio of paired times, all above 0 and in the order of time; None without a pair.
 
     Interval: percentile bootstrap of the median, by blocks of neighbours
-    (`storage.statistics.resampling`). p-value: `sign_test_p` on the logarithms of the ratios, as if
+    (`storage.statistics.resampling`). p-value: `p_of_rounds` on the logarithms of the ratios, as if
     rounds were independent, so no verdict rests on it alone. Effect size: matched-pairs
     rank-biserial correlation. Where `processes` says that the pairs come from several, their
     logarithms are pooled as in `storage.statistics.pooling`, and the larger of the p-values of
@@ -88,7 +102,7 @@ def paired_ratio(
         median=middle,
         low=low,
         high=high,
-        p_value=max(sign_test_p(logs), p_of_processes(logs, processes)) if enough else None,
+        p_value=max(p_of_rounds(logs), p_of_processes(logs, processes)) if enough else None,
         n=len(ratios),
         effect_size=rank_biserial(logs) if enough else None,
     )
@@ -122,6 +136,37 @@ def sign_test_p(differences: NDArray[np.float64]) -> float:
 
     above, below = int((differences > 0).sum()), int((differences < 0).sum())
     return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
+
+
+def p_of_rounds(logs: NDArray[np.float64]) -> float:
+    """Two-sided p-value of rounds: the sign test's, which counts rounds and weighs none. Where all
+    of a few rounds agree the sign test says no more than their number; then the smaller of its
+    p-value and that of Student's t counts, which knows how far the rounds lie from 0."""
+    by_sign = sign_test_p(logs)
+    agree = bool((logs > 0).all() or (logs < 0).all())
+    return min(by_sign, p_of_mean(logs)) if agree and len(logs) < FEW_ROUNDS else by_sign
+
+
+def rounds_missing(ratio: Ratio, num_tested: int) -> int | None:
+    """About how many more rounds that stray like these would tell a ratio as far from 1 among so
+    many backends: as many as make the detectable effect as small as the ratio, and as let the sign
+    test pass if as large a share of rounds agrees. None where they were enough, and where nothing
+    tells."""
+    from scipy.special import bdtr  # here, because it takes time that no list of runs needs
+
+    effect, reach = abs(math.log(ratio.median)), ratio.detectable_effect
+    if ratio.p_value is None or reach is None or not effect:
+        return None
+    num_rounds = np.arange(ratio.n, ratio.n + MAX_MISSING)
+    against = np.arange(ratio.n // 2 + 1)
+    as_likely = 2 * bdtr(against, ratio.n, 0.5) <= ratio.p_value + 1e-12
+    share = against[as_likely].max(initial=0) / ratio.n
+    passes = num_tested * 2 * bdtr(np.floor(share * num_rounds), num_rounds, 0.5) < SIGNIFICANCE
+    by_spread = math.ceil(ratio.n * (math.log1p(reach) / effect) ** 2)
+    if not passes.any():
+        return None
+    missing = max(by_spread, int(num_rounds[passes.argmax()])) - ratio.n
+    return missing if 0 < missing <= MAX_MISSING else None
 
 
 def rank_biserial(differences: NDArray[np.float64]) -> float:
@@ -201,55 +246,74 @@ def speed_doubt(ratio: Ratio, p_holm: float | None) -> SpeedDoubt:
 class BreakEven:
     """After how many steps the time saved per step has paid for compiling.
 
-    `steps` is None if that never happens. `low` and `high` carry the uncertainty of the saving,
-    infinite where it may be nothing; None if too few rounds were paired to tell. `seconds` is the
-    training time until then, compiling included.
+    The verdict follows that of the speed, noise floor included: reached where the run is faster,
+    never where it is slower or as fast, unsure where the speed is. Only what is reached has
+    finite numbers; never is infinite, and of what is unsure nothing is claimed.
     """
 
+    verdict: BreakEvenVerdict
     steps: float | None
     low: float | None
+    """`low` and `high` carry the uncertainty of the saving and the shortest and longest compile
+    latency; infinite where the saving may be nothing, None if too few rounds were paired."""
     high: float | None
     seconds: float | None
+    """Training time until then, compiling included: where the lines of both runs cross."""
     epochs: float | None
-    never: bool
+    compile_seconds: float
+    """The median of the compile latencies."""
+    gain: float
+    """Seconds that a step saves, the middle of the rounds; 0 or less where nothing is saved."""
+    num_latencies: int
+    """Processes whose compile latency was measured: of a single one no interval tells how much
+    compile latencies vary."""
 
     @property
-    def verdict(self) -> BreakEvenVerdict:
-        """By the interval of the saving alone: reached where even the least of it repays the
-        compiling, never where not even the most does."""
-        if self.low is None or self.high is None:
-            return "unsure"
-        if math.isinf(self.low):
-            return "never"
-        return "unsure" if math.isinf(self.high) else "reached"
+    def steps_if_real(self) -> float | None:
+        """Steps that the middle of the rounds asks for, whatever the verdict; None for never."""
+        return self.compile_seconds / self.gain if self.gain > 0 else None
 
 
 def break_even(
-    compile_seconds: float,
+    speed: SpeedVerdict | None,
+    latencies: ArrayLike,
     gains: ArrayLike,
-    step_seconds: float,
+    baseline_seconds: float,
     steps_per_epoch: int | None,
     processes: ArrayLike | None = None,
     ends: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> BreakEven | None:
-    """From the seconds saved per step in each paired round, and the process that each round belongs
-    to where there are several; None without a paired round. `ends` are the least and the most that
-    may be saved in those rounds, where that is not what was measured."""
-    saved = np.asarray(gains, dtype=float)
-    if not len(saved):
+    """From the verdict of the speed, the compile latency of each process, the seconds saved per
+    step in each paired round, and the process that each round belongs to where there are several.
+    None without a verdict, a latency or a paired round. `baseline_seconds` is a step of the
+    baseline. `ends` are the least and the most that may be saved in those rounds, where that is not
+    what was measured."""
+    saved, compiling = np.asarray(gains, dtype=float), np.asarray(latencies, dtype=float)
+    if speed not in BREAK_EVEN_OF or not len(saved) or not len(compiling):
         return None
     usual, least, most = typical(saved, processes)
     if ends is not None:
         (_, least, _), (_, _, most) = (typical(end, processes) for end in ends)
-    steps = _steps_to_earn(compile_seconds, usual)
-    never = math.isinf(steps)
+    seconds, verdict = float(np.median(compiling)), BREAK_EVEN_OF[speed]
+    steps, low, high = None, None, None
+    if verdict == "reached" and usual <= 0:
+        verdict = "unsure"
+    if verdict == "never":
+        steps = low = high = math.inf
+    if verdict == "reached":
+        steps = seconds / usual
+        low = None if most is None else _steps_to_earn(float(compiling.min()), most)
+        high = None if least is None else _steps_to_earn(float(compiling.max()), least)
     return BreakEven(
-        steps=None if never else steps,
-        low=None if most is None else _steps_to_earn(compile_seconds, most),
-        high=None if least is None else _steps_to_earn(compile_seconds, least),
-        seconds=None if never else compile_seconds + steps * step_seconds,
-        epochs=None if never or not steps_per_epoch else steps / steps_per_epoch,
-        never=never,
+        verdict=verdict,
+        steps=steps,
+        low=low,
+        high=high,
+        seconds=None if steps is None else steps * baseline_seconds,
+        epochs=None if steps is None or not steps_per_epoch else steps / steps_per_epoch,
+        compile_seconds=seconds,
+        gain=usual,
+        num_latencies=len(compiling),
     )
 
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.statistics.resampling import best_block_length
+from breakeven.storage.statistics.resampling import best_block_length
 
 SIGNIFICANCE = 0.01
 """Half of it for steps, half for stretches."""
@@ -29,6 +29,9 @@ MAX_VALUES = 400
 """Of a longer series the newest are looked at: comparing all stretches takes n^2 steps."""
 EQUAL = 1e-12
 MIN_DIFFERENCES = 4
+FEWEST = 11
+"""Values of which the first step can be told: however clear a step of 10 is, 2 of the 252 ways to
+part them are as clear, which is more than half of `SIGNIFICANCE`."""
 MIN_SIDE = 2
 """Values on either side of a step: a single one that stands out is none."""
 CONFIDENCE = 0.95

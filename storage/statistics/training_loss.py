@@ -8,6 +8,7 @@ fault that lowers the loss. It is here so that its answer can be seen beside
 
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 WINDOW_STEPS = 100
@@ -17,6 +18,7 @@ ALLOWED_EXCESS = 0.1
 LossCheck = Literal["passes", "fails"]
 
 
+@np.errstate(invalid="ignore")  # Infinite losses of both signs have no mean: NaN.
 def loss_excess(baseline: pd.Series, backend: pd.Series) -> float | None:
     """Mean loss over the last windows of 100 steps, the backend's minus the baseline's.
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from runner.folders.states import RunState
-from runner.specs.accuracy import Part
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.scenarios import Compared
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.correctness import PASS, checks
-from storage.comparison.latency import cold_and_warm
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.suite.groups import Cell, Outcome, backend_under
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.correctness import PASS, checks
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.suite.groups import Cell, Outcome, backend_under
 
 
 class _Kept(NamedTuple):
@@ -110,7 +110,7 @@ def _timed(store: Store, experiment_id: str, spec: ExperimentSpec) -> Iterator[O
     for result in _backends(comparison):
         states = (result.state, baseline.state if baseline else result.state)
         is_over = all(RunState(state).is_final for state in states)
-        failure = _why_no_speed(baseline, result) if is_over else None
+        failure = _why_no_speed(comparison, baseline, result) if is_over else None
         yield replace(
             _outcome(experiment_id, spec, _part(spec), result.label, is_over=is_over),
             speedup=None if failure else result.speedup,
@@ -143,19 +143,25 @@ def _backends(comparison: Comparison) -> Iterable[Result]:
 
 
 def _memory_ratio(baseline: Result | None, result: Result) -> float | None:
-    """Baseline's peak over the backend's, both of steady steps."""
+    """What the baseline needs over what the backend needs, both of steady steps."""
     before = None if baseline is None else baseline.measured.peak_memory_bytes
     after = result.measured.peak_memory_bytes
     return before / after if before and after else None
 
 
-def _why_no_speed(baseline: Result | None, result: Result) -> str | None:
+def _why_no_speed(comparison: Comparison, baseline: Result | None, result: Result) -> str | None:
     if result.state != RunState.FINISHED:
-        return f"it did not finish: {result.state.replace('_', ' ')}"
+        return f"it did not finish: {_ended(comparison, result)}"
     if baseline is None or baseline.state != RunState.FINISHED:
-        state = "is missing" if baseline is None else f"did not finish: {baseline.state}"
-        return f"the baseline {state}".replace("_", " ")
+        if baseline is None:
+            return "the baseline is missing"
+        return f"the baseline did not finish: {_ended(comparison, baseline)}"
     return None if result.speedup is not None else "no round is paired with the baseline"
+
+
+def _ended(comparison: Comparison, result: Result) -> str:
+    told = [result.state.replace("_", " "), comparison.why_ended(result.label)]
+    return ", ".join(filter(None, told))
 
 
 READERS: dict[Compared, Callable[[Store, str, ExperimentSpec], Iterator[Outcome]]] = {

@@ -6,11 +6,12 @@ The terminal prints them; pages show the same with every number leading to its d
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from storage.comparison.caution import Caution, Kind
-from storage.numbers.formats import format_share
-from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
-from storage.statistics.resampling import MIN_PAIRS
-from storage.terminal.device_words import DEVICE, device_words
+from breakeven.storage.comparison.caution import Caution, Kind
+from breakeven.storage.numbers.formats import format_share
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.terminal.device_words import DEVICE, device_words
+from breakeven.storage.terminal.ending_words import ending_words
 
 MAX_NAMED = 3
 """Of functions that a compiler gave up on."""
@@ -47,9 +48,27 @@ def _steps_done(facts: Facts) -> Figure:
 
 
 def _ended_early(label: str, facts: Facts) -> Sentence:
-    why = said(", {reason}", reason=_recorded(facts["reason"])) if facts["reason"] else ""
-    return said("{run} did not finish: {state}{why} ({done}).", run=label, why=why,
-                state=facts["state"].replace("_", " "), done=_steps_done(facts))  # fmt: skip
+    why = said("")
+    if facts["reason"]:
+        why = said(": {reason}", reason=_recorded(facts["reason"].rstrip(".")))
+    return said("{run} {ended}{why}.{measured}", run=label, ended=ending_words(facts), why=why,
+                measured=_measured_before(facts))  # fmt: skip
+
+
+def _measured_before(facts: Facts) -> Sentence:
+    """What of speed is known nonetheless."""
+    num_rounds = facts.get("num_rounds")
+    if num_rounds is None or facts["role"] == "control" or not facts["steps_done"]:
+        return said("")
+    if facts["role"] == "baseline":
+        if num_rounds:
+            return said(" The others are compared with what it did before.")
+        return said(" Nothing can be compared with it.")
+    if not num_rounds:
+        return said(" Too little was measured before to judge its speed.")
+    whole = " whole" if 0 < facts["num_steps"] <= facts["steps_done"] else " before"
+    return said(" Its speed was measured{whole}, in {rounds}.", whole=whole,
+                rounds=Figure("round", f"{num_rounds} rounds"))  # fmt: skip
 
 
 def _not_finite(label: str, facts: Facts) -> Sentence:
@@ -97,6 +116,18 @@ def _resumed(label: str, facts: Facts) -> Sentence:
                 moved=moved)  # fmt: skip
 
 
+def _repeated_lines(caution: Caution) -> Sentence:
+    counts = {label: facts["num_lines"] for label, facts in caution.runs.items()}
+    listed = ", ".join(f"{_lines(count)} of {label}" for label, count in counts.items())
+    return said("The journals hold lines that do not follow those before them, as where a journal "
+                "was copied into itself: {lines}. They are left out, and every number is that of "
+                "the other lines.", lines=listed)  # fmt: skip
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"
+
+
 def _move(move: tuple[int, int, int]) -> Sentence:
     step, before, after = move
     devices = f"{before} devices" if before > 1 else "1 device"
@@ -110,6 +141,21 @@ def _different_setting(caution: Caution) -> Sentence:
               for value, runs in grouped)  # fmt: skip
     return said("The runs differ in {setting}: {values}.", setting=caution.figures["setting"],
                 values=", ".join(values))  # fmt: skip
+
+
+def _different_sizes(caution: Caution) -> Sentence:
+    runs = (said("{run} in {rounds} ({size} {of} a step instead of {usual} in the first of them)",
+                 run=label, rounds=Figure("round", f"{facts['num_rounds']} rounds"),
+                 of=facts["of"], size=_amount(facts["size"]),
+                 usual=_amount(facts["baseline_size"]))
+            for label, facts in caution.runs.items())  # fmt: skip
+    return said("The script gave runs other amounts of work than the baseline: {runs}. These "
+                "rounds are not compared. Have every run take the same samples.",
+                runs=joined(runs, ", "))  # fmt: skip
+
+
+def _amount(size: float) -> Figure:
+    return Figure("samples_per_second", f"{size:.6g}")
 
 
 def _grouped(values: Mapping[str, Any]) -> Iterable[tuple[Any, str]]:
@@ -217,6 +263,16 @@ def _operations_unknown(caution: Caution) -> Sentence:
     )  # fmt: skip
 
 
+def _answers_not_compared(caution: Caution) -> Sentence:
+    errors = [facts["error"] for facts in caution.runs.values() if facts["error"]]
+    return said(
+        "Answers of the compiled model were not compared with those of the same weights without a "
+        "compiler: {runs}{why}. Parity says nothing of inference there.",
+        runs=", ".join(caution.runs),
+        why=said(" ({error})", error=_recorded(errors[0])) if errors else "",
+    )  # fmt: skip
+
+
 def _few_rounds(caution: Caution) -> Sentence:
     counts = (said("{run} ({count})", run=label, count=figure("round", facts["num_rounds"]))
               for label, facts in caution.runs.items())  # fmt: skip
@@ -259,6 +315,13 @@ def _single_repeats(caution: Caution) -> Sentence:
                 repeats=str(caution.figures["repeats"]))  # fmt: skip
 
 
+def _latency_measured_once(caution: Caution) -> Sentence:
+    return said("Compile latency of {runs} was measured once: the interval of {what} tells how "
+                "unsure the saving is, and not how much compile latencies vary.",
+                runs=", ".join(caution.runs), what=Figure("break_even_low", "break-even")
+                )  # fmt: skip
+
+
 def _note(caution: Caution) -> Sentence:
     return joined([_recorded(caution.figures["text"])])
 
@@ -286,7 +349,9 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "different lengths": _different_lengths,
     "stopped": _of_run(_stopped),
     "resumed": _of_run(_resumed),
+    "repeated lines": _repeated_lines,
     "different setting": _different_setting,
+    "different sizes": _different_sizes,
     "fallback": _fallback,
     "sequential": _plain(
         "The runs took place one after another, so that drift of clocks, heat and neighbours is "
@@ -305,9 +370,11 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "given up": _of_run(_given_up),
     "compiles throughout": _of_run(_compiles_throughout),
     "operations unknown": _operations_unknown,
+    "answers not compared": _answers_not_compared,
     "measuring ended": _measuring_ended,
     "wide intervals": _wide_intervals,
     "single repeats": _single_repeats,
+    "latency measured once": _latency_measured_once,
     "note": _note,
     "strangers unknown": _plain(
         "Whether other processes were on the device is not known: the driver does not list the "

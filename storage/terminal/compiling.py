@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 
-from runner.texts import printable
-from storage.compiling.difference import DONE, CompiledRun, Row, compile_difference, phases
-from storage.numbers.formats import aligned_table, format_seconds
+from breakeven.runner.texts import printable
+from breakeven.storage.compiling.difference import (
+    DONE,
+    CompiledRun,
+    Row,
+    compile_difference,
+    phases,
+)
+from breakeven.storage.numbers.formats import aligned_table, format_seconds
 
 NOTHING = "The compiler was given the same and did the same in both runs."
 SAME_WORK = "The compiler did the same in both runs; what it was given differs."

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from runner.texts import printable
-from storage.library.devices import QUANTITIES, Device, Quantity, Worsening
-from storage.numbers.formats import DASH
-from storage.numbers.recorded import NUMBERS
-from storage.numbers.sentences import Sentence, figure, said
+from breakeven.runner.texts import printable
+from breakeven.storage.library.devices import QUANTITIES, Device, Quantity, Worsening
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.sentences import Sentence, figure, said
 
 BECAME: dict[Quantity, str] = {
     "device_noise": "noisier", "device_stray": "less steady", "device_pace": "slower",
@@ -28,10 +28,29 @@ def worsening_words(found: Worsening) -> Sentence:
                 after=figure(found.quantity, step.after.value), count=str(count))  # fmt: skip
 
 
-def level(device: Device, quantity: Quantity) -> float | None:
-    """That of the newest experiment that tells."""
-    known = device.series(quantity)
-    return known[-1].value(quantity) if known else None
+def noisy_words(found: Device) -> Sentence:
+    """What the noise of a device means for whoever compares on it."""
+    noise = figure("device_noise", found.level("device_noise"))
+    return said("two equal runs differ by up to {noise}, and speedups below that are not called "
+                "faster or slower", noise=noise)  # fmt: skip
+
+
+def verdict(found: Sequence[Device]) -> str:
+    """How many devices are noisy, and how many became worse: only what is known of any."""
+    noisy, worse = sum(one.is_noisy for one in found), sum(bool(one.worsenings) for one in found)
+    if noisy:
+        told = f"{_devices(noisy)} {'is' if noisy == 1 else 'are'} noisy"
+    elif any(one.level("device_noise") is not None for one in found):
+        told = "No device is noisy"
+    else:
+        told = "How noisy the devices are is not known"
+    if worse:
+        return f"{told}, {_devices(worse)} became worse"
+    return f"{told}, none became worse" if any(one.can_worsen for one in found) else told
+
+
+def _devices(count: int) -> str:
+    return f"{count:,} device" + "s" * (count != 1)
 
 
 def report(found: Sequence[Device]) -> str:
@@ -44,10 +63,11 @@ def report(found: Sequence[Device]) -> str:
             f"{NUMBERS[quantity].title.lower()} "
             f"{DASH if value is None else NUMBERS[quantity].format(value)}"
             for quantity in QUANTITIES
-            if (value := level(one, quantity)) is not None or quantity == QUANTITIES[0]
+            if (value := one.level(quantity)) is not None or quantity == QUANTITIES[0]
         )
         lines.append(f"{one.name}, {one.id} of {one.host}: {told} "
                      f"({len(one.moments)} experiments)")  # fmt: skip
+        lines += [f"  noisy: {noisy_words(one)}"] if one.is_noisy else []
         lines += [f"  {worsening_words(worse)}" for worse in one.worsenings]
     return "\n".join(map(printable, lines))
 
@@ -62,7 +82,7 @@ def _told(device: Device) -> dict[str, Any]:
     return {
         "host": device.host, "id": device.id, "name": device.name, "driver": newest.driver,
         "max_sm_clock_mhz": newest.max_sm_clock_mhz,
-        "power_limit_watts": newest.power_limit_watts,
+        "power_limit_watts": newest.power_limit_watts, "noisy": device.is_noisy,
         "worse": [
             {"quantity": one.quantity, "since": one.since.experiment_id,
              "from": one.step.before.value, "to": one.step.after.value,

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-from runner.texts import printable
-from storage.difference.comparable import Comparable, Obstacle, comparable
-from storage.difference.scaling import Refusal, Scaling
-from storage.difference.settings import differing
-from storage.difference.sides import Side, labels
-from storage.difference.speedups import Difference, differences
-from storage.numbers.formats import DASH, aligned_table
-from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import ratio_text
-from storage.terminal.scaling import scaling_notes, scaling_rows
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.comparable import Comparable, Obstacle, comparable
+from breakeven.storage.difference.scaling import Refusal, Scaling
+from breakeven.storage.difference.settings import differing
+from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.difference.speedups import Difference, differences
+from breakeven.storage.numbers.formats import DASH, aligned_table
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.scaling import scaling_notes, scaling_rows
 
 SHOWN = ("step_seconds", "compile_seconds", "break_even_steps", "peak_memory_bytes", "parity",
          "accuracy", "final_loss")  # fmt: skip
@@ -44,7 +45,7 @@ def difference_report(
         rows = number_rows(sides, name)
         if len(rows) > 1:
             lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
-    lines += ["", *obstacles(sides)]
+    lines += ["", *obstacles(sides), *_doubts(sides)]
     found = differing(sides)
     if found:
         header = ["what differs", *(side.letter for side in sides)]
@@ -53,6 +54,16 @@ def difference_report(
     else:
         lines.append("Settings, machines, software and data are the same.")
     return "\n".join(lines)
+
+
+def _doubts(sides: Sequence[Side]) -> list[str]:
+    """How many warnings stand beside the numbers of each side, and where."""
+    return [
+        f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
+        f"({len(side.comparison.warnings)})."
+        for side in sides
+        if side.comparison.warnings
+    ]
 
 
 def difference_text(found: Difference | None) -> str:
@@ -85,17 +96,25 @@ def obstacle_text(reference: Side, side: Side, found: Comparable) -> str:
 def number_rows(sides: Sequence[Side], name: str) -> list[list[str]]:
     """A row for each backend and the baseline: its number on every side that may be compared with
     the first."""
-    metric, reference = METRICS[name], sides[0]
     rows = [["", *(side.letter for side in sides)]]
     for label in ["baseline", *labels(sides)]:
-        cells = []
-        for side in sides:
-            allowed = side is reference or may_stand_beside(reference, side, name)
-            result = side.result(label) if allowed else None
-            cells.append(DASH if result is None else metric.format(result.value(name)))
+        cells = [DASH if one is None else one.text(name) for one in beside(sides, label, name)]
         if any(cell != DASH for cell in cells):
             rows.append([label, *cells])
     return rows
+
+
+def beside(sides: Sequence[Side], label: str, name: str) -> list[Result | None]:
+    """A run on every side; None where the number of that name may not be compared with the first
+    side's."""
+    reference = sides[0]
+    return [side.result(label) if side is reference or may_stand_beside(reference, side, name)
+            else None for side in sides]  # fmt: skip
+
+
+def _speed(result: Result) -> str:
+    verdict = f", {result.speed_verdict}" if result.speed_verdict else ""
+    return ratio_text(result.speedup) + verdict
 
 
 def may_stand_beside(reference: Side, side: Side, name: str) -> bool:
@@ -110,7 +129,7 @@ def _speed_rows(sides: Sequence[Side], found: Sequence[Difference]) -> list[list
     rows = [["speedup", *(side.letter for side in sides), *others]]
     for label in labels(sides):
         results = [side.result(label) for side in sides]
-        speeds = [DASH if one is None else ratio_text(one.speedup) for one in results]
+        speeds = [DASH if one is None else _speed(one) for one in results]
         quotients = [difference_text(by_place.get((label, side.letter))) for side in sides[1:]]
         rows.append([label, *speeds, *quotients])
     return rows

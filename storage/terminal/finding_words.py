@@ -6,13 +6,16 @@ from typing import Any
 
 import pandas as pd
 
-from runner.commands.options import spec_options
-from storage.numbers.formats import format_count
-from storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
-from storage.profile.bridge import AGREES, Bridge, OwnSpeedup
-from storage.profile.case import Finding, Kind, Remedy
-from storage.profile.classes import CLASSES
-from storage.profile.profiles import IDLE, Profile
+from breakeven.runner.commands.options import spec_options
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.numbers.formats import format_count
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, joined, said
+from breakeven.storage.profile.bridge import Bridge, OwnSpeedup
+from breakeven.storage.profile.case import Finding, Kind, Remedy
+from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.profile.sanity import Misfit
+from breakeven.storage.terminal.ending_words import VERBS
 
 MAX_PARTS = 3
 """Classes named on each side of a bridge."""
@@ -52,25 +55,9 @@ def bridge_words(found: Bridge, own: OwnSpeedup | None) -> Sentence:
         if not named.empty:
             listed = joined([_part(row, found) for row in named.itertuples()], ", ")
             words.append(said(" {verb} {listed}.", verb=verb, listed=listed))
-    words += _doubt(found)
     if own is not None:
         words.append(said(" {sure}", sure=own_words(found, own)))
     return joined(words)
-
-
-def _doubt(found: Bridge) -> list[Words]:
-    """What takes the force from an explanation, if anything does."""
-    if found.disagreement > AGREES:
-        return [
-            " Its kernels took longer while they were profiled than whole steps before, so these "
-            "parts are no explanation: something else used the device. Run it again."
-        ]
-    if found.is_unsteady:
-        return [
-            " Steps took another time while they were profiled than before, more than a profiler "
-            "explains, so the parts are a rough guide: something else used the CPUs."
-        ]
-    return []
 
 
 def own_words(found: Bridge, own: OwnSpeedup) -> Sentence:
@@ -100,16 +87,45 @@ def _part(row: Any, found: Bridge) -> Sentence:
 
 
 def profile_words(profile: Profile) -> Sentence:
-    """What profiling a run cost, or why there is no profile."""
+    """What profiling a run cost, or why there is no profile, or why none is shown."""
+    if profile.misfit is not None:
+        return _withheld(profile.label, profile.misfit)
     if not profile.is_known:
-        why = "; ".join(profile.failures) or "it was recorded without, or has not come so far"
+        why = "; ".join(profile.failures) or _why_not(profile.state)
         return said("{run} has no profile: {why}.", run=profile.label, why=why)
+    scaled = said(
+        " A step took {seconds} while it was profiled; its parts are scaled to the timed step.",
+        seconds=figure("profile_seconds", float(profile.middle["seconds"])),
+    )
     return said(
         "{run}: profiled for {cost}, in no timing; {unknown} of its time in kernels that no rule "
-        "knows.",
+        "knows.{scaled}",
         run=profile.label,
         cost=figure("profile_cost_seconds", profile.cost_seconds),
+        scaled="" if profile.works_by_itself else scaled,
         unknown=figure("unknown_share", profile.unknown_share),
+    )
+
+
+def _why_not(state: RunState) -> str:
+    if state.ended_early:
+        return f"the run {VERBS[state]} before"
+    return "it was recorded without, or too short" if state.is_final else "it comes in the end"
+
+
+def _withheld(label: str, found: Misfit) -> Sentence:
+    if found.kind == "times":
+        return said("{run}: the profile is withheld, because it has times that no step can take.",
+                    run=label)  # fmt: skip
+    words = {
+        "sum": "its parts come to {parts} where {step} were measured",
+        "pace": "steps took {parts} while they were profiled and {step} before",
+    }[found.kind]
+    return said(
+        f"{{run}}: the profile is withheld, because {words}; run it again where nothing else runs.",
+        run=label,
+        parts=figure("profile_seconds", found.seconds),
+        step=figure("profile_seconds", found.step_seconds),
     )
 
 

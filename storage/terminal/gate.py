@@ -6,15 +6,16 @@ that opens for want of evidence guards nothing (docs/ci-gate.md).
 
 from collections.abc import Callable, Sequence
 
-from runner.commands.conditions import Condition
-from runner.folders.states import RunState
-from storage.comparison.results import Comparison, Result
-from storage.comparison.roles import of_role
-from storage.numbers.formats import DASH
-from storage.numbers.metrics import METRICS
-from storage.statistics.means import sampling_margin
-from storage.statistics.outcomes import Quantity, Reading
-from storage.terminal.parity_words import parity_words
+from breakeven.runner.commands.conditions import Condition
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.means import sampling_margin
+from breakeven.storage.statistics.outcomes import Quantity, Reading
+from breakeven.storage.terminal.parity_words import parity_words
 
 Judge = Callable[[Comparison, Result, Condition], str | None]
 """Why a backend meets a condition, with number and limit; None if it does not."""
@@ -35,9 +36,12 @@ def reasons(comparison: Comparison, conditions: Sequence[Condition]) -> list[str
 
 def unfinished(comparison: Comparison) -> list[str]:
     """One line for each run that did not finish."""
+    planned = comparison.spec.num_steps
+    of_all = f" of {planned}" if planned else ""  # a script may not know
     return [
         f"{result.label}: unfinished: its state is {result.state} after "
-        f"{result.measured.num_steps} of {comparison.spec.num_steps} steps"
+        f"{result.measured.num_steps}{of_all} steps"
+        + (f": {printable(why)}" if (why := comparison.why_ended(result.label)) else "")
         for result in comparison.results
         if result.state != RunState.FINISHED
     ]

@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from storage.numbers.formats import DASH
-from storage.numbers.sentences import Figure, Sentence, Words, figure, said
-from storage.statistics.dropouts import DropoutFault
-from storage.statistics.loss_band import LEAD_STEPS
-from storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
-from storage.statistics.parity import Finding, FindingKind, Parity
+from breakeven.runner.texts import duration
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.sentences import Figure, Sentence, Words, figure, said
+from breakeven.storage.statistics.dropouts import DropoutFault
+from breakeven.storage.statistics.loss_band import LEAD_STEPS
+from breakeven.storage.statistics.outcomes import UNTOLD_LIMIT, Quantity, Reading
+from breakeven.storage.statistics.parity import Finding, FindingKind, Parity
+from breakeven.storage.terminal.ending_words import ending_words
 
 READ: dict[Quantity, str] = {
     "loss": "loss",
@@ -21,7 +23,8 @@ READ: dict[Quantity, str] = {
 }
 """Names of the quantities in METRICS."""
 AGREEING: tuple[FindingKind, ...] = (
-    "dropout wrong", "redraws differ", "draws in inference", "inference wrong"
+    "dropout wrong", "redraws differ", "draws in inference", "inference wrong",
+    "answers wrong",
 )  # fmt: skip
 """Findings that break parity by themselves and agree with what broke it before."""
 BREAKING: tuple[FindingKind, ...] = ("outside band", "not finite", "outside later", *AGREEING)
@@ -82,11 +85,17 @@ def _plain(text: str) -> Callable[[Mapping[str, Any]], Words]:
 
 
 def _inside_band(figures: Mapping[str, Any]) -> Sentence:
+    of_all = f" of {figures['num_steps']}" if figures["num_steps"] else ""  # a script may not know
     return said(
         "the loss stays within {times} over the first {steps}",
         times=Figure("max_ratio_to_band", f"{figures['max_ratio_to_band']:.2g} x the band"),
-        steps=Figure("num_steps", f"{figures['band_steps']} of {figures['num_steps']} steps"),
+        steps=Figure("num_steps", f"{figures['band_steps']}{of_all} steps"),
     )
+
+
+def _ended_early(figures: Mapping[str, Any]) -> Sentence:
+    who = "it" if figures["role"] == "backend" else f"the {figures['role']}"
+    return said("{who} {ended}", who=who, ended=ending_words(figures))
 
 
 def _outside_band(figures: Mapping[str, Any]) -> Sentence:
@@ -99,9 +108,17 @@ def _outside_band(figures: Mapping[str, Any]) -> Sentence:
 def _hardly_outside(figures: Mapping[str, Any]) -> Sentence:
     return said(
         "{outside}: too much to be called the same, and too little to call it a fault, since how "
-        "far a control strays is chance, too; repeat it with more controls (--controls 4)",
+        "far a control strays is chance, too; {remedy}",
         outside=_outside_band(figures),
+        remedy=_more_controls(figures),
     )
+
+
+def _more_controls(figures: Mapping[str, Any]) -> str:
+    """What would tell, and what it takes as far as that is known."""
+    number, seconds = figures.get("num_controls", 1), figures.get("control_seconds")
+    cost = f", each of which trains for about {duration(seconds)}" if seconds else ""
+    return f"repeat it with more controls (--controls {max(4, 2 * number)}){cost}"
 
 
 def _other_inputs(figures: Mapping[str, Any]) -> Sentence:
@@ -127,15 +144,20 @@ def _since(figures: Mapping[str, Any]) -> Sentence:
 
 
 def _culprits(figures: Mapping[str, Any]) -> str:
-    """The usual ones; of generators the one that stood elsewhere says who drew otherwise."""
+    """The usual ones, the likeliest first; of generators the one that stood elsewhere says who drew
+    otherwise."""
+    first = (
+        ". The script's data may depend on what the model answers, as in reinforcement learning: "
+        "rounding changes answers, and recorded data would not change with them. "
+    )
     if generators := figures["generators"]:
         return (
-            f": the random numbers of {', '.join(generators)} had been drawn otherwise, by code "
-            "that draws more in one run than in another, or seeds itself by the clock"
+            f"{first}Or code draws more random numbers in one run than in another, or seeds itself "
+            f"by the clock: those of {', '.join(generators)} had been drawn otherwise"
         )
     return (
-        ": all generators stood alike, so look for a worker of a data loader that seeds itself, "
-        "the clock, os.urandom, files in the order of a folder, or a set of objects"
+        f"{first}Or, as all generators stood alike, a worker of a data loader seeds itself, or the "
+        "script takes the clock, os.urandom, files in the order of a folder, or a set of objects"
     )
 
 
@@ -176,9 +198,10 @@ def _too_far_apart(figures: Mapping[str, Any]) -> Sentence:
         )
     return said(
         "{found}: too much to be called the same, while the controls are too few, or stray too "
-        "far, to call it a fault (up to {allowed}); repeat it with more controls (--controls 4)",
+        "far, to call it a fault (up to {allowed}); {remedy}",
         found=_reading(reading),
         allowed=_size(reading, reading.allowed),
+        remedy=_more_controls(figures),
     )
 
 
@@ -251,6 +274,27 @@ def _inference_wrong(figures: Mapping[str, Any]) -> Sentence:
     )
 
 
+def _answers_wrong(figures: Mapping[str, Any]) -> Sentence:
+    """Of classes, how many are others, if any are; else how far the numbers are apart."""
+    split, flipped = figures["split"], int(figures["wrong_classes"])
+    several = f"samples {', '.join(map(str, figures['samples']))}"
+    named = several if len(figures["samples"]) > 1 else several.replace("samples", "sample")
+    off = figures["difference"]
+    return said(
+        "its compiled model answers {count} otherwise than the same weights without a compiler "
+        "{at} ({named} of the {split} split; {what} {off}, where rounding explains {tolerance}): "
+        "inference is wrong",
+        count=Figure("answers", f"{flipped or int(figures['wrong']):,} of "
+                     f"{int(figures['compared']):,} targets"),
+        at=Figure("step", f"at step {int(figures['step'])}"),
+        named=Figure("answers", named),
+        split=split,
+        what="another class, with logits up to" if flipped else "the same class, but numbers up to",
+        off=Figure("answers", f"{off:.3g} off" if math.isfinite(off) else "not finite"),
+        tolerance=Figure("answers", f"{figures['tolerance']:.2g}"),
+    )  # fmt: skip
+
+
 WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
     "no baseline": _plain("there is no baseline to compare with"),
     "not begun": _plain("it has not begun to train"),
@@ -293,4 +337,6 @@ WORDS: dict[FindingKind, Callable[[Mapping[str, Any]], Words]] = {
         "differently each time"
     ),
     "inference wrong": _inference_wrong,
+    "answers wrong": _answers_wrong,
+    "ended early": _ended_early,
 }

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
-from runner.texts import printable
-from storage.comparison.results import Comparison, Result
-from storage.exchange.bring import Brought
-from storage.exchange.imports import ImportedRow
-from storage.numbers.formats import DASH, aligned_table, format_share
-from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import BreakEven, Ratio, ratio_text, speed_doubt
-from storage.terminal.caution_words import caution_words
-from storage.terminal.parity_words import parity_text, parity_words
+from breakeven.runner.texts import printable
+from breakeven.storage.comparison.latency import ColdWarm, NoLatency, why_silent
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.exchange.bring import Brought
+from breakeven.storage.exchange.imports import ImportedRow
+from breakeven.storage.numbers.formats import DASH, aligned_table, format_share
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.terminal.break_even_words import (
+    break_even_in_full,
+    doubt_of_saving,
+    speed_reason,
+)
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
 
 Cell = Callable[[Result], str]
 
@@ -28,7 +34,13 @@ def report(comparison: Comparison) -> str:
         lines.append(f"noise floor: two equal runs differ by up to "
                      f"{format_share(comparison.noise_floor)}")  # fmt: skip
     lines += [
-        f"break-even of {result.label}: {_break_even_in_full(result, result.break_even)}"
+        f"speed of {result.label}: {reason}"
+        for result in comparison.results
+        if (reason := speed_reason(result))
+    ]
+    lines += [
+        f"break-even of {result.label}: "
+        f"{break_even_in_full(result.break_even, doubt_of_saving(result))}"
         for result in comparison.results
         if result.break_even is not None
     ]
@@ -40,6 +52,20 @@ def report(comparison: Comparison) -> str:
     lines += [f"warning: {caution_words(warning)}" for warning in comparison.warnings]
     lines += [f"note: {caution_words(note)}" for note in comparison.notes]
     return "\n".join(lines)
+
+
+def caches_report(found: Sequence[ColdWarm], silent: Sequence[NoLatency]) -> str:
+    """A line per backend, for the terminal, and one for what says nothing."""
+    seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
+    lines = [
+        f"filled caches, {one.backend}: {seconds(one.warm_median)} instead of "
+        f"{seconds(one.cold_median)}, {share(one.time_saved)} of the compile time saved; "
+        f"repeats: {len(one.cold_seconds)}; "
+        f"break-even cold: {break_even_in_full(one.cold_break_even)}; "
+        f"warm: {break_even_in_full(one.warm_break_even)}"
+        for one in found
+    ]
+    return "\n".join([*lines, *why_silent(silent)])
 
 
 def _metric(name: str) -> Cell:
@@ -54,7 +80,7 @@ COLUMNS: dict[str, Cell] = {
     "speedup (95 %)": lambda result: _speedup(result.speedup),
     "speed": _metric("speed_verdict"),
     "compile": _metric("compile_seconds"),
-    "break-even": lambda result: _break_even(result),
+    "break-even": lambda result: _steps(result),
     "memory": _metric("peak_memory_bytes"),
     "final loss": _metric("final_loss"),
     "accuracy": _metric("accuracy"),
@@ -113,35 +139,6 @@ def _speedup(speedup: Ratio | None) -> str:
     return ratio_text(speedup) + (" (no interval)" if has_none else "")
 
 
-def _break_even(result: Result) -> str:
-    if result.break_even_verdict == "reached" and result.break_even is not None:
-        return _steps(result.break_even)
-    return result.break_even_verdict or DASH
-
-
-def doubt_of_saving(result: Result) -> str:
-    """Why the saving behind a break-even that is unsure is none to count on."""
-    doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
-    return "may be chance" if doubt != "margin" else "is too small to tell from noise"
-
-
-def _steps(pays: BreakEven) -> str:
-    return f"{METRICS['break_even_steps'].format(pays.steps)} steps"
-
-
-def _break_even_in_full(result: Result, pays: BreakEven) -> str:
-    """Steps with their interval, time, and epochs where it is known what one is."""
-    written = _break_even(result)
-    if written == "unsure" and pays.never:
-        written = "unsure, nothing was saved, which may be chance"
-    elif written == "unsure":
-        written = f"unsure, the saving {doubt_of_saving(result)}; if it is real, {_steps(pays)}"
-    if pays.low is not None:
-        low, high = (METRICS["break_even_steps"].format(end) for end in (pays.low, pays.high))
-        written += f" ({low} to {high})" if low != high else ""
-    if pays.never:
-        return written
-    written += f", {METRICS['break_even_seconds'].format(pays.seconds)}"
-    if pays.epochs is None:
-        return written
-    return f"{written} or {METRICS['break_even_epochs'].format(pays.epochs)} epochs"
+def _steps(result: Result) -> str:
+    written = result.text("break_even_steps")
+    return f"{written} steps" if result.break_even_verdict == "reached" else written

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from runner.texts import printable
-from storage.library.trends import FEWEST, QUANTITIES, Point, Series
-from storage.numbers.formats import DASH, format_share
-from storage.numbers.metrics import METRICS
-from storage.statistics.steps import Step
+from breakeven.runner.texts import printable
+from breakeven.storage.library.trends import QUANTITIES, Point, Series
+from breakeven.storage.numbers.formats import DASH, format_share
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.steps import FEWEST, Step
 
 WITHIN = 10
 WORSE = "worse"

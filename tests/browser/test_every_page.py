@@ -15,15 +15,15 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.charts import bars
+from breakeven.views.charts import layers as charts
+from breakeven.views.parts.downloads import to_html
 from tests.helpers.hostile_texts.store import BACKEND, EXPERIMENTS, hostile, record_hostile, short
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.pages import compare_all
 from tests.helpers.serving import served
-from views.charts import bars
-from views.charts import layers as charts
-from views.parts.downloads import to_html
 
 pytestmark = pytest.mark.browser
 TRAIN, FAILED = EXPERIMENTS["train"], EXPERIMENTS["failed"]
@@ -143,7 +143,6 @@ def walk(browser: Browser, address: str) -> Iterator[Walk]:
     # The policy that keeps browsers from asking strangers is put aside: texts alone have to hold.
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=True)
     page = context.new_page()
-    page.set_default_timeout(60_000)
     yield Walk(page, address)
     context.close()
 
@@ -170,7 +169,7 @@ def test_no_text_of_a_stranger_acts_and_axe_finds_nothing_serious_in_either_them
 def serious_once_drawn(page: Page, **options: Any) -> list[str]:
     """What is serious and stays so: on a busy machine colours change by and by, and what is drawn
     anew is pale meanwhile."""
-    for _ in range(5):
+    for _ in range(15):
         if not (told := serious(page, **options)):
             break
         page.wait_for_timeout(400)
@@ -206,7 +205,7 @@ def test_the_texts_that_could_act_were_shown(walk: Walk) -> None:
 
 
 def test_axe_finds_what_it_is_asked_for(browser: Browser) -> None:
-    page = browser.new_page()
+    page = browser.new_context().new_page()
     page.set_content(
         "<main><p style='color: #999; background: #fff'>faint</p><button></button></main>"
     )

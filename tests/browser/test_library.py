@@ -7,17 +7,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, FloatRect, Page, ViewportSize, expect
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.library import EXAMPLES
-from runner.folders.queue import experiments, find_experiment
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import EXAMPLES
+from breakeven.runner.folders.queue import experiments, find_experiment
 from tests.browser.thousand import NUM_ALIKE, NUM_EXPERIMENTS, PAIR, TARGET, make_thousand
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
 pytestmark = pytest.mark.browser
-PATIENCE = 60_000.0
-"""Milliseconds."""
 LAPTOP: ViewportSize = {"width": 1280, "height": 720}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 SHIPPED = {run.name.partition(".")[0] for run in EXAMPLES.glob("*/*.baseline")}
@@ -43,7 +41,6 @@ def address(folder: DataDir) -> Iterator[str]:
 @pytest.fixture
 def page(reader: BrowserContext) -> Iterator[Page]:
     page = new_page(reader, LAPTOP)
-    expect.set_options(timeout=PATIENCE)
     yield page
     page.close()
 
@@ -51,7 +48,6 @@ def page(reader: BrowserContext) -> Iterator[Page]:
 def new_page(reader: BrowserContext, screen: ViewportSize) -> Page:
     page = reader.new_page()
     page.set_viewport_size(screen)
-    page.set_default_timeout(PATIENCE)
     return page
 
 
@@ -92,7 +88,7 @@ def tick(page: Page, row: int) -> None:
         settle(page)
         box = resting_place(page)
         page.mouse.click(box["x"] + 18, box["y"] + FIRST_ROW + ROW_HEIGHT * row)
-        for _ in range(30):
+        for _ in range(100):
             if picked.inner_text() != before:
                 settle(page)
                 return

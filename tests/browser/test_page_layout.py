@@ -1,15 +1,20 @@
 """What must be in sight on a projector and on a phone, in a real Chromium."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import TimeoutError as TooLate
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import experiment_spec, record_experiment
-from tests.helpers.serving import served
+from tests.helpers.pages import compare_all
+from tests.helpers.serving import ROOT, served
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 SCREENS = {"projector": (1280, 720), "phone": (390, 844), "desk": (2200, 1200)}
@@ -34,6 +39,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = DataDir(Path(tmp_path_factory.mktemp("layout")) / "data")
     long = ("inductor:mode=reduce-overhead", "eager", "a_backend_with_a_rather_long_name")
     record_experiment(folder.runs, experiment_spec(num_steps=80, backends=("inductor", *long)))
+    record_experiment(folder.runs, experiment_spec(), "20261101-093015-123456-7f3b")
+    compare_all(folder)
     with served(folder) as (url, _server):
         yield url
 
@@ -46,7 +53,7 @@ def compare(reader: BrowserContext, address: str, request: pytest.FixtureRequest
     page = reader.new_page()
     page.set_viewport_size({"width": width, "height": height})
     page.goto(address)
-    page.locator(".leaderboard td.namesake").first.wait_for(timeout=60_000)
+    page.locator(".leaderboard td.namesake").first.wait_for()
     page.wait_for_timeout(500)
     yield page
     page.close()
@@ -65,16 +72,14 @@ def test_what_is_scrolled_away_shows_as_a_shade_and_nothing_does_where_all_fits(
     table = compare.locator(".leaderboard").first
     first = table.locator("td.namesake").first
     table.evaluate("box => box.scrollLeft = 0")
-    compare.wait_for_timeout(200)
     hidden = table.evaluate("box => box.scrollWidth - box.clientWidth")
     assert (hidden > 0) == (compare.viewport_size["width"] == 390), hidden
-    assert first.evaluate(SHADE) == (1 if hidden > 0 else 0)
+    wait_until(lambda: first.evaluate(SHADE) == (1 if hidden > 0 else 0))
     if hidden > 0:
         table.evaluate("box => box.scrollLeft = box.scrollWidth")
-        compare.wait_for_timeout(200)
-        assert first.evaluate(SHADE) == 0
+        wait_until(lambda: first.evaluate(SHADE) == 0)
         edge = table.locator("td:first-child").first
-        assert edge.evaluate(SHADE.replace("before", "after")) == 1
+        wait_until(lambda: edge.evaluate(SHADE.replace("before", "after")) == 1)
 
 
 def test_the_page_itself_is_never_wider_than_the_screen(compare: Page):
@@ -82,16 +87,137 @@ def test_the_page_itself_is_never_wider_than_the_screen(compare: Page):
     assert main.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
 
 
+def test_on_a_phone_sections_below_the_verdict_are_folded_until_somebody_asks(compare: Page):
+    is_phone = compare.viewport_size["width"] == 390
+    folded = compare.locator("[class*=st-key-phone-folded-charts]")
+    switch = compare.locator("[class*=st-key-phone-show-charts]")
+    assert switch.is_visible() == is_phone
+    height = folded.evaluate("box => box.getBoundingClientRect().height")
+    assert (height == 0) == is_phone, height
+    if is_phone:
+        main = compare.locator("[data-testid=stMain]")
+        assert main.evaluate("box => box.scrollHeight") < 4_000
+        switch.locator("label").click()
+        wait_until(lambda: folded.evaluate("box => box.getBoundingClientRect().height") > 800)
+        widths = folded.locator(".js-plotly-plot").evaluate_all(
+            "all => all.map(one => one.clientWidth)"
+        )
+        assert widths and min(widths) > 200
+        switch.locator("label").click()
+
+
+COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
+  const place = one => one.getBoundingClientRect();
+  const bar = [...plot.querySelectorAll('.modebar-group')].map(place);
+  const meets = (a, b) => a.left < b.right && b.left < a.right
+    && a.top < b.bottom && b.top < a.bottom;
+  return [...plot.querySelectorAll('text')]
+    .filter(text => place(text).width && bar.some(one => meets(one, place(text))))
+    .map(text => text.textContent);
+})"""
+"""Texts of charts that lie below a mode bar."""
+
+
+@pytest.mark.parametrize("screen", ["projector", "phone"])
+@pytest.mark.parametrize("path", ["", "matrix", "matrix?across=device"])
+def test_no_mode_bar_covers_what_a_chart_says(
+    reader: BrowserContext, address: str, path: str, screen: str
+):
+    page = reader.new_page()
+    width, height = SCREENS[screen]
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(f"{address}/{path}")
+    chart = page.locator(".st-key-chart-matrix" if path else ".st-key-chart-peak-memory")
+    chart.locator(".modebar-group").first.wait_for(state="attached", timeout=60_000)
+    for switch in page.locator("[class*=st-key-phone-show-] label").all():
+        if switch.is_visible():
+            switch.click()
+    page.wait_for_timeout(500)
+    assert page.evaluate(COVERED) == []
+    chart.scroll_into_view_if_needed()
+    chart.locator(".js-plotly-plot").hover()
+    chart.locator(".modebar-btn").first.click(trial=True)
+    page.close()
+
+
+@pytest.mark.parametrize("screen", ["projector", "phone"])
+def test_the_list_of_tags_leaves_the_button_that_saves_them_free(
+    reader: BrowserContext, address: str, screen: str
+):
+    page = reader.new_page()
+    page.set_default_timeout(60_000)
+    width, height = SCREENS[screen]
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(f"{address}/experiments?origin=local")
+    table = page.locator("[data-testid=stDataFrame] canvas").first
+    table.wait_for()
+    label = page.get_by_role("button", name="Label", exact=True)
+    for _ in range(5):  # A table that is drawn anew just then takes no click.
+        page.wait_for_timeout(800)
+        box = table.bounding_box()
+        page.mouse.click(box["x"] + 18, box["y"] + 18)  # all rows
+        with suppress(TooLate):
+            label.click(timeout=3_000)
+            break
+    page.locator(".st-key-label-tags input").click()
+    page.keyboard.type(screen)
+    page.get_by_role("option", name=f"Add: {screen}").wait_for()
+    page.get_by_role("button", name="Save", exact=True).click(trial=True)
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("2 experiments labelled.").wait_for()
+    page.close()
+
+
+CONTRAST = """button => {
+  const rgb = color => color.match(/[\\d.]+/g).map(Number);
+  const behind = node => {
+    for (; node; node = node.parentElement) {
+      const [r, g, b, a = 1] = rgb(getComputedStyle(node).backgroundColor);
+      if (a > 0.5) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const text = button.querySelector('p'), paper = behind(button);
+  const [r, g, b, a = 1] = rgb(getComputedStyle(text).color);
+  return Math.max(...[r, g, b].map((part, at) => a * Math.abs(part - paper[at])));
+}"""
+"""By how much of 255 a button's word differs from what lies behind it."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_button_that_cannot_be_used_yet_can_be_read(
+    reader: BrowserContext, address: str, theme: Literal["light", "dark"]
+):
+    page = reader.new_page()
+    page.emulate_media(color_scheme=theme)
+    page.goto(f"{address}/launch?preset=Your+own+script")
+    button = page.get_by_role("button", name="Launch")
+    button.wait_for()
+    assert button.is_disabled() and button.evaluate(CONTRAST) > 60
+    page.close()
+
+
+def test_a_script_that_is_uploaded_stands_in_the_form_without_another_click(
+    reader: BrowserContext, address: str
+):
+    page = reader.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{address}/launch?preset=Your+own+script")
+    page.get_by_text("Upload a script").click()
+    script = ROOT / "examples/scripts/plain_loop.py"
+    page.locator("input[type=file]").first.set_input_files(script)
+    page.get_by_text("What will run:").wait_for()
+    assert page.get_by_role("button", name="Launch").is_enabled()
+    page.close()
+
+
 def test_zooming_one_chart_zooms_the_others_over_the_same_steps(compare: Page):
     paid, loss = (compare.locator(f".st-key-chart-{name}") for name in ("break-even", "loss"))
     for chart in (paid, loss):
-        chart.locator(".main-svg").first.wait_for(timeout=30_000)
+        chart.locator(".main-svg").first.wait_for()
     if compare.viewport_size["width"] == 390:
         return  # where a finger scrolls and does not zoom
     shown = zoom(paid)
     assert shown[0] > 10
-    for _ in range(40):
-        if x_range(loss) == pytest.approx(shown, abs=0.01):
-            break
-        compare.wait_for_timeout(50)
-    assert x_range(loss) == pytest.approx(shown, abs=0.01)
+    wait_until(lambda: x_range(loss) == pytest.approx(shown, abs=0.01))

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as TooLate
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.locks import FileLock
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.locks import FileLock
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 from tests.helpers.serving import served
 
@@ -55,8 +55,6 @@ def address(runs: dict[str, Recording]) -> Iterator[str]:
 def page(reader: BrowserContext, address: str) -> Iterator[Page]:
     page = reader.new_page()
     page.set_viewport_size({"width": 1280, "height": 1000})
-    page.set_default_timeout(60_000)
-    expect.set_options(timeout=60_000)
     yield page
     page.close()
 
@@ -70,11 +68,11 @@ def chosen_experiment(page: Page, of: str) -> str:
     return page.locator(f".st-key-{of}_experiment input").input_value()
 
 
-def choose(page: Page, name: str) -> None:
+def choose(page: Page, name: str, of: str = "compare") -> None:
     """Opens the list again if a page that was still being drawn closed it, as a person would."""
     wanted = page.get_by_role("option", name=re.compile(f"^{name} "))
     for _ in range(3):
-        page.locator(".st-key-compare_experiment input").click()
+        page.locator(f".st-key-{of}_experiment input").click()
         with suppress(TooLate):
             wanted.wait_for(timeout=10_000)
             break
@@ -117,6 +115,22 @@ def test_the_runs_picked_of_one_experiment_are_not_asked_of_another(page: Page, 
     expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
 
 
+def test_no_runs_of_the_experiment_before_are_in_the_address_of_one_that_live_led_to(
+    page: Page, address: str
+):
+    page.goto(f"{address}/?experiment={NEWER}")
+    expect(page.locator(".st-key-runs button")).to_have_count(4)
+    to(page, "Live")
+    page.wait_for_url(re.compile("live"))
+    choose(page, "older", of="live")
+    page.wait_for_url(re.compile(f"live.*{OLDER}"))
+    to(page, "Compare")
+    page.wait_for_url(re.compile(f"/\\?.*{OLDER}"))
+    expect(page.locator(".st-key-runs button[aria-pressed=true]")).to_have_count(3)
+    page.wait_for_timeout(500)
+    assert "runs=" not in page.url
+
+
 def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
     page.goto(f"{address}/?experiment={OLDER}")
     choice = page.locator(".st-key-break-even")
@@ -131,8 +145,7 @@ def test_back_finds_a_chart_as_it_was_left(page: Page, address: str):
 
 def test_a_browser_loads_one_plotly_and_that_once(browser: Browser, address: str):
     """Megabytes of JavaScript, which are there before the first chart is."""
-    page = browser.new_page()  # of a reader who was never here
-    page.set_default_timeout(60_000)
+    page = browser.new_context().new_page()  # of a reader who was never here
     for loads in ([True], [False]):
         page.goto(f"{address}/?experiment={OLDER}")
         page.locator(".moving-chart .main-svg").first.wait_for()
@@ -154,9 +167,10 @@ def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn
     page.mouse.down()
     page.mouse.move(plot["x"] + 0.6 * plot["width"], plot["y"] + 0.7 * plot["height"], steps=5)
     page.mouse.up()
-    page.wait_for_timeout(500)
+    drawn = "document.querySelector('.st-key-chart-race .js-plotly-plot')"
+    page.wait_for_function(f"{drawn}.layout.xaxis.range[0] > 0.5")
     chart.locator(".legendtoggle").nth(1).click()
-    page.wait_for_timeout(1000)
+    page.wait_for_function(f"{drawn}.data.some(line => line.visible === 'legendonly')")
     look = """box => ({
         range: [...box.layout.xaxis.range, ...box.layout.yaxis.range],
         hidden: box.data.filter(line => line.visible === 'legendonly').map(line => line.name),
@@ -168,8 +182,7 @@ def test_live_keeps_zoom_and_hidden_lines_while_data_arrive_and_shows_whose_turn
     for run in runs.values():
         run.block([0.1] * 10, [1.0] * 10)
     page.wait_for_function(
-        "steps => document.querySelector('.st-key-chart-race .js-plotly-plot')"
-        ".calcdata[0].length > steps", arg=before["steps"]
+        f"steps => {drawn}.calcdata[0].length > steps", arg=before["steps"]
     )  # fmt: skip
     page.wait_for_timeout(1000)
     after = chart.evaluate(look)

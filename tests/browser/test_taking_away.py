@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.serving import served
 
-SECOND = 1000.0
 pytestmark = pytest.mark.browser
 
 
@@ -38,8 +37,6 @@ def address(folder: DataDir) -> Iterator[str]:
 def page(reader: BrowserContext) -> Iterator[Page]:
     page = reader.new_page()
     page.set_viewport_size({"width": 1280, "height": 720})
-    page.set_default_timeout(30 * SECOND)
-    expect.set_options(timeout=30 * SECOND)
     yield page
     page.close()
 
@@ -58,9 +55,6 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     page.locator(".st-key-take-away button").click()
     with page.expect_download() as report:
         page.locator(".st-key-download-report-html button").click()
-    with page.expect_download() as printed:
-        page.locator(".st-key-download-report-pdf button").click()
-    assert Path(printed.value.path()).read_bytes().startswith(b"%PDF")
     page.keyboard.press("Escape")
     page.locator(".st-key-more-break-even button").click()
     page.get_by_text("Slide", exact=True).click()
@@ -80,7 +74,6 @@ def test_compare_is_presented_taken_away_and_brought_in_again(
     page.goto(f"{address}/experiments")
     page.locator(".st-key-import button").click()
     page.locator("input[type=file]").set_input_files([saved, hostile])
-    page.get_by_role("button", name="Import them").click()
     expect(page.get_by_text("race.html: 3 runs there already")).to_be_visible()
     expect(page.get_by_text("leads out of its folder")).to_be_visible()
     assert {path.name: path.stat().st_mtime_ns for path in folder.runs.iterdir()} == before
@@ -136,10 +129,6 @@ def test_a_good_archive_comes_in_hostile_ones_are_refused_and_nothing_in_them_ru
     page.keyboard.press("Enter")
     page.locator("input[type=file]").set_input_files(files)
     expect(page.get_by_text("files are not allowed", exact=False)).to_be_visible()
-    take = page.get_by_role("button", name="Import them")
-    expect(take).to_be_enabled()
-    take.focus()
-    page.keyboard.press("Enter")
     for said in (
         "good.tar.gz: 3 new runs",
         "bomb.zip is not taken: it holds more than 20,000 files",

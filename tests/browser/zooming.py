@@ -2,6 +2,8 @@
 
 from playwright.sync_api import Locator
 
+from tests.helpers.waiting import wait_until
+
 RANGE = "box => box.layout.xaxis.range"
 
 
@@ -15,7 +17,9 @@ def zoom(chart: Locator) -> list[float]:
     mouse.move(box["x"] + box["width"] * 0.3, height)
     mouse.down()
     mouse.move(box["x"] + box["width"] * 0.6, height + 2, steps=5)
+    before = x_range(chart)
     mouse.up()
+    wait_until(lambda: x_range(chart) != before)
     return x_range(chart)
 
 

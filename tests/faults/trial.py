@@ -15,9 +15,9 @@ import torch
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._dynamo.callback import callback_handler
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import (
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -25,15 +25,15 @@ from runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from runner.specs.script import SCRIPT_TASK
-from runner.specs.training import Precision
-from runner.specs.variants import Variant
-from runner.worker.event_log import EventLog
-from runner.worker.script.running import run_script
-from runner.worker.session import run_session
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.running import run_script
+from breakeven.runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.dropout_faults import OWN_NUMBERS
-from tests.faults.late_faults import LATE_FAULTS
+from tests.faults.late_faults import LATE_FAULTS, WEAK_FAULTS
 from tests.helpers.loop import TurnsOnPaper, loaded_set_aside
 
 TRIAL = "trial"
@@ -208,7 +208,7 @@ def _register_faults() -> None:
     known = list_backends(exclude_tags=None)
     for name in {*FIRST_EFFECTS, SCALED} - {TORCHS_OWN, *known}:
         register_backend(getattr(planted_faults, name), name=name)
-    for name in set(LATE_FAULTS).difference(known):
+    for name in {*LATE_FAULTS, *WEAK_FAULTS}.difference(known):
         register_backend(getattr(late_faults, name), name=name)
     for name in OWN_NUMBERS.keys() - known:
         register_backend(OWN_NUMBERS[name], name=name)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
 
 CHANGED: dict[str, Any] = {
     "name": "It's -- mine, 100 %",
@@ -12,6 +12,7 @@ CHANGED: dict[str, Any] = {
     "backends": ("eager", "inductor:mode=max-autotune", "inductor:scope=forward+dynamic=true"),
     "settings": "harness",
     "controls": 3,
+    "more_controls": 1,
     "profile_steps": 5,
     "devices": ("cuda:1",),
     "parallel": "fsdp",

@@ -1,12 +1,14 @@
 """Comparisons written by hand, for what shows them."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
 import pandas as pd
 
-from storage.comparison.results import Comparison, Result
-from storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.run_numbers import RunNumbers
+from breakeven.storage.statistics.speedups import BreakEven, BreakEvenVerdict
 from tests.helpers.journals import experiment_spec
 
 ROLES = {"baseline": "baseline", "control": "control"}
@@ -22,6 +24,22 @@ def result(label: str, **values: object) -> Result:
         return {field.name: known.get(field.name) for field in fields(kind)}
 
     return Result(**{**only(Result), "measured": RunNumbers(**only(RunNumbers))})
+
+
+def pays(
+    verdict: BreakEvenVerdict,
+    steps: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    gain: float = 1.0,
+    **values: Any,
+) -> BreakEven:
+    """A break-even with a compile latency that so many steps repay, each of which saves `gain`."""
+    told = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
+    known = {"compile_seconds": gain * (steps or 0.0), "seconds": None, "epochs": None,
+             "num_latencies": 1, **values}  # fmt: skip
+    return BreakEven(verdict=verdict, steps=told, low=low, high=high, gain=gain, **known)
 
 
 def series(column: str, **runs: list[float]) -> pd.DataFrame:

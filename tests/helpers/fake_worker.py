@@ -1,11 +1,13 @@
 """A run without torch: a real subprocess that speaks the protocol, so that tests stay quick.
 
-What it does is told by its backend: `crash` dies at its third step, `quit`
-leaves there as if all were well, `hang` never ends its first
-block, `stubborn` hangs and ignores SIGTERM, `greedy` runs out of memory in its first block unless
-it is alone, `child` starts a child process that outlives any politeness, `slow` and `slower` take a
-tenth of a second a step, `late` takes half a second to set up, `noisy` says of every second block
-that it took twice as long. Every other one trains quickly to the end, or to a turn that is the
+What it does is told by its backend: `crash` dies at its third step, `quit` leaves there as if all
+were well, `hang` never ends its first block, `stubborn` hangs and ignores SIGTERM, `greedy` runs
+out of memory in its first block unless it is alone, `child` starts a child process that outlives
+any politeness, `slow` and `slower` take a tenth of a second a step, `late` takes half a second to
+set up, `noisy` says of every second block that it took twice as long; of `apart` and `farther` the
+losses are too high. In their first attempt `unready` never sets up, and `stuck` never ends its
+second block. `unloadable` cannot load its data; with the model `no-such/model` no run can but the
+baseline, which loads for ever. Every other one trains quickly to the end, or to a turn that is the
 last. All of them leave a file in their compile cache, and say what they found there.
 """
 
@@ -17,15 +19,19 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from runner.folders.moved import spec_in_use
-from runner.folders.run_dir import RunDir
-from runner.supervision.exits import WorkerExit
-from runner.supervision.placing import placed
-from runner.worker.event_log import EventLog
-from runner.worker.turn_source import TurnSource, open_turns
+from breakeven.runner.errors import NotLoaded
+from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.placing import placed
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.turn_source import TurnSource, open_turns
 
 COMMAND = (sys.executable, "-m", "tests.helpers.fake_worker")
 """What a supervisor starts instead of the worker."""
+OFF = {"apart": 0.2, "farther": 2.0}
+"""How far the losses of a backend lie above those of all others from step 20 on."""
 SLEEPER = "import time; time.sleep(600)"
 
 
@@ -37,13 +43,11 @@ def main() -> int:
     turns = open_turns(log.flush)
     if nature == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if nature == "child":
-        child = subprocess.Popen([sys.executable, "-c", SLEEPER])
-        run.artifacts.mkdir()
-        (run.artifacts / "child").write_text(str(child.pid))
     found = sorted(file.name for file in run.compile_cache.glob("*"))
-    if nature == "late":
-        time.sleep(0.5)
+    if not load(nature, run, spec, turns):
+        log.append("error", error=NotLoaded.__name__, message="there is no such model")
+        log.close()
+        return WorkerExit.FAILED
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     log.append("phase", phase="waiting", found_in_cache=found, cpus=cpus,
                devices=list(placed(spec, os.environ).experiment.devices))  # fmt: skip
@@ -61,9 +65,12 @@ def main() -> int:
             return WorkerExit.OUT_OF_MEMORY
         block = steps[start : start + size]
         began = time.time()
+        while nature == "stuck" and run.attempt == 1 and start and not turns.stop_requested:
+            time.sleep(0.02)
         for step in block:
             train_one_step(nature, step, turns)
-            log.append("step", step=step, epoch=0, round=turn.round, loss=1.0 / (step + 1),
+            loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
+            log.append("step", step=step, epoch=0, round=turn.round, loss=loss,
                        seconds=0.001, compiled=False)  # fmt: skip
         took = 2 if nature == "noisy" and turn.round % 2 else 1
         log.append("block", round=turn.round, position=turn.position, first_step=block[0],
@@ -80,6 +87,21 @@ def main() -> int:
     log.append("phase", phase="done")
     log.close()
     return WorkerExit.FINISHED
+
+
+def load(nature: str | None, run: RunDir, spec: RunSpec, turns: TurnSource) -> bool:
+    """Whether model and data could be loaded."""
+    if spec.experiment.model.source == "no-such/model":
+        nature = "unready" if spec.variant.role == "baseline" else "unloadable"
+    if nature == "child":
+        child = subprocess.Popen([sys.executable, "-c", SLEEPER])
+        run.artifacts.mkdir()
+        (run.artifacts / "child").write_text(str(child.pid))
+    if nature == "late":
+        time.sleep(0.5)
+    while nature == "unready" and run.attempt == 1 and not turns.stop_requested:
+        time.sleep(0.02)
+    return nature != "unloadable"
 
 
 def train_one_step(nature: str | None, step: int, turns: TurnSource) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.folders.process import ProcessIdentity
-from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, RunSpec, TrainingSpec
+from breakeven.runner.worker.event_log import EventLog
 
 EXPERIMENT_ID = "20261121-093015-123456-7f3a"
 GONE = ProcessIdentity(pid=2**22 + 1, started="a boot long ago/1")
@@ -96,6 +96,7 @@ class Recording:
         peak_memory_bytes: int | None = None,
         reserved_memory_bytes: int | None = None,
         warm_up: bool = False,
+        samples: int | None = None,
     ) -> "Recording":
         """One turn's steps; `compiled` has the indices within the block that compiled."""
         for index, (duration, loss) in enumerate(zip(seconds, losses, strict=True)):
@@ -119,6 +120,7 @@ class Recording:
             warm_up=warm_up,
             peak_memory_bytes=peak_memory_bytes,
             reserved_memory_bytes=reserved_memory_bytes,
+            samples=samples,
         )
         self.log.flush()
         self._last_first_step = self.num_steps

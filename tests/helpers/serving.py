@@ -5,17 +5,17 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from runner.folders.data_dir import DataDir
-from runner.locks import is_locked
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.locks import is_locked
 from tests.helpers.machine import MACHINE, keep
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,11 +26,14 @@ def served(
     app: str = "serve.py",
     environment: Mapping[str, str] | None = None,
     supervised: bool = True,
+    program: Sequence[str] = (sys.executable, "serve.py"),
+    cwd: Path = ROOT,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A dashboard of its own, its address and process; all that it started is gone at the end.
 
     What the machine offers is known to it, so that it need not ask torch. `supervised`: whether it
-    may have started a supervisor, whose end is waited for.
+    may have started a supervisor, whose end is waited for; `program` serves, started in
+    `cwd`.
     """
     if not folder.capabilities_file.exists():
         keep(folder, MACHINE)
@@ -39,10 +42,10 @@ def served(
         port = free.getsockname()[1]
     log = (folder.path / "dashboard.log").open("a")
     server = subprocess.Popen(
-        [sys.executable, "serve.py"] if app == "serve.py" else
+        list(program) if app == "serve.py" else
         [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true",
          "--server.address", "127.0.0.1", "--server.port", str(port)],
-        cwd=ROOT, env={**os.environ, "BREAKEVEN_DATA": str(folder.path),
+        cwd=cwd, env={**os.environ, "BREAKEVEN_DATA": str(folder.path),
                        "BREAKEVEN_PORT": str(port), **(environment or {})},
         stdout=log, stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -53,23 +56,21 @@ def served(
         for run in folder.run_dirs():
             run.request_cancel()
         server.terminate()
-        server.wait(20)
+        server.wait(PATIENCE_SECONDS)
         log.close()
-        deadline = time.monotonic() + 30
-        while supervised and is_locked(folder.supervisor_lock) and time.monotonic() < deadline:
-            time.sleep(0.2)
+        wait_until(lambda: not supervised or not is_locked(folder.supervisor_lock))
 
 
 def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def answers() -> bool:
         assert server.poll() is None, "the dashboard ended at once"
         try:
-            urllib.request.urlopen(url, timeout=1)
-            return
+            urllib.request.urlopen(url, timeout=10)
         except OSError:
-            time.sleep(0.1)
-    raise TimeoutError(f"{url} did not answer within a minute")
+            return False
+        return True
+
+    wait_until(answers)
 
 
 class Chat(ThreadingHTTPServer):

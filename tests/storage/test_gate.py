@@ -2,10 +2,10 @@
 
 import pytest
 
-from runner.commands.conditions import parse_conditions
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from storage.__main__ import main
+from breakeven.runner.commands.conditions import parse_conditions
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.__main__ import main
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -22,7 +22,7 @@ LOSSES = falling_losses(80)
 
 def gate(data_dir: DataDir, *conditions: str) -> int:
     options = [f"--fail-if={condition}" for condition in conditions]
-    return main(["compare", EXPERIMENT_ID, "--data-folder", str(data_dir.path), *options])
+    return main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), *options])
 
 
 def record(
@@ -159,7 +159,7 @@ def test_a_run_that_did_not_finish_fails_with_status_1(
     record(data_dir, "inductor", state=RunState.TIMEOUT)
     assert gate(data_dir, "slower") == 1
     assert failures(capsys) == [
-        "FAIL inductor: unfinished: its state is timeout after 80 of 80 steps"
+        "FAIL inductor: unfinished: its state is timeout after 80 of 80 steps: all steps done"
     ]
 
 
@@ -215,5 +215,5 @@ def test_the_data_folder_is_the_one_that_the_environment_names(
 ) -> None:
     record_experiment(data_dir.runs, SPEC)
     monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
-    assert main(["compare", EXPERIMENT_ID]) == 0
+    assert main(["show", EXPERIMENT_ID]) == 0
     assert "inductor" in capsys.readouterr().out

@@ -4,8 +4,13 @@ import math
 
 import pytest
 
-from storage.numbers.metrics import DASH, METRICS
-from storage.numbers.recorded import DEFINITIONS_FILE, NUMBERS, read_chapters, read_definitions
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.numbers.recorded import (
+    DEFINITIONS_FILE,
+    NUMBERS,
+    read_chapters,
+    read_definitions,
+)
 
 HEADINGS = [
     line.removeprefix("### ")
@@ -49,6 +54,17 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
         ("step_seconds", 0.9999, "1.00 s"),
         ("compile_seconds", 95.12, "95.1 s"),
         ("compile_seconds", 119.97, "2 min 0 s"),
+        ("compile_seconds", 119.4, "119 s"),
+        ("compile_seconds", 119.5, "2 min 0 s"),  # rounded; 120 s would be as many
+        ("compile_seconds", 59.96, "60.0 s"),  # seconds go on to two minutes
+        ("compile_seconds", 0.99949, "999 ms"),
+        ("compile_seconds", 0.9995, "1.00 s"),
+        ("compile_seconds", 0.99996, "1.00 s"),
+        ("compile_seconds", 9.996, "10.0 s"),
+        ("compile_seconds", 99.96, "100 s"),
+        ("compile_seconds", 7199.4, "119 min 59 s"),
+        ("compile_seconds", 7199.6, "2 h 0 min"),
+        ("compile_seconds", 2 * 3600 + 59 * 60 + 59.0, "3 h 0 min"),
         ("compile_seconds", 200.4, "3 min 20 s"),
         ("compile_seconds", 7500.0, "2 h 5 min"),
         ("break_even_seconds", math.inf, "never"),
@@ -57,6 +73,13 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
         ("break_even_epochs", 2.5, "2.5"),
         ("peak_memory_bytes", 5 * 2**20, "5.0 MiB"),
         ("peak_memory_bytes", 3 * 2**29, "1.50 GiB"),
+        ("peak_memory_bytes", 2**30 - 1, "1.00 GiB"),
+        ("peak_memory_bytes", 1023.94 * 2**20, "1023.9 MiB"),
+        ("peak_memory_bytes", 1023.96 * 2**20, "1.00 GiB"),
+        ("peak_memory_bytes", 0, "0.0 MiB"),
+        ("break_even_steps", 0.0, "0"),
+        ("break_even_steps", 999_999.6, "1,000,000"),
+        ("break_even_epochs", 9.96, "10"),
         ("speedup", 1.325, "1.32x"),
         ("speedup", math.nan, DASH),
         ("p_holm", 0.0004, "<0.001"),
@@ -67,6 +90,11 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash(name: str) 
         ("flops_per_second", 9.5e8, "950 MFLOP/s"),
         ("flops_per_second", 1.234e10, "12.3 GFLOP/s"),
         ("flops_per_second", 9.9999e11, "1.00 TFLOP/s"),
+        ("flops_per_second", 9.994e11, "999 GFLOP/s"),
+        ("flops_per_second", 9.9996e8, "1.00 GFLOP/s"),
+        ("flops_per_second", math.inf, "inf TFLOP/s"),
+        ("flops_per_second", 9.996e14, "1,000 TFLOP/s"),
+        ("samples_per_second", 99.96, "100"),
         ("flops_per_second", 4.16e14, "416 TFLOP/s"),
         ("flops_per_second", 1.02e15, "1,020 TFLOP/s"),
         ("peak_share", 0.415, "41.5 %"),

@@ -1,13 +1,15 @@
 """What each phase of compiling takes, beside what it took last time."""
 
+import time
+
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.estimates.costs import costs_of
-from storage.estimates.phases import PhaseTimes, phase_times
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.estimates.costs import costs_of
+from breakeven.storage.estimates.phases import PhaseTimes, phase_times
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import Recording
 
 NOW, LAST = "20261122-093015-123456-7f3b", "20261121-093015-123456-7f3a"
@@ -65,3 +67,18 @@ def test_the_first_time_there_is_nothing_to_compare_with(data_dir: DataDir):
     record(data_dir, NOW, compiled=True)
     (one,) = found(data_dir)
     assert one.last == {} and one.phase_after(1.0) is None
+
+
+def test_graphs_that_are_not_reported_yet_count_together(data_dir: DataDir):
+    run = Recording(data_dir.runs, "inductor", experiment_id=NOW).claim().start()
+    for number, seconds in (("0/0", 40.0), ("1/0", 5.0)):
+        run.log.append("compile_ended", step=0, phase="training", trigger="DYNAMO",
+                       compile_id=number, seconds=seconds,
+                       time=time.time() + float(number[0]) * seconds)  # fmt: skip
+    run.log.flush()
+    with Store.in_memory(data_dir) as store:
+        runs = queries.list_runs(store, NOW)
+        runs["compiling_since"] = since = pd.Timestamp.now(tz="UTC")
+        (one,) = phase_times(store, NOW, runs, [])
+    assert one.since is not None
+    assert (since - one.since).total_seconds() == pytest.approx(45.0, abs=0.1)

@@ -4,11 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
-from storage.estimates.costs import Costs, RunCosts, costs_of, earlier_costs
-from storage.estimates.remaining import expected_seconds, remaining_seconds
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    ModelSpec,
+    ScriptSpec,
+    TrainingSpec,
+)
+from breakeven.storage.estimates.costs import Costs, RunCosts, costs_of, earlier_costs
+from breakeven.storage.estimates.remaining import expected_seconds, remaining_seconds
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 
 # 100 steps of 10 samples; evaluated on 50 samples after 50 and after 100 of them.
@@ -99,6 +106,60 @@ def test_compiling_ahead_that_nothing_tells_of_is_no_answer() -> None:
     costs = Costs(name="now", spec=other, runs=(running("inductor-forward", 0),))
     # 100 x 0.2 at worst, 20 + 5 of compiling, 2 x (1 + 1), 2 s of ending.
     assert remaining_seconds(costs, [EARLIER], 120.0) == pytest.approx(20 + 25 + 4 + 2)
+
+
+def test_for_a_bar_compiling_that_nothing_tells_of_is_guessed_by_the_setting_up() -> None:
+    # Setting up took 10 s: inductor's compiling counts 40 s, 0.2 of that for evaluation, the end of
+    # the processes 2 s, and 3 profiled steps of the baseline 20 x 0.2 s each.
+    costs = now(running("baseline", 90, step_seconds=0.2, evaluations=1, evaluation_seconds=1.0),
+                running("inductor", 0))  # fmt: skip
+    left = remaining_seconds(costs, [], 120.0, guess=True)
+    assert left == pytest.approx((10 * 0.2 + 1) + (100 * 0.2 + 40 + 8 + 4) + (3 * 20 * 0.2 + 2))
+    compiling = {"inductor": 15.0}
+    assert remaining_seconds(costs, [], 135.0, compiling, guess=True) == pytest.approx(left - 15)
+    # What an earlier experiment tells is no guess.
+    known = remaining_seconds(costs, [EARLIER], 120.0)
+    assert remaining_seconds(costs, [EARLIER], 120.0, guess=True) == known
+
+
+SCRIPT = replace(
+    SPEC, task="script", model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"), training=TrainingSpec(), evaluation=EvaluationSpec(),
+)  # fmt: skip
+
+
+def test_a_script_takes_as_many_steps_as_it_made_before() -> None:
+    before = replace(EARLIER, spec=SCRIPT)
+    # 8 s of setting up, 100 x 0.2 s, 100 x 0.1 and 20 s of compiling, 2 s of ending. A script's
+    # evaluations are its own: none is planned.
+    assert expected_seconds(SCRIPT, [before]) == pytest.approx(8 + 20 + 30 + 2)
+    assert expected_seconds(SCRIPT, []) is None
+    # It is to end after 40 steps: 40 x 0.2, 40 x 0.1. Asked for more than it makes, it makes 100.
+    capped = replace(SCRIPT, script=ScriptSpec(steps=40))
+    assert expected_seconds(capped, [before]) == pytest.approx(8 + 8 + 24 + 2)
+    longer = replace(SCRIPT, script=ScriptSpec(steps=400))
+    assert expected_seconds(longer, [before]) == pytest.approx(8 + 20 + 30 + 2)
+
+
+def test_a_script_that_goes_on_says_by_itself_how_far_it_goes() -> None:
+    runs = (running("baseline", 10, step_seconds=0.2, num_steps=60),
+            running("inductor", 10, step_seconds=0.1, num_steps=60))  # fmt: skip
+    costs = Costs(name="now", spec=SCRIPT, runs=runs)
+    assert remaining_seconds(costs, [], 120.0) == pytest.approx(50 * 0.2 + 50 * 0.1)
+
+
+def test_the_same_script_with_other_arguments_comes_after_one_with_the_same(
+    data_dir: DataDir,
+) -> None:
+    ids = [f"20261121-0930{number:02d}-123456-7f3a" for number in range(2)]
+    for id, name, arguments in zip(ids, ("same", "others"), (("--a",), ()), strict=True):
+        spec = replace(SCRIPT, name=name, script=ScriptSpec(arguments=arguments, steps=40))
+        record_experiment(data_dir.runs, spec, id)
+    with Store.in_memory(data_dir) as store:
+        asked = replace(SCRIPT, script=ScriptSpec(arguments=("--a",)))
+        found = earlier_costs(store, asked, "Test CPU")
+        assert [one.name for one in found] == ["same", "others"]
+        assert found[0].runs[0].num_steps == 40
 
 
 def test_without_an_earlier_experiment_runs_tell_of_each_other() -> None:

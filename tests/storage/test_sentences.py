@@ -2,12 +2,12 @@
 
 from typing import get_args
 
-from storage.comparison.caution import Caution, Kind
-from storage.numbers.recorded import NUMBERS
-from storage.numbers.sentences import Figure, Sentence, figure, joined, said
-from storage.terminal.caution_words import SENTENCES, caution_words
-from storage.terminal.device_words import DEVICE, doubt_words
-from views.shared.links import sentence
+from breakeven.storage.comparison.caution import Caution, Kind
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.numbers.sentences import Figure, Sentence, figure, joined, said
+from breakeven.storage.terminal.caution_words import SENTENCES, caution_words
+from breakeven.storage.terminal.device_words import DEVICE, doubt_words
+from breakeven.views.shared.links import sentence
 
 NOISY = Caution(kind="noisy", figures={"noise_floor": 0.0314})
 
@@ -37,7 +37,7 @@ def test_a_page_links_the_figures_of_a_caution_and_nothing_else() -> None:
         "[5 s](x)": {"state": "failed", "reason": None, "steps_done": 3, "num_steps": 40},
     })  # fmt: skip
     page = sentence(caution_words(foreign))
-    assert page.startswith("&#91;5 s&#93;(x) did not finish: failed ([3 of 40 steps](")
+    assert page.startswith("&#91;5 s&#93;(x) failed at [step 3 of 40](")
     assert page.count("](") == 1
 
 

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PROJECT_ROOT
 
 STATEMENT = re.compile(
     r"\b(SELECT|INSERT INTO|DELETE FROM|UPDATE|CREATE|FROM|WHERE|ATTACH|COPY|DROP|ORDER BY)\b"
@@ -21,11 +21,13 @@ REVIEWED = {
     "index/journal_rows.py": {"fields", "listed", "owner", "reader(columns)", "shape", "table"},
     "index/resumption.py": {"condition", "table"},
     "queries/device.py": {"newest.format('NULL')", "newest.format('processes IS NULL')"},
-    "queries/experiments.py": {"', '.join(FACTS.values())", "RunState.RUNNING"},
+    "queries/experiments.py": {"', '.join(FACTS.values())", "', '.join(TAKEN_IN)",
+                               "RunState.RUNNING"},
     "queries/rows.py": {"columns", "f'WHERE {MINE}' if is_table else ''", "order", "source",
                         "table"},
     "queries/runs.py": {"table"},
     "queries/scores.py": {"table"},
+    "queries/timeline.py": {"doing", "under_way", "whats"},
     "team/desk.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
     # What the operator named in BREAKEVEN_STORE, quoted.

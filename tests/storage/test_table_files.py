@@ -1,21 +1,13 @@
-"""Tables leave as Parquet, JSON, Markdown and LaTeX; `tests/views/test_downloads.py` has CSV."""
+"""Tables are exported as Parquet; `tests/views/test_downloads.py` has CSV."""
 
 import io
-import json
 import math
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from storage.exchange.table_files import (
-    TABLE_FORMATS,
-    to_csv,
-    to_json,
-    to_latex,
-    to_markdown,
-    to_parquet,
-)
+from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv, to_parquet
 
 FRAME = pd.DataFrame(
     {
@@ -46,55 +38,6 @@ def test_what_a_column_mixes_is_text_in_parquet() -> None:
     assert pq.read_table(io.BytesIO(to_parquet(mixed)))["value"].to_pylist() == [
         "1", "many", None, " ",
     ]  # fmt: skip
-
-
-def test_json_has_no_numbers_that_json_lacks() -> None:
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    first, second = json.loads(to_json(FRAME), parse_constant=refuse)
-    assert first == {"label": "aot_eager", "speedup": 1.5, "final_loss": 0.25,
-                     "break_even_steps": "Infinity", "f1": None}  # fmt: skip
-    assert (second["speedup"], second["final_loss"], second["break_even_steps"]) == (
-        None,
-        "NaN",
-        12,
-    )
-
-
-def test_markdown_reads_as_pages_do_and_leaves_out_what_nobody_has() -> None:
-    head, rule, first, second = to_markdown(FRAME).decode().splitlines()
-    assert head == "| label | Speedup | Final loss | Break-even |", "a column without a value goes"
-    assert rule == "| --- | ---: | ---: | ---: |"
-    assert first == "| aot\\_eager | 1.50x | 0.2500 | never |"
-    assert second == "| inductor | \N{EN DASH} | NaN | 12 |"
-
-
-def test_latex_is_a_table_of_booktabs() -> None:
-    lines = to_latex(FRAME).decode().splitlines()
-    assert lines[0] == "\\begin{tabular}{lrrr}"
-    assert lines[4] == "aot\\_eager & 1.50x & 0.2500 & never \\\\"
-    assert lines[5] == "inductor & -- & NaN & 12 \\\\"
-    assert lines[-2:] == ["\\bottomrule", "\\end{tabular}"]
-
-
-HOSTILE = (
-    "\\input{/etc/passwd}|<img src=x onerror=a()>[x](http://e.org)![](y)\n\n$&%#_{}~^`www.e.org"
-)
-
-
-def test_no_text_is_a_command_a_link_or_html_where_it_goes() -> None:
-    frame = pd.DataFrame({"label": [HOSTILE], HOSTILE: ["a"]})
-    for line in to_markdown(frame).decode().splitlines():
-        for sign in ("<", "[", "]", "`", "://", "www.", "!"):
-            for at in range(len(line)):
-                if line.startswith(sign, at) and sign != "www.":
-                    assert line[at - 1] == "\\", (sign, line)
-        assert "www." not in line
-        assert line.count(" | ") == 1, "the stroke of a text ends no cell"
-    latex = to_latex(frame).decode()
-    assert "\\input" not in latex and "\\textbackslash{}input\\{" in latex
-    assert len(latex.splitlines()) == 7, "a break in a text begins no paragraph"
 
 
 @pytest.mark.parametrize("suffix", TABLE_FORMATS)

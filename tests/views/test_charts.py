@@ -2,39 +2,39 @@
 
 import math
 from html import unescape
+from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from storage.comparison.results import Result
-from storage.exchange.table_files import to_csv
-from storage.numbers.metrics import DASH
-from storage.statistics.parity import Parity, unknown
-from storage.statistics.speedups import BreakEven, Ratio, ratio_text
-from storage.terminal.parity_words import parity_text
-from tests.helpers.comparisons import comparison, result, series
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.exchange.table_files import to_csv
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.statistics.parity import Parity, unknown
+from breakeven.storage.statistics.speedups import Ratio, ratio_text
+from breakeven.storage.terminal.parity_words import parity_text
+from breakeven.views.charts import bars, break_even
+from breakeven.views.charts import cache as cache_charts
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import run as run_charts
+from breakeven.views.charts import scores as score_charts
+from breakeven.views.charts.marks import mark_compiler_events, mark_resumptions
+from breakeven.views.charts.palette import KNOWN
+from breakeven.views.comparison import behind_verdicts, leaderboard
+from breakeven.views.comparison.answers import headline
+from breakeven.views.comparison.verdicts import doubts
+from breakeven.views.parts.exports import Origin, to_html
+from breakeven.views.parts.pictures import to_image
+from breakeven.views.shared import links
+from tests.helpers.comparisons import comparison, pays, result, series
 from tests.helpers.pages import without_links
-from views.charts import bars, break_even
-from views.charts import cache as cache_charts
-from views.charts import layers as charts
-from views.charts import run as run_charts
-from views.charts import scores as score_charts
-from views.charts.marks import mark_compiler_events, mark_resumptions
-from views.charts.palette import KNOWN
-from views.comparison import behind_verdicts, leaderboard
-from views.comparison.answers import headline
-from views.comparison.verdicts import doubts
-from views.parts.exports import Origin, to_html
-from views.parts.pictures import to_image
-from views.shared import links
-
-
-def pays_off(steps: float | None, high: float | None = None) -> BreakEven:
-    return BreakEven(
-        steps=steps, low=None, high=high, seconds=None, epochs=None, never=steps is None
-    )
 
 
 def trace(figure, name: str):
@@ -179,31 +179,44 @@ def test_every_step_of_several_runs_is_a_line_each():
     assert list(trace(figure, "compiled during this step").y) == pytest.approx([9000])
 
 
-def test_the_crossing_beyond_the_measured_steps_is_reached_by_dotted_lines():
+def line_of(figure, label: str):
+    return next(entry for entry in figure.data if entry.legendgroup == label
+                and entry.mode == "lines" and entry.line.dash != break_even.MEASURED["dash"]
+                )  # fmt: skip
+
+
+def measured_of(figure, label: str):
+    return next(entry for entry in figure.data if entry.legendgroup == label
+                and entry.line.dash == break_even.MEASURED["dash"])  # fmt: skip
+
+
+def test_lines_reach_beyond_the_measured_steps_to_the_last_crossing():
     # The baseline takes 2 s a step; inductor 1 s, after 6 s of compiling in its first step.
     frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays_off(6.0))]  # fmt: skip
+                      break_even=pays("reached", 6.0))]  # fmt: skip
     figure = break_even.cumulative(frame, results)
     ring = trace(figure, "inductor pays off")
     # 6 + n = 2 n at n = 6: both have then taken 12 s.
     assert (list(ring.x), list(ring.y)) == ([6.0], [12.0])
-    dotted = [entry for entry in figure.data if entry.line.dash == "dot"]
-    # Up to 1.15 x 6 = 6.9 steps: baseline 4 + 4.9 x 2 = 13.8 s, inductor 8 + 4.9 = 12.9 s.
-    assert [list(entry.x) for entry in dotted] == [[2.0, pytest.approx(6.9)]] * 2
-    assert [entry.y[1] for entry in dotted] == [pytest.approx(13.8), pytest.approx(12.9)]
+    # Up to 1.15 x 6 = 6.9 steps: baseline 6.9 x 2 = 13.8 s, inductor 6 + 6.9 = 12.9 s.
+    lines = [line_of(figure, label) for label in ("baseline", "inductor")]
+    assert [(line.x[0], line.x[-1]) for line in lines] == [(0.0, pytest.approx(6.9))] * 2
+    assert [line.y[-1] for line in lines] == [pytest.approx(13.8), pytest.approx(12.9)]
     assert figure.layout.yaxis.title.text == links.axis("cumulative_seconds")
 
 
-def test_a_crossing_within_the_measured_steps_needs_no_dotted_lines():
-    frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.0, 4.0, 5.0, 6.0])
+def test_what_was_measured_is_told_apart_from_what_is_estimated():
+    frame = series("seconds", baseline=[2.0, 4.0, 6.0, 8.0], inductor=[3.5, 4.0, 5.0, 6.5])
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays_off(2.0))]  # fmt: skip
+                      break_even=pays("reached", 2.0))]  # fmt: skip
     figure = break_even.cumulative(frame, results)
-    assert not [entry for entry in figure.data if entry.line.dash == "dot"]
+    thin = [list(measured_of(figure, label).y) for label in ("baseline", "inductor")]
+    assert thin == [[2.0, 4.0, 6.0, 8.0], [3.5, 4.0, 5.0, 6.5]]
     assert list(trace(figure, "inductor pays off").y) == [4.0]
+    assert line_of(figure, "inductor").x[-1] == 4.0, "the crossing lies within"
 
 
 def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not():
@@ -211,16 +224,13 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
                    mine=[3.0])  # fmt: skip
     results = [
         result("baseline", step_seconds=2.0),
-        result("inductor", step_seconds=1.0, speed_verdict="faster",
-               break_even=pays_off(1234.0)),
-        result("eager", step_seconds=2.5, speed_verdict="slower",
-                   break_even=pays_off(None)),
-        result("aot_eager", step_seconds=1.9, speed_verdict="faster",
-               break_even=pays_off(500.0, high=math.inf)),
-        result("mine", step_seconds=1.9, speed_verdict="unsure", break_even=pays_off(700.0)),
+        result("inductor", step_seconds=1.0, break_even=pays("reached", 1234.0)),
+        result("eager", step_seconds=2.5, break_even=pays("never")),
+        result("aot_eager", step_seconds=1.9, break_even=pays("reached", 500.0, high=math.inf)),
+        result("mine", step_seconds=1.9, break_even=pays("unsure", 700.0)),
     ]  # fmt: skip
-    names = [entry.name for entry in break_even.cumulative(frame, results).data]
-    assert names == [
+    figure = break_even.cumulative(frame, results)
+    assert [entry.name for entry in figure.data if entry.showlegend is not False] == [
         "baseline",
         "inductor: after 1,234 steps",
         "eager: never",
@@ -229,18 +239,67 @@ def test_the_legend_says_when_each_backend_pays_off_and_never_where_it_does_not(
     ]
 
 
+def test_the_line_of_what_compiled_nothing_follows_its_speedup():
+    """A control with quicker steps than the baseline, which rounds call slower all the same."""
+    slower = Ratio(median=0.8, low=0.7, high=0.9, p_value=0.01, n=9)
+    frame = series("seconds", baseline=[2.0] * 10, control=[1.9] * 10)
+    figure = break_even.saved(
+        frame,
+        [result("baseline", step_seconds=2.0), result("control", step_seconds=1.9, speedup=slower)],
+    )
+    assert line_of(figure, "control").y[-1] == pytest.approx(10 * (2.0 - 2.0 / 0.8))
+
+
+def test_what_is_unsure_has_no_ring_and_draws_no_line_longer():
+    frame = series("seconds", baseline=[2.0] * 20, eager=[5.0] * 20)
+    results = [result("baseline", step_seconds=2.0),
+               result("eager", step_seconds=1.0, break_even=pays("unsure", 10.0))]  # fmt: skip
+    for draw in (break_even.cumulative, break_even.saved):
+        figure = draw(frame, results)
+        assert not [entry for entry in figure.data if "pays off" in (entry.name or "")]
+        assert line_of(figure, "eager").x[-1] == 20.0
+
+
 def test_time_saved_starts_below_zero_by_the_compile_and_is_zero_at_break_even():
     frame = series("seconds", baseline=[2.0, 4.0], inductor=[7.0, 8.0])
     results = [result("baseline", step_seconds=2.0),
                result("inductor", step_seconds=1.0, speed_verdict="faster",
-                      break_even=pays_off(6.0))]  # fmt: skip
+                      break_even=pays("reached", 6.0))]  # fmt: skip
     figure = break_even.saved(frame, results)
-    assert list(trace(figure, "inductor: after 6 steps").y) == [-5.0, -4.0]
+    assert list(measured_of(figure, "inductor").y) == [-5.0, -4.0]
     assert list(trace(figure, "inductor pays off").y) == [0.0]
-    dotted = next(entry for entry in figure.data if entry.line.dash == "dot"
-                  and entry.legendgroup == "inductor")  # fmt: skip
-    # It gains 1 s a step: after 6.9 steps -4 + 4.9 = 0.9 s.
-    assert dotted.y[1] == pytest.approx(0.9)
+    # It gains 1 s a step: after 6.9 steps -6 + 6.9 = 0.9 s.
+    line = line_of(figure, "inductor")
+    assert (line.y[0], line.y[-1]) == (-6.0, pytest.approx(0.9))
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RACED = sorted(path.parent for path in EXAMPLES.glob("*/*.baseline"))
+
+
+@pytest.mark.parametrize("example", RACED, ids=lambda path: path.name)
+def test_drawn_lines_of_recorded_examples_cross_where_their_break_even_is(
+    example: Path, data_dir: DataDir
+):
+    """The lines, read off as a reader does, against the object that the table is made of."""
+    (experiment_id,) = {path.name.partition(".")[0] for path in example.iterdir()}
+    with Store.in_memory(data_dir, EXAMPLES) as store:
+        results = compare(store, experiment_id).results
+        times = queries.cumulative_times(store, experiment_id)
+    found = {one.label: one for one in results if one.role == "backend"}
+    far = break_even.MAX_EXTRAPOLATION * (times["step"].max() + 1)
+    reached = {label: one.break_even.steps for label, one in found.items()
+               if one.break_even_verdict == "reached" and one.break_even.steps < far}  # fmt: skip
+    saved, spent = break_even.saved(times, results), break_even.cumulative(times, results)
+    rings = {entry.legendgroup: entry.x[0] for figure in (saved, spent) for entry in figure.data
+             if (entry.name or "").endswith("pays off")}  # fmt: skip
+    assert rings == reached
+    for label in rings:
+        line = line_of(saved, label)
+        assert np.interp(0.0, line.y, line.x) == pytest.approx(reached[label], abs=1.0)
+        mine, base = line_of(spent, label), line_of(spent, "baseline")
+        apart = np.asarray(base.y) - np.asarray(mine.y)
+        assert np.interp(0.0, apart, mine.x) == pytest.approx(reached[label], abs=1.0)
 
 
 def test_a_box_shows_median_quartiles_and_the_5_and_95_percent_quantiles():
@@ -293,20 +352,20 @@ def test_memory_ticks_are_round_binary_numbers():
 def test_what_memory_comes_to_fits_beside_its_marks_on_half_a_page(label: str, share: float):
     """The longest text there is, beside the longest bar."""
     results = [result("baseline", peak_memory_bytes=2**30),
-               result(label, peak_memory_bytes=2**30, compile_peak_memory_bytes=2 * 2**30,
-                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
+               result(label, peak_memory_bytes=3 * 2**30, compile_peak_memory_bytes=2 * 2**30,
+                      allocated_memory_bytes=2**30)]  # fmt: skip
     _, highest = bars.peak_memory(results).layout.xaxis.range
     assert 1 - 3 * 2**30 / highest >= share
 
 
-def test_memory_tells_what_was_in_use_from_what_the_allocator_held():
+def test_memory_tells_what_is_needed_from_what_was_allocated():
     results = [result("baseline", peak_memory_bytes=2**30),
-               result("inductor", peak_memory_bytes=2**29, compile_peak_memory_bytes=2**30,
-                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
-    _bar, text, _compiling, reserved = bars.peak_memory(results).data
-    assert list(text.text) == ["1.00 GiB", "512.0 MiB, \N{WHITE DIAMOND} 1.00 GiB, | 3.00 GiB"]
+               result("inductor", peak_memory_bytes=2**30, compile_peak_memory_bytes=3 * 2**30,
+                      allocated_memory_bytes=2**29)]  # fmt: skip
+    _bar, text, _compiling, allocated = bars.peak_memory(results).data
+    assert list(text.text) == ["1.00 GiB", "1.00 GiB, \N{WHITE DIAMOND} 3.00 GiB, | 512.0 MiB"]
     assert list(text.x) == [2**30, 3 * 2**30], "the text stands beyond the last mark"
-    assert (list(reserved.x), list(reserved.y)) == ([3 * 2**30], ["inductor"])
+    assert (list(allocated.x), list(allocated.y)) == ([2**29], ["inductor"])
 
 
 def test_a_score_stands_at_its_epochs_as_the_queries_count_them():
@@ -476,7 +535,7 @@ def test_a_speedup_with_too_few_rounds_shows_no_interval():
 def test_compiling_has_been_paid_for_only_if_as_many_steps_were_measured(num_steps: int, said: str):
     ratio = Ratio(median=1.5, low=1.4, high=1.6, p_value=0.01, n=9)
     best = result("inductor", speedup=ratio, speed_verdict="faster", num_steps=num_steps,
-                  break_even=pays_off(60.0))  # fmt: skip
+                  break_even=pays("reached", 60.0))  # fmt: skip
     assert said in without_links(headline(comparison(result("baseline"), best)))
 
 
@@ -505,13 +564,13 @@ def test_a_run_stands_behind_a_piece_of_its_line():
 
 def test_a_break_even_that_may_be_chance_reads_unsure_and_tells_its_steps_on_hover():
     ratio = Ratio(median=1.02, low=0.99, high=1.05, p_value=0.2, n=9)
-    found = BreakEven(steps=700.0, low=300.0, high=math.inf, seconds=30.0, epochs=7.0, never=False)
+    found = pays("unsure", 700.0)
     table = leaderboard.html([
         result("baseline"),
         result("eager", speedup=ratio, speed_verdict="unsure", break_even=found),
     ])  # fmt: skip
     reason = ("The speedup of 1.02x (0.99 to 1.05) may be chance. If it is real, compiling is paid "
-              "for after 700 steps (300 to never, 30.0 s).")  # fmt: skip
+              "for after 700 steps.")  # fmt: skip
     assert table.endswith(f'title="{reason}">unsure</span></td></tr></tbody></table></div>')
 
 

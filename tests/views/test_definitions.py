@@ -9,11 +9,15 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.specs.experiment import CheckpointSpec, EvaluationSpec
-from storage.library.catalog import compute
-from storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec
+from breakeven.storage.library.catalog import compute
+from breakeven.storage.numbers.recorded import NUMBERS, read_chapters, read_definitions
+from breakeven.views.charts import layers as charts
+from breakeven.views.library.table import COLUMNS
+from breakeven.views.parts.downloads import to_html
+from breakeven.views.shared import resources, words
 from tests.helpers.correctness_journals import passing, record, tensor
 from tests.helpers.device_journals import OTHER
 from tests.helpers.device_journals import record as on_device
@@ -23,10 +27,6 @@ from tests.helpers.pages import opened
 from tests.helpers.pages_journals import LOSSES, evaluate, predict, recording
 from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import SuiteRecorder
-from views.charts import layers as charts
-from views.library.table import COLUMNS
-from views.parts.downloads import to_html
-from views.shared import resources
 
 LINK = re.compile(r"definitions#(\w+)")
 LINKED_WORDS = re.compile(r"\[[^]]*\]\(definitions#\w+\)|`[^`]*`")
@@ -135,7 +135,7 @@ def bare_page() -> None:
     import plotly.graph_objects as go
     import streamlit as st
 
-    from views.charts.moving import moving_chart
+    from breakeven.views.charts.moving import moving_chart
 
     with st.container():
         st.dataframe(pd.DataFrame({"Took": ["3 ms"], "Count": [2], "Name": ["a 1"]}))
@@ -252,7 +252,10 @@ def test_every_number_of_cold_and_warm_caches_leads_to_its_definition(folder: Da
     check(opened(experiment=EXPERIMENT_ID))
 
 
-def test_every_number_of_a_running_experiment_leads_to_its_definition(folder: DataDir):
+def test_every_number_of_a_running_experiment_leads_to_its_definition(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(words, "LEAST_TOLD", 0.0)  # says what the time went on, however short
     for label in ("baseline", "control", "inductor"):
         run = Recording(folder.runs, label, experiment_spec(num_steps=40))
         run.claim(ProcessIdentity.of(1)).start().blocks([0.1, 0.1], [1.0] * 20)

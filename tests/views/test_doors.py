@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,21 +16,24 @@ import pytest
 from streamlit import config
 from streamlit.testing.v1 import AppTest
 
-from runner.errors import InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import experiments
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import DataSpec, ModelSpec
+from breakeven.runner.checks import user_code
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec
+from breakeven.views.access import doors, permissions, uploads
+from breakeven.views.parts import actions
+from breakeven.views.upkeep.failing import FOR_VIEWERS
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.oidc.sign_in import write_team
 from tests.helpers.oidc.socket_client import Page
 from tests.helpers.pages import opened, text
 from tests.helpers.serving import served
-from views.access import doors, permissions, uploads
-from views.parts import actions
-from views.upkeep.failing import FOR_VIEWERS
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 VARIABLES = (
     doors.HOST_VARIABLE, doors.NAMES_VARIABLE, permissions.OTHERS_VARIABLE,
@@ -78,7 +82,7 @@ def answered(
     else:
         lines += ["Connection: close", "Content-Length: 0"]
     at = urlsplit(url)
-    with socket.create_connection((at.hostname, at.port), timeout=20) as connection:
+    with socket.create_connection((at.hostname, at.port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = b""
         while not websocket and (part := connection.recv(4000)):
@@ -233,7 +237,7 @@ def provoked(url: str) -> tuple[list[str], list[str]]:
 def test_what_others_may_do_is_said_in_words_that_are_known() -> None:
     environment = {**os.environ, permissions.OTHERS_VARIABLE: "everything"}
     answer = subprocess.run([sys.executable, "serve.py"], cwd=PROJECT_ROOT, env=environment,
-                            capture_output=True, text=True, timeout=60)  # fmt: skip
+                            capture_output=True, text=True, timeout=PATIENCE_SECONDS)  # fmt: skip
     assert answer.returncode == 1
     assert "BREAKEVEN_OTHERS = 'everything' must be view or launch" in answer.stderr
 
@@ -310,21 +314,36 @@ HARMLESS = {
     ("state.py", "problems"),  # takes in what journals gained, as every page does
     ("watching.py", "wrong"),  # looks at disk and processes, in a thread of its own
     ("__main__.py", "main"),  # a command of whoever sits at this machine
-    ("files.py", "_printed"),  # writes a page that a browser prints, to where it is gone after
+    ("drawing.py", "draw"),  # a picture, in a thread of its own
 }
 
 
 def test_every_action_of_a_page_asks_first_whether_it_is_allowed() -> None:
     for file in sorted((PROJECT_ROOT / "views").rglob("*.py")):
-        for function in ast.walk(ast.parse(file.read_text())):
-            if not isinstance(function, ast.FunctionDef):
-                continue
-            called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-            names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
-            changing = names & CHANGING
+        functions = [function for function in ast.walk(ast.parse(file.read_text()))
+                     if isinstance(function, ast.FunctionDef)]  # fmt: skip
+        asking = [one for one in functions if names_called(one) & {"require_acting", "keep"}]
+        for function in functions:
+            changing = names_called(function) & CHANGING
             if changing and (file.name, function.name) not in HARMLESS:
-                asks = names & {"require_acting", "keep"}
-                assert asks, f"{file.name}, {function.name}: {changing}, require_acting() missing"
+                said = f"{file.name}, {function.name}: {changing}, require_acting() missing"
+                assert function in asking or is_called_only_by(asking, function, functions), said
+
+
+def is_called_only_by(
+    asking: list[ast.FunctionDef], function: ast.FunctionDef, functions: list[ast.FunctionDef]
+) -> bool:
+    """Whether a private function is named nowhere in its file but where those call it."""
+    name = function.name
+    naming = [one for one in functions
+              if any(getattr(node, "id", "") == name for node in ast.walk(one))]  # fmt: skip
+    calls = all(one in asking and name in names_called(one) for one in naming)
+    return name.startswith("_") and bool(naming) and calls
+
+
+def names_called(function: ast.FunctionDef) -> set[str]:
+    called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {getattr(one, "attr", getattr(one, "id", "")) for one in called}
 
 
 READING = {"read_head", "locate", "check_data"}
@@ -433,3 +452,59 @@ def test_an_upload_that_is_too_large_or_no_data_is_refused(
     monkeypatch.setattr(uploads, "MAX_TOTAL_BYTES", 0)
     with pytest.raises(uploads.UploadRefused, match="together"):
         uploads.keep("a.csv", b"12345")
+
+
+@pytest.fixture
+def uploaded_scripts_run(folder: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `serve.py` has it on a machine that serves nobody else."""
+    monkeypatch.setenv(CODE_VARIABLE, "/home/me/code")
+    monkeypatch.setattr(sys, "platform", "linux")
+    uploads.let_scripts_run()
+
+
+@pytest.mark.usefixtures("uploaded_scripts_run")
+def test_a_script_is_uploaded_into_a_folder_of_its_own_and_may_run_from_there(
+    folder: DataDir,
+) -> None:
+    for name, stem in (("../../train.py", "train"), ("my train (2).PY", "my_train_2"),
+                       (".py", "script")):  # fmt: skip
+        path = uploads.keep_script(name, b"import breakeven\n")
+        assert path.parent.parent == permissions.scripts() and path.name == f"{stem}.py"
+        assert [one.name for one in path.parent.iterdir()] == [path.name]
+        assert user_code.locate(str(path))[0] == path.resolve()
+    assert uploads.keep_script("a.py", b"1") != uploads.keep_script("a.py", b"2")
+    with pytest.raises(uploads.UploadRefused, match=r"must end in \.py"):
+        uploads.keep_script("a.csv", b"1")
+    with pytest.raises(uploads.UploadRefused, match="not be larger than 1 MiB"):
+        uploads.keep_script("a.py", b"#" * 2**20 + b"#")
+
+
+@pytest.mark.usefixtures("uploaded_scripts_run")
+@pytest.mark.parametrize("name", ["X-Forwarded-For", doors.ANOTHERS[0].decode()])
+def test_nobody_who_is_served_from_elsewhere_or_has_another_account_uploads_a_script(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(permissions.OTHERS_VARIABLE, "launch")
+    headers = {name: doors.ANOTHERS[1].decode()}
+    monkeypatch.setattr(permissions.st, "context", SimpleNamespace(headers=headers, ip_address="1"))
+    assert permissions.may_act() and not uploads.scripts_may_run()
+    with pytest.raises(permissions.NotAllowed, match="only on the machine itself"):
+        uploads.keep_script("a.py", b"1")
+    assert not permissions.scripts().exists()
+
+
+def test_where_others_are_served_or_accounts_are_not_told_apart_uploaded_scripts_do_not_run(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CODE_VARIABLE, raising=False)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    uploads.let_scripts_run()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv(doors.NAMES_VARIABLE, "bench.example.org")
+    uploads.let_scripts_run()
+    assert CODE_VARIABLE not in os.environ and not uploads.scripts_may_run()
+    monkeypatch.delenv(doors.NAMES_VARIABLE)
+    with pytest.raises(permissions.NotAllowed):
+        uploads.keep_script("a.py", b"1")
+    uploads.let_scripts_run()
+    assert uploads.scripts_may_run()

@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.parts.cards import Card
+from breakeven.views.shared.inert import JOINER, code, inert, inert_figure
 from tests.helpers.hostile_texts.sources import Sources
 from tests.helpers.hostile_texts.texts import HOST, ODD, TEXTS
 from tests.helpers.serving import served
-from views.parts.cards import Card
-from views.shared.inert import JOINER, code, inert, inert_figure
 
 VIEWS = Path(__file__).parents[2] / "views"
 WAYS = ("plain", "code", "label")
@@ -28,7 +28,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         url,
         _server,
     ):
-        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
         asked: list[str] = []
 
         def note(request: Request) -> None:
@@ -38,7 +38,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         page.on("request", note)
         page.asked = asked  # type: ignore[attr-defined]
         page.goto(url)
-        page.locator(".js-plotly-plot").wait_for(timeout=60_000)
+        page.locator(".js-plotly-plot").wait_for()
         yield page
         page.close()
 
@@ -143,7 +143,7 @@ FORGOTTEN = {
 def test_the_reading_of_sources_finds_what_was_forgotten(forgotten: str, tmp_path: Path) -> None:
     page = f"""
 import streamlit as st
-from views.shared.inert import Markdown, inert, inert_figure
+from breakeven.views.shared.inert import Markdown, inert, inert_figure
 
 def asks(title: Markdown) -> None:
     st.markdown(f"**{{title}}**")

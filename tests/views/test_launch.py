@@ -9,20 +9,29 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1.element_tree import Selectbox
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments
-from runner.machine import capabilities
-from runner.machine.capabilities import Device, read_capabilities
-from runner.specs import tasks
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.ladder import ladder_on
-from runner.specs.options import parse_options, write_options
-from runner.specs.tasks import Task
+from breakeven.runner.checks.data_file import Head
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.machine import capabilities
+from breakeven.runner.machine.capabilities import Device, read_capabilities
+from breakeven.runner.specs import tasks
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    ScriptSpec,
+    TrainingSpec,
+)
+from breakeven.runner.specs.ladder import ladder_on
+from breakeven.runner.specs.options import parse_options, write_options
+from breakeven.runner.specs.tasks import Task
+from breakeven.views.form import data_preview
+from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
+from tests.helpers.journals import experiment_spec, record_experiment
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
-from tests.helpers.pages import launched, opened, set_field, text
-from views.form.presets import PRESETS, adjusted
+from tests.helpers.pages import close_store, launched, opened, set_field, text
 
 
 @pytest.mark.parametrize(
@@ -332,12 +341,50 @@ def test_a_script_of_ones_own_is_launched_with_its_arguments(
     app.text_input(key="script.script").set_value(str(script)).run()
     assert f"{script} may not run here" in text(app) + app.error[0].value
     monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    app = opened("launch", preset=PRESETS["script"].title, **{"script.script": str(script)})
     app.text_input(key="script.script_argument").set_value("--name 'my run").run()
     assert "cannot be read" in app.error[0].value
     app.text_input(key="script.script_argument").set_value("--name 'my run'").run()
     assert "as many steps as it makes" in text(app) and "train.py --name my run" in text(app)
     spec = launched(app, folder)
     assert spec.model.script == str(script) and spec.script.arguments == ("--name", "my run")
+
+
+def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_names(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    project = tmp_path / "project"
+    for name in ("train.py", "models/net.py", ".git/hook.py", "__pycache__/x.py",
+                 "env/lib/torch.py", "env/pyvenv.cfg", "data.csv"):  # fmt: skip
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("import breakeven\n")
+    monkeypatch.setenv(CODE_VARIABLE, str(project))
+    app = opened("launch", preset=PRESETS["script"].title)
+    assert "Choose your script" in text(app)
+    offered = app.selectbox(key="script.script")
+    assert offered.options == [str(project / "train.py"), str(project / "models/net.py")]
+    offered.set_value("models/net.py").run()
+    assert launched(app, folder).model.script == str(project / "models/net.py")
+
+
+def test_how_long_a_script_takes_is_told_by_its_runs_before(
+    folder: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "train.py"
+    script.write_text("import breakeven\n")
+    monkeypatch.setenv(CODE_VARIABLE, str(tmp_path))
+    spec = experiment_spec(
+        name="before", task="script", data=DataSpec(source="script"), training=TrainingSpec(),
+        model=ModelSpec(source=f"script:{script}"), script=ScriptSpec(steps=40),
+    )  # fmt: skip
+    unknown = "the first run of this script on this machine will tell"
+    for day in (21, 22):
+        app = opened("launch", preset=PRESETS["script"].title)
+        app.selectbox(key="script.script").set_value(str(script)).run()
+        assert (unknown in text(app)) == (day == 21), text(app)
+        record_experiment(folder.runs, spec, f"202611{day}-093015-123456-7f3a")
+        close_store(folder)
+    assert "going by “before” with the same script on this machine" in text(app)
 
 
 def test_backends_can_be_typed_with_settings(folder: DataDir):
@@ -434,6 +481,30 @@ def questions(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "sizes", "batch"),
+    # Of 1,500 a fifth would be 300; of 7,600 the preset's 400 are fewer; of a million both are.
+    [(1_500, (1_200, 300), 32), (7_600, (7_200, 400), 32), (1_000_000, (7_680, 400), 32),
+     (None, (7_680, 400), 32), (2, (1, 1), 1)],
+)  # fmt: skip
+def test_of_a_file_as_much_is_taken_as_a_training_needs_that_learns(
+    num_rows: int | None, sizes: tuple[int, int], batch: int
+):
+    start = PRESETS["own"].spec
+    head = Head(columns=(), rows=(), num_read=2, num_rows=num_rows)
+    assert data_preview.fitting_sizes(start.data, head) == sizes
+    assert data_preview.fitting_batch(start, head) == batch
+
+
+def test_what_is_left_out_of_a_file_is_said():
+    head = Head(columns=(), rows=(), num_read=100, num_rows=20_000)
+    said = data_preview.taken(PRESETS["own"].spec, head).replace("**", "")
+    assert said == (
+        "Taken: 7,680 rows to train on, 400 to evaluate on, drawn at random; 11,920 rows left out. "
+        "`bert-tiny` makes 240 steps of 32: each row to train on is seen once."
+    )
+
+
 def test_own_data_greets_with_an_invitation_and_no_error(folder: DataDir):
     app = opened("launch", preset="Your own data")
     assert not app.error and not app.exception
@@ -455,10 +526,16 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     for name, likely in (("text_column", "question"), ("label_column", "type")):
         column = app.selectbox(key=f"own.{name}")
         assert column.options == ["question", "type"] and column.value == likely
+    said = text(app).replace("**", "")
+    assert "Taken: 40 rows to train on, 10 to evaluate on, drawn at random, all there are" in said
+    assert "`bert-tiny` makes 240 steps of 8: each row to train on is seen 48 times." in said
+    assert "· Name" not in said
     spec = launched(app, folder)
-    # 960 and 200 of 1,160 were asked for: of 50 that is 41.4 and 8.6, in whole ones 42 and 8.
-    assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (42, 8)
     assert (spec.data.text_column, spec.data.label_column) == ("question", "type")
+    # A fifth of 50 to evaluate on; four batches of 8 fit into the rest, and of 16 they do not.
+    assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (40, 10)
+    assert (spec.training.batch_size, spec.num_steps) == (8, 240)
+    assert spec.name == "bert-tiny on questions [1].csv"
 
 
 @pytest.mark.heavy

@@ -3,14 +3,19 @@
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment
-from runner.folders.states import RunState
-from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import (
+    CheckpointSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    TrainingSpec,
+)
+from breakeven.views.access import permissions
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import cards, charts, opened, table, text
 from tests.helpers.pages_journals import INDUCTOR, LOSSES, evaluate, predict, recording
-from views.access import permissions
 
 
 def others(folder: DataDir, spec: ExperimentSpec | None = None) -> None:

@@ -3,17 +3,17 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments
-from runner.folders.states import RunState
-from storage.index.store import Store
-from storage.suite.cells import outcomes
-from storage.suite.groups import Cell, Outcome, groups
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.index.store import Store
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Cell, Outcome, groups
+from breakeven.views.charts import suites as suite_charts
+from breakeven.views.suite_parts import table as suite_table
+from breakeven.views.suite_parts import words as suite_words
 from tests.helpers.pages import launched, opened, text, without_links
 from tests.helpers.suites import SuiteRecorder
-from views.charts import suites as suite_charts
-from views.suite_parts import table as suite_table
-from views.suite_parts import words as suite_words
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_without_a_suite_run_one_is_queued_from_the_page(folder: DataDir) -> Non
     app.multiselect(key="suite-models-huggingface").set_value(["BertForMaskedLM"]).run()
     (queue,) = (button for button in app.button if button.label == "Queue 4 experiments")
     command = "\n".join(code.value for code in app.code)
-    assert "python -m runner suite huggingface --models=BertForMaskedLM" in command
+    assert "breakeven suite huggingface --models=BertForMaskedLM" in command
     queue.click().run()
     assert not app.exception and not app.error
     queued = [experiment.spec for experiment in experiments(folder)]
@@ -98,6 +98,18 @@ def test_what_got_worse_stands_beside_both_values(record: SuiteRecorder) -> None
     assert "1 number got worse since before." in said
     assert "speedups are 0.50x the earlier ones over 1 model: unsure" in said
     assert "Only the earlier run has 1 cell: Gone." in said
+
+
+def test_another_suite_run_is_not_compared_with_what_the_one_before_was(
+    record: SuiteRecorder,
+) -> None:
+    for suite_run in ("now", "before"):
+        record.speed("Model", 0.1, suite_run=suite_run)
+    app = opened("suites", suite_run="now", against="before")
+    app.selectbox(key="suites_suite_run").set_value("before").run()
+    assert not app.exception and not app.warning
+    assert "before" in app.query_params["suite_run"]
+    assert "before" not in app.query_params.get("against", "")
 
 
 def test_what_filled_caches_save_is_the_answer_of_cachebench() -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import streamlit as st
 
-from runner.errors import InvalidSpec, RunnerError
-from runner.folders import audit
-from runner.logs import log
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from runner.specs.script import SCRIPT_DATA
-from runner.specs.workload import BUILTIN
-from views.access import doors, session, team
-from views.shared.inert import Markdown, code
-from views.shared.resources import ROOT, data_dir
+from breakeven.runner.errors import InvalidSpec, RunnerError
+from breakeven.runner.folders import audit
+from breakeven.runner.logs import log
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.specs.script import SCRIPT_DATA
+from breakeven.runner.specs.workload import BUILTIN
+from breakeven.views.access import doors, session, team
+from breakeven.views.shared.inert import Markdown, code
+from breakeven.views.shared.resources import data_dir
 
 OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
 """What others may do: `view`, as by default, or `launch`."""
@@ -93,7 +93,10 @@ def told(about: object) -> str:
     for those who act on it."""
     text = str(about)
     if not may_act():
-        for folder, name in ((data_dir().path, "the data folder"), (ROOT, "the program's folder")):
+        for folder, name in (
+            (data_dir().path, "the data folder"),
+            (PROJECT_ROOT, "the program's folder"),
+        ):
             text = text.replace(str(folder), name)
     return text
 
@@ -125,6 +128,11 @@ def files_are_limited() -> bool:
 def uploads() -> Path:
     """Where uploaded files lie."""
     return data_dir().path / "uploads"
+
+
+def scripts() -> Path:
+    """Where uploaded scripts lie: apart from data, which others may bring."""
+    return data_dir().path / "scripts"
 
 
 def allowed_folders() -> list[Path]:

@@ -26,11 +26,12 @@ from streamlit.auth_util import get_cookie_with_chunks
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from runner.files import write_atomically
-from runner.folders.data_dir import DataDir
-from runner.logs import log
-from views.access import team
-from views.access.team import Role, Team
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.logs import log
+from breakeven.runner.texts import read_json
+from breakeven.views.access import team
+from breakeven.views.access.team import Role, Team
 
 HOUR_SECONDS = 3600.0
 CLOCKS_APART_SECONDS = 300.0
@@ -44,7 +45,8 @@ class Person:
 
     subject: str
     name: str
-    """Their address where the provider tells it, or else their subject."""
+    """Their verified address, or else their subject after the word `subject`, so that none passes
+    for an address. What is not ASCII is escaped: letters of others look like those of somebody."""
     role: Role | None
     ends: float
     """When the session does, in seconds since the epoch."""
@@ -65,9 +67,9 @@ class SignedOut:
 
     def open(self, folder: DataDir) -> None:
         """From now on kept there; what is there counts."""
-        with self._lock, suppress(OSError, ValueError, AttributeError, RecursionError):
+        with self._lock, suppress(OSError, ValueError, AttributeError):
             self._folder = folder
-            kept = json.loads(folder.signed_out_file.read_text())
+            kept = read_json(folder.signed_out_file.read_text())
             self._ends |= {key: end for key, end in kept.items() if isinstance(end, int | float)}
 
     def add(self, person: Person) -> None:
@@ -125,10 +127,11 @@ def person_of(cookies: Mapping[str, str]) -> Person | None:
     ends = issued + known.session_hours * HOUR_SECONDS
     if not issued - CLOCKS_APART_SECONDS < time.time() < ends:
         return None
-    subject = str(claims.get("sub", ""))[: team.LONGEST_CLAIM]
+    subject = claims["sub"][: team.LONGEST_CLAIM]
+    name = known.address_of(claims) or f"subject {subject}"
     person = Person(
         subject=subject,
-        name=str(claims.get("email") or subject)[: team.LONGEST_CLAIM],
+        name=ascii(name[: team.LONGEST_CLAIM])[1:-1],
         role=known.role_of(claims),
         ends=ends,
         session_id=cookies[seal_name(known)][:32],
@@ -143,12 +146,14 @@ def _claims(cookies: Mapping[str, str], known: Team) -> dict[str, Any] | None:
     if content is None or seal is None or not hmac.compare_digest(seal.encode(), given):
         return None
     try:
-        claims = json.loads(content)
-    except (ValueError, RecursionError):
+        claims = read_json(content)
+    except ValueError:
         return None
     if not isinstance(claims, dict) or claims.get("is_logged_in") is not True:
         return None
-    is_ours = claims.get("origin") == known.address and bool(claims.get("sub"))
+    subject = claims.get("sub")
+    is_named = isinstance(subject, str) and bool(subject)
+    is_ours = claims.get("origin") == known.address and is_named
     is_theirs = str(claims.get("iss", "")).rstrip("/") == known.issuer
     return claims if is_ours and is_theirs else None
 

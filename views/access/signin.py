@@ -21,10 +21,17 @@ from streamlit.web.server.starlette.starlette_server_config import (
     USER_COOKIE_NAME,
 )
 
-from runner.logs import log
-from views.access import session, team
-from views.access.session import HOUR_SECONDS, Person, cookies_of, person_of, seal_name, seal_of
-from views.access.team import Role, Team
+from breakeven.runner.logs import log
+from breakeven.views.access import session, team
+from breakeven.views.access.session import (
+    HOUR_SECONDS,
+    Person,
+    cookies_of,
+    person_of,
+    seal_name,
+    seal_of,
+)
+from breakeven.views.access.team import Role, Team
 
 SIGN_IN = "/sign-in"
 LOGIN, LOGOUT, CALLBACK = "/auth/login", "/auth/logout", "/oauth2callback"

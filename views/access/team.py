@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import os
 import stat
+import string
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.errors import RunnerError
-from runner.logs import log
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.logs import log
 
 TEAM_VARIABLE = "BREAKEVEN_TEAM"
 """The file; without it there is no team mode."""
@@ -29,6 +30,7 @@ MAX_FILE_BYTES = 1_000_000
 LONGEST_CLAIM = 200
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYBODY = "*"
+SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class Role(StrEnum):
@@ -55,9 +57,10 @@ class Team:
     claim: str
     """Of the sign-in, in which groups stand; a point leads into an object: `realm_access.roles`."""
     trust_emails: bool
-    """Whether an address counts that the provider does not call verified."""
+    """Whether an address counts of which the provider does not say whether it is verified."""
     members: Mapping[Role, frozenset[str]]
-    """Addresses and subjects, in small letters; `*` is everybody who can sign in."""
+    """Addresses as `_folded` has them, and subjects, which hold no `@`; `*` is everybody who can
+    sign in."""
     groups: Mapping[Role, frozenset[str]]
     blocked: frozenset[str]
     watch_token: str = field(repr=False)
@@ -95,21 +98,29 @@ class Team:
 
     def role_of(self, claims: Mapping[str, Any]) -> Role | None:
         """What somebody may do, by what the provider said of them; None: nothing at all."""
-        known_as = {str(claims.get("sub", "")).lower()}
-        email = claims.get("email")
-        if isinstance(email, str) and (self.trust_emails or claims.get("email_verified") is True):
-            known_as.add(email.lower())
+        subject, email = (claims.get(name) for name in ("sub", "email"))
         # Who is blocked by an address stays so, verified or not.
-        if ({str(email).lower()} | known_as) & self.blocked:
+        if {_folded(one) for one in (subject, email) if isinstance(one, str)} & self.blocked:
             return None
+        # A subject may look like somebody's address, and an address like somebody's subject.
+        known_as = {subject} if isinstance(subject, str) and "@" not in subject else set()
+        address = self.address_of(claims)
+        if address is not None:
+            known_as.add(_folded(address))
         groups = _texts(claims, self.claim)
         for role in (Role.OPERATOR, Role.VIEWER):
             named = self.members.get(role, frozenset())
-            if (known_as - {""}) & named or EVERYBODY in named:
+            if known_as & named or EVERYBODY in named:
                 return role
             if groups & self.groups.get(role, frozenset()):
                 return role
         return None
+
+    def address_of(self, claims: Mapping[str, Any]) -> str | None:
+        """The address of somebody, if the provider has verified it."""
+        email, verified = claims.get("email"), claims.get("email_verified")
+        is_verified = verified is True or (verified is None and self.trust_emails)
+        return email if is_verified and isinstance(email, str) and "@" in email else None
 
 
 def is_asked() -> bool:
@@ -237,14 +248,20 @@ def _secure(name: str, address: str) -> str:
 
 
 def _names(content: Mapping[str, Any], part: str, kind: str) -> frozenset[str]:
-    """Members count in small letters, groups as they are written."""
+    """Groups count as they are written, members as `_folded` has them."""
     section = content.get(part, {})
     if not isinstance(section, dict) or section.keys() - {"members", "groups"}:
         raise TeamUnusable(f"[{part}] must have members, groups or both, and nothing else")
     names = section.get(kind, [])
     if not isinstance(names, list) or not all(isinstance(one, str) and one for one in names):
         raise TeamUnusable(f"{kind} of [{part}] = {names!r} must be a list of texts")
-    return frozenset(one.lower() if kind == "members" else one for one in names)
+    return frozenset(_folded(one) if kind == "members" else one for one in names)
+
+
+def _folded(name: str) -> str:
+    """An address in small letters, of ASCII alone: others have letters that become those of
+    somebody else. A subject, which has no `@`, as it is."""
+    return name.translate(SMALL) if "@" in name else name
 
 
 def _texts(claims: Mapping[str, Any], path: str) -> frozenset[str]:

@@ -1,18 +1,23 @@
-"""Data files that people bring along, where files by path are limited."""
+"""Files that people bring along: data where files by path are limited; scripts on this machine
+alone, where whoever brings one could run it by hand."""
 
 import hashlib
 import os
 import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders import audit
-from runner.specs.workload import DATA_FILE_SUFFIXES
-from views.access import permissions
-from views.shared.inert import code, inert
-from views.shared.resources import data_dir
+from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import audit
+from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.views.access import doors, permissions
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.resources import data_dir
 
 MAX_MEBIBYTES = 200
 """Of one file; `.streamlit/config.toml` has the server stop there, too."""
@@ -20,6 +25,9 @@ MAX_TOTAL_BYTES = 5 * 2**30
 """Of all uploaded files together."""
 LONGEST_NAME = 80
 OWN_DATA = {"preset": "Your own data"}
+OWN_SCRIPT = {"preset": "Your own script"}
+MAX_SCRIPT_MEBIBYTES = 1
+SCRIPT_SUFFIX = ".py"
 
 
 class UploadRefused(RunnerError):
@@ -27,23 +35,65 @@ class UploadRefused(RunnerError):
 
 
 def ask_upload() -> None:
-    """Offers to bring a file along; gives the way to the form that uses it."""
+    """Offers to bring a data file along, which the form then uses."""
     with st.expander("Upload a data file", icon=":material/upload_file:"):
         permissions.show_folders()
-        given = st.file_uploader(
-            "CSV, JSONL or Parquet", key="upload", max_upload_size=MAX_MEBIBYTES,
-            type=[suffix.removeprefix(".") for suffix in DATA_FILE_SUFFIXES],
-        )  # fmt: skip
-        if given is None:
-            return
-        try:
-            path = keep(given.name, given.getvalue())
-        except (UploadRefused, permissions.NotAllowed, OSError) as error:
-            st.error(inert(error), icon=":material/error:")
-            return
-        st.success(f"Kept as {code(path)}", icon=":material/check_circle:")
-        st.page_link("views/launch.py", label="Use it", icon=":material/arrow_forward:",
-                     query_params={**OWN_DATA, "own.data": str(path)})  # fmt: skip
+        _ask("CSV, JSONL or Parquet", "upload", MAX_MEBIBYTES, DATA_FILE_SUFFIXES, keep,
+             OWN_DATA, "own.data")  # fmt: skip
+
+
+def scripts_may_run() -> bool:
+    """Whether this session may bring scripts: it acts on this machine alone, and scripts that were
+    uploaded are among what the operator lets run."""
+    folder = permissions.scripts().resolve()
+    runs = any(folder.is_relative_to(Path(one).expanduser().resolve()) for one in allowed_folders())
+    return runs and permissions.may_act() and not permissions.files_are_limited()
+
+
+def let_scripts_run() -> None:
+    """Has what is uploaded here run like code in folders that the operator named, where nobody but
+    the account that serves this dashboard can upload: others are not served, and the system tells
+    whose a connection is."""
+    if sys.platform == "linux" and not doors.serves_others():
+        listed = [*allowed_folders(), str(permissions.scripts())]
+        os.environ[CODE_VARIABLE] = os.pathsep.join(dict.fromkeys(listed))
+
+
+def ask_script_upload() -> None:
+    """Offers to bring a script along, where that is allowed."""
+    if not scripts_may_run():
+        return
+    with st.expander("Upload a script", icon=":material/upload_file:"):
+        st.caption("One file. A script that needs others beside it runs from a folder of "
+                   f"{code(CODE_VARIABLE)}.")  # fmt: skip
+        _ask("Python", "upload-script", MAX_SCRIPT_MEBIBYTES, (SCRIPT_SUFFIX,), keep_script,
+             OWN_SCRIPT, "script.script")  # fmt: skip
+
+
+def _ask(
+    label: Markdown, key: str, mebibytes: int, suffixes: Iterable[str],
+    keep: Callable[[str, bytes], Path], preset: Mapping[str, str], field: str,
+) -> None:  # fmt: skip
+    def use() -> None:
+        """Writes its path into the form, where a click on a link would be one too many."""
+        given = st.session_state[key]
+        with suppress(UploadRefused, permissions.NotAllowed, OSError):  # Which is said below.
+            if given is not None:
+                st.session_state[field] = str(keep(given.name, given.getvalue()))
+                st.session_state.update(preset)
+
+    given = st.file_uploader(
+        label, key=key, max_upload_size=mebibytes, on_change=use,
+        type=[suffix.removeprefix(".") for suffix in suffixes],
+    )  # fmt: skip
+    if given is None:
+        return
+    try:
+        path = keep(given.name, given.getvalue())
+    except (UploadRefused, permissions.NotAllowed, OSError) as error:
+        st.error(inert(error), icon=":material/error:")
+        return
+    st.success(f"Kept as {code(path)}", icon=":material/check_circle:")
 
 
 def keep(name: str, content: bytes) -> Path:
@@ -59,16 +109,42 @@ def keep(name: str, content: bytes) -> Path:
         raise UploadRefused(f"{name!r} must end in one of {', '.join(DATA_FILE_SUFFIXES)}")
     if len(content) > MAX_MEBIBYTES * 2**20:
         raise UploadRefused(f"{name!r} must not be larger than {MAX_MEBIBYTES} MiB")
-    folder = permissions.uploads()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / safe_name(name, suffix, content)
+    return _write(permissions.uploads() / safe_name(name, suffix, content), content)
+
+
+def keep_script(name: str, content: bytes) -> Path:
+    """A script in a folder of its own, since what lies beside a script runs with it.
+
+    Raises `UploadRefused` for what is too large or no Python file, `NotAllowed` where this session
+    may not bring code.
+    """
+    permissions.require_acting()
+    if not scripts_may_run():
+        raise permissions.NotAllowed(
+            f"Scripts are uploaded only on the machine itself, where {CODE_VARIABLE} lists "
+            f"{permissions.scripts()}"
+        )
+    if not name.lower().endswith(SCRIPT_SUFFIX):
+        raise UploadRefused(f"{name!r} must end in {SCRIPT_SUFFIX}")
+    if len(content) > MAX_SCRIPT_MEBIBYTES * 2**20:
+        raise UploadRefused(f"{name!r} must not be larger than {MAX_SCRIPT_MEBIBYTES} MiB")
+    folder = safe_name(name, SCRIPT_SUFFIX, content).removesuffix(SCRIPT_SUFFIX)
+    stem = plain_stem(name, SCRIPT_SUFFIX, otherwise="script").replace("-", "_")
+    return _write(permissions.scripts() / folder / f"{stem}{SCRIPT_SUFFIX}", content)
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """The file with this content, which stays if it is there; raises `UploadRefused` where all
+    uploaded files would take too much."""
     if path.exists():
         return path
-    kept = sum(entry.stat().st_size for entry in folder.iterdir())
-    if kept + len(content) > MAX_TOTAL_BYTES:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folders = (permissions.uploads(), permissions.scripts())
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    if sum(file.stat().st_size for file in files) + len(content) > MAX_TOTAL_BYTES:
         raise UploadRefused(
             f"Uploaded files must not take more than {MAX_TOTAL_BYTES // 2**30} GiB together. "
-            f"Whoever runs this dashboard can delete some in {folder}"
+            f"Whoever runs this dashboard can delete some in {' and '.join(map(str, folders))}"
         )
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -85,8 +161,8 @@ def safe_name(name: str, suffix: str, content: bytes) -> str:
     return f"{plain_stem(name, suffix)}-{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
 
 
-def plain_stem(name: str, suffix: str) -> str:
+def plain_stem(name: str, suffix: str, otherwise: str = "data") -> str:
     """The name of a file without folders and ending, of letters, digits and dashes alone."""
     stem = Path(name.replace("\\", "/")).name
     stem = stem[: len(stem) - len(suffix)]
-    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or "data"
+    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:LONGEST_NAME] or otherwise

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import Result
-from storage.numbers.metrics import METRICS, axis_unit
-from views.charts.layers import lay_out, layout, shortened
-from views.charts.palette import FAINT, run_looks
-from views.shared import links
-from views.shared.figure import Figure, traces_of
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.numbers.metrics import METRICS, axis_unit
+from breakeven.views.charts.layers import lay_out, layout, shortened
+from breakeven.views.charts.palette import FAINT, run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure, traces_of
 
 WHISKERS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Quantiles a box shows: whisker, box edge, median, box edge, whisker."""
@@ -28,7 +28,7 @@ HALF_PAGE, LABEL_PIXELS, TEXT_PIXELS, TEXT_GAP, MOST_BESIDE = 490, 6.2, 4.8, 16,
 one beside a bar, and from bar to text. And the share of the plot that texts may take at most."""
 MEMORY_MARKS = {
     "compile_peak_memory_bytes": ("\N{WHITE DIAMOND}", "diamond-open"),
-    "reserved_memory_bytes": ("|", "line-ns"),
+    "allocated_memory_bytes": ("|", "line-ns"),
 }
 """What the memory figure marks beside its bars: how it is written, and Plotly's symbol."""
 
@@ -60,8 +60,8 @@ def metric(results: Sequence[Result], name: str) -> go.Figure:
 
 
 def peak_memory(results: Sequence[Result]) -> go.Figure:
-    """Peak memory of steady steps as bars, of the compile phase as open diamonds, and what the
-    allocator holds as upright lines.
+    """Memory needed by steady steps as bars, by the compile phase as open diamonds, and what was
+    allocated as upright lines.
     """
     write = METRICS["peak_memory_bytes"].format
     names = ["peak_memory_bytes", *MEMORY_MARKS]

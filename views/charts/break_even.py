@@ -1,42 +1,47 @@
 """Figures of time paid for compiling and time saved per step, and where they meet.
 
-Within the measured steps the lines are measurements; beyond them dotted lines go on at each run's
-steady speed, as far as the last crossing. Where a run pays off is `storage.comparison.comparison`'s
-number.
+Lines are drawn from the estimate that `storage.comparison.comparison` makes, compile latency and
+seconds saved per step, so each crosses the baseline's where its run pays off. Thin dotted
+lines are what was measured.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.comparison.results import Result
-from storage.comparison.roles import of_role
-from storage.statistics.speedups import BreakEven
-from views.charts.layers import by_run, line_style, over_steps
-from views.charts.palette import NEUTRAL, Look
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.layers import by_run, line_style, over_steps
+from breakeven.views.charts.palette import NEUTRAL, Look
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 MAX_EXTRAPOLATION = 10
 """Lines are extended to at most this many times the measured steps."""
+NUM_POINTS = 60
+"""Of an estimated line, over which a pointer finds its values."""
+MEASURED = {"width": 1.5, "dash": "2px,4px"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Seconds after so many steps of one run, measured, and going on at its steady speed."""
+    """Seconds after so many steps of one run: measured, and as estimated."""
 
     label: str
     role: str
     look: Look
     steps: Any
     seconds: Any
-    slope: float
-    """Seconds per steady step; 0 where no steady step was measured."""
+    start: float
+    """Seconds of compiling."""
+    slope: float | None
+    """Seconds per steady step; None where no steady step was measured."""
     pays_off: float | None = None
     """Steps until break-even; None for never, unsure, and runs that have none."""
     note: str = ""
@@ -45,11 +50,9 @@ class Curve:
     def last(self) -> float:
         return float(self.steps[-1])
 
-    def at(self, step: float) -> float:
-        """Seconds at a step, measured or going on steadily."""
-        if step <= self.last:
-            return float(np.interp(step, self.steps, self.seconds))
-        return float(self.seconds[-1]) + self.slope * (step - self.last)
+    def at(self, step: Any) -> Any:
+        """Seconds at a step, or at several, as estimated."""
+        return self.start + (self.slope or 0.0) * step
 
 
 def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
@@ -58,8 +61,7 @@ def cumulative(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     `frame`: run_id, label, role, step, seconds (running sum).
     """
     curves = _curves(frame, results)
-    baseline = of_role(curves, "baseline")
-    figure = _draw(curves, baseline)
+    figure = _draw(curves, of_role(curves, "baseline"), is_saved=False)
     return over_steps(figure, links.axis("cumulative_seconds"))
 
 
@@ -67,52 +69,56 @@ def saved(frame: pd.DataFrame, results: Sequence[Result]) -> go.Figure:
     """Time saved against the baseline after so many steps: below zero until it pays off."""
     curves = _curves(frame, results)
     baseline = of_role(curves, "baseline")
-    if baseline is None:
-        return over_steps(Figure(), links.axis("time_saved"))
-    gains = [
-        replace(
-            curve,
-            seconds=np.array([baseline.at(step) for step in curve.steps]) - curve.seconds,
-            slope=baseline.slope - curve.slope if baseline.slope and curve.slope else 0.0,
-        )
-        for curve in curves
-        if curve.role != "baseline"
-    ]
-    zero = replace(baseline, seconds=np.zeros(len(baseline.steps)), slope=0.0)
-    figure = _draw([zero, *gains], zero)
+    figure = Figure() if baseline is None else _draw(curves, baseline, is_saved=True)
     return over_steps(figure, links.axis("time_saved"))
 
 
 def _curves(frame: pd.DataFrame, results: Sequence[Result]) -> list[Curve]:
     by_label = {result.label: result for result in results}
-    curves = []
-    for label, role, look, run in by_run(frame):
-        result = by_label.get(label)
-        curve = Curve(
-            label=label,
-            role=role,
-            look=look,
-            steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
-            seconds=run["seconds"].to_numpy(float),
-            slope=(result.measured.step_seconds or 0.0) if result is not None else 0.0,
-        )
-        if result is not None and result.break_even is not None:
-            sure = result.break_even_verdict == "reached"
-            steps = result.break_even.steps if sure else None
-            curve = replace(curve, pays_off=steps, note=f": {_note(result, result.break_even)}")
-        curves.append(curve)
-    return curves
+    baseline = of_role(results, "baseline")
+    usual = baseline.measured.step_seconds if baseline else None
+    return [
+        _curve(label, role, look, run, by_label.get(label), usual)
+        for label, role, look, run in by_run(frame)
+    ]
 
 
-def _note(result: Result, found: BreakEven) -> str:
-    if result.break_even_verdict != "reached":
-        return str(result.break_even_verdict)
-    chance = ", perhaps never" if found.high is not None and math.isinf(found.high) else ""
-    return f"after {found.steps:,.0f} steps{chance}"
+def _curve(
+    label: str,
+    role: str,
+    look: Look,
+    run: pd.DataFrame,
+    result: Result | None,
+    baseline_seconds: float | None,
+) -> Curve:
+    start, slope, pays_off, note = 0.0, None, None, ""
+    if result is not None:
+        start, slope = result.measured.compile_seconds or 0.0, result.measured.step_seconds
+        if result.speedup is not None and baseline_seconds is not None:
+            slope = baseline_seconds / result.speedup.median
+    found = None if result is None else result.break_even
+    if found is not None and baseline_seconds is not None:
+        start, slope, note = found.compile_seconds, baseline_seconds - found.gain, found.verdict
+        if found.verdict == "reached" and found.steps is not None:
+            chance = ", perhaps never" if found.high == math.inf else ""
+            note = f"after {METRICS['break_even_steps'].format(found.steps)} steps{chance}"
+            pays_off = found.steps
+    return Curve(
+        label=label,
+        role=role,
+        look=look,
+        steps=run["step"].to_numpy(float) + 1,  # after step 0, one step is done
+        seconds=run["seconds"].to_numpy(float),
+        start=start,
+        slope=slope,
+        pays_off=pays_off,
+        note=f": {note}" if note else "",
+    )
 
 
-def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
-    """Lines, their dotted continuations, and a ring where each meets the baseline."""
+def _draw(curves: Sequence[Curve], baseline: Curve | None, *, is_saved: bool) -> go.Figure:
+    """The estimated lines, thin dotted ones of what was measured, and a ring where each meets the
+    baseline; `is_saved`: what they are below the baseline instead of how high they are."""
     figure = Figure()
     measured = max((curve.last for curve in curves), default=0.0)
     near = {
@@ -120,17 +126,20 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
         for curve in curves
         if curve.pays_off is not None and curve.pays_off <= MAX_EXTRAPOLATION * measured
     }
-    horizon = max(near.values(), default=0.0) * 1.15
+    horizon = max(measured, max(near.values(), default=0.0) * 1.15)
+    steps = np.linspace(0.0, horizon, NUM_POINTS)
+    zero = baseline if is_saved else None
     for curve in curves:
-        style = line_style(curve.look)
-        _add(figure, curve, curve.steps, curve.seconds, style, named=True)
-        if horizon > measured and (curve is baseline or curve.label in near):
-            ends = [curve.last, horizon]
-            dotted = {**style, "dash": "dot"}
-            _add(figure, curve, ends, [curve.at(end) for end in ends], dotted, named=False)
+        is_estimated = None not in (curve.slope, zero.slope if zero else 0.0)
+        _add(figure, curve, *_measured(curve, zero), named=not is_estimated, opacity=0.6,
+             line={**MEASURED, "color": curve.look.color})  # fmt: skip
+        if is_estimated:
+            heights = curve.at(steps) if zero is None else zero.at(steps) - curve.at(steps)
+            _add(figure, curve, steps, heights, named=True, line=line_style(curve.look))
     for curve in curves:
         if baseline is not None and curve.label in near:
-            _mark(figure, curve, near[curve.label], baseline)
+            at = near[curve.label]
+            _mark(figure, curve, at, 0.0 if is_saved else float(baseline.at(at)))
     if horizon > measured > 0:
         figure.add_vline(x=measured, line_width=1, line_dash="dot", line_color=NEUTRAL)
         figure.add_annotation(
@@ -140,19 +149,27 @@ def _draw(curves: Sequence[Curve], baseline: Curve | None) -> go.Figure:
     return figure
 
 
-def _add(
-    figure: go.Figure, curve: Curve, x: Any, y: Any, style: dict[str, Any], *, named: bool
-) -> None:
+def _measured(curve: Curve, baseline: Curve | None) -> tuple[Any, Any]:
+    """Steps and seconds; with a baseline, what was saved against the time that it had taken by
+    then, as far as it got."""
+    if baseline is None:
+        return curve.steps, curve.seconds
+    steps = curve.steps[curve.steps <= baseline.last]
+    taken = np.interp(steps, baseline.steps, baseline.seconds)
+    return steps, taken - curve.seconds[: len(steps)]
+
+
+def _add(figure: go.Figure, curve: Curve, x: Any, y: Any, *, named: bool, **style: Any) -> None:
     figure.add_scatter(
-        x=x, y=y, name=curve.label + curve.note, mode="lines", line=style, showlegend=named,
-        legendgroup=curve.label, hoverinfo=None if named else "skip",
+        x=x, y=y, name=curve.label + curve.note, showlegend=named,
+        legendgroup=curve.label, mode="lines", hoverinfo=None if named else "skip", **style,
     )  # fmt: skip
 
 
-def _mark(figure: go.Figure, curve: Curve, steps: float, baseline: Curve) -> None:
+def _mark(figure: go.Figure, curve: Curve, steps: float, height: float) -> None:
     figure.add_scatter(
         x=[steps],
-        y=[baseline.at(steps)],
+        y=[height],
         mode="markers",
         name=f"{curve.label} pays off",
         legendgroup=curve.label,

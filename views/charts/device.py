@@ -3,14 +3,22 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.library.devices import Device, Quantity
-from storage.numbers.recorded import NUMBERS
-from storage.statistics.steps import divide
-from views.charts.layers import HEIGHT, by_run, layout, line_style, over_steps, thinned
-from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL
-from views.shared.figure import Figure
-from views.shared.inert import inert
-from views.shared.links import axis
+from breakeven.storage.library.devices import Device, Quantity
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.statistics.steps import divide
+from breakeven.views.charts.layers import (
+    HEIGHT,
+    by_run,
+    layout,
+    line_style,
+    over_days,
+    over_steps,
+    thinned,
+)
+from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL
+from breakeven.views.shared.figure import Figure
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.links import axis
 
 SHARES = ("utilization", "others_cpu_share", "stolen_cpu_share")
 """Drawn in per cent."""
@@ -65,7 +73,7 @@ def device_history(device: Device, quantity: Quantity) -> go.Figure:
             line={"color": color, "width": 3}, name="Level", showlegend=False, hoverinfo="skip",
         )  # fmt: skip
     figure.update_layout(layout() | {"height": HEIGHT, "showlegend": False})
-    figure.update_xaxes(gridcolor=FAINT)
+    over_days(figure, when)
     if quantity != "device_pace":
         figure.update_yaxes(tickformat=".1%", rangemode="tozero")
     return figure.update_yaxes(title_text=axis(quantity), gridcolor=FAINT)

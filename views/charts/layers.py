@@ -8,20 +8,22 @@ run, `views.charts.scores` those of what a model answers.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.queries import MAX_POINTS
-from views.charts.palette import FAINT, Look, run_looks
-from views.shared import links
-from views.shared.figure import Figure, over, traces_of
+from breakeven.storage.queries import MAX_POINTS
+from breakeven.views.charts.palette import FAINT, Look, run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure, over, traces_of
 
 HEIGHT = 340
 LONG_LABEL = 26
+BESIDE_DAYS = pd.Timedelta(hours=12)
+"""Beside the first and the last experiment; a single one has a day of its own."""
 COUNTED, FEW_STEPS = ("step", "round", "epoch"), 8
 """What stands below a figure as whole numbers, and up to how many each has its own."""
 FEW_RUNS, LEGEND_LINE = 4, 16
@@ -172,6 +174,14 @@ def layout() -> dict[str, Any]:
             "title_text": "",
         },
     }
+
+
+def over_days(figure: go.Figure, when: Iterable[Any]) -> go.Figure:
+    """Places what was submitted at these times, UTC or NaT, over days: by itself a single
+    experiment would have an axis of microseconds."""
+    known = [one for one in when if not pd.isna(one)]
+    reach = [min(known) - BESIDE_DAYS, max(known) + BESIDE_DAYS] if known else None
+    return figure.update_xaxes(gridcolor=FAINT, range=reach)
 
 
 def shortened(label: str) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from storage.library.matrix import Cell, Matrix
-from storage.numbers.metrics import METRICS
-from views.charts.layers import layout, shortened
-from views.charts.palette import BAD, KNOWN, NEUTRAL
-from views.shared.figure import Figure
+from breakeven.storage.library.matrix import Cell, Matrix
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.layers import layout, shortened
+from breakeven.views.charts.palette import BAD, KNOWN, NEUTRAL
+from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT, MARGINS = 56, 110
 MAX_ACROSS = 10
@@ -18,7 +18,7 @@ MAX_ACROSS = 10
 GAIN, LOSS, GOOD = KNOWN["inductor"].color, "#c2662d", KNOWN["eager"].color
 MOST_OCTAVES = 2.0
 """Doublings of speed from which on a colour is as strong as it gets."""
-PARITY = {"broken": 0.0, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
+PARITY = {"broken": 0.0, "cancelled": 0.5, "unknown": 0.5, "nothing learned": 0.5, "holds": 1.0}
 """Places of verdicts on the scale from bad to good; those of checks, which are no runs', follow."""
 CHECKS = {"differs": 0.0, "failed": 0.0, "undecided": 0.5, "open": 0.5, "passes": 1.0}
 

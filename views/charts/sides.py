@@ -6,12 +6,18 @@ from itertools import cycle
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.difference.sides import LETTERS, Side, labels
-from storage.statistics.speedups import ratio_text
-from views.charts.layers import layout, line_style, moving_average, over_steps, smoothing_window
-from views.charts.palette import KNOWN, NEUTRAL, Look
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.difference.sides import LETTERS, Side, labels
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.views.charts.layers import (
+    layout,
+    line_style,
+    moving_average,
+    over_steps,
+    smoothing_window,
+)
+from breakeven.views.charts.palette import KNOWN, NEUTRAL, Look
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 ROW_HEIGHT = 30
 LOOKS: dict[str, Look] = dict(

@@ -6,16 +6,14 @@ from itertools import pairwise
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage.library.trends import Point, Series
-from storage.numbers.metrics import METRICS, axis_unit
-from views.charts.layers import HEIGHT, layout
-from views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
-from views.shared import links
-from views.shared.figure import Figure
+from breakeven.storage.library.trends import Point, Series
+from breakeven.storage.numbers.metrics import METRICS, axis_unit
+from breakeven.views.charts.layers import HEIGHT, layout, over_days
+from breakeven.views.charts.palette import BAD, FAINT, KNOWN, NEUTRAL, run_looks
+from breakeven.views.shared import links
+from breakeven.views.shared.figure import Figure
 
 BETTER = KNOWN["eager"].color
-MARGIN = pd.Timedelta(hours=12)
-"""Beside the first and the last experiment; a single one has a day of its own."""
 MAX_MARKED = 12
 """Changes of versions that are named; of more of them the names would hide each other."""
 
@@ -54,8 +52,7 @@ def trend(found: Sequence[Series]) -> go.Figure:
     if quantity == "speedup":
         figure.add_hline(y=1, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
     figure.update_layout(layout() | {"height": HEIGHT + 60, "showlegend": True})
-    when = [point.submitted for series in found for point in series.points]
-    figure.update_xaxes(gridcolor=FAINT, range=[min(when) - MARGIN, max(when) + MARGIN])
+    over_days(figure, (point.submitted for series in found for point in series.points))
     return figure.update_yaxes(title_text=links.axis(quantity, title), gridcolor=FAINT)
 
 

@@ -7,17 +7,17 @@ mixtures.
 
 from collections.abc import Mapping, Sequence
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from storage.comparison.results import Comparison, Result
-from storage.comparison.standing import Standings, standings
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from storage.terminal.parity_words import parity_words
-from views.comparison.verdicts import break_even_text
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.standing import Standings, standings
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
+from breakeven.storage.terminal.break_even_words import break_even_text
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
 
 MAX_NAMED = 3
 VERDICTS: tuple[SpeedVerdict, ...] = ("faster", "same", "unsure", "slower")
@@ -36,10 +36,14 @@ def headline(comparison: Comparison) -> Markdown:
         return "There is only the baseline: add a backend to compare."
     if found.baseline is None:
         return "There is no baseline to compare with."
-    if not found.has_baseline:
-        ended = words.STATES[found.baseline.state][0]
-        return f"There is nothing sure to compare with: the baseline did not finish ({ended})."
-    return " ".join(filter(None, [_speeds(found, comparison.spec), *_others(found)]))
+    until_then = ""
+    if found.baseline_ended_early:
+        why = f"the baseline did not finish ({words.STATES[found.baseline.state][0]})"
+        if not found.counted:
+            return f"There is nothing sure to compare with: {why}."
+        until_then = f"{why.capitalize()}; speeds are of the rounds before."
+    told = [until_then, _speeds(found, comparison.spec), *_others(found)]
+    return " ".join(filter(None, told))
 
 
 def _speeds(found: Standings, spec: ExperimentSpec) -> Markdown:
@@ -66,7 +70,8 @@ def _others(found: Standings) -> list[Markdown]:
         at = f" is at {_speed(best)}, but" if best.speedup else ":"
         return [f"No backend can be trusted: {_name(best)}{at} {_breach(best)}."]
     said = [f"{_name(result)} does not count: {_breach(result)}." for result in found.broken]
-    ended = [f"{_name(result)} ({words.STATES[result.state][0]})" for result in found.unfinished]
+    ended = [f"{_name(result)} ({words.STATES[result.state][0]}{_before(result)})"
+             for result in found.unfinished]  # fmt: skip
     said += [f"{listed(ended)} did not finish."] if ended else []
     missing = [_name(result) for result in found.unmeasured]
     if not missing:
@@ -127,7 +132,7 @@ def _pays(best: Result, spec: ExperimentSpec) -> Markdown:
         return ""
     if verdict != "reached" or found.steps is None:
         return ", but whether that ever pays for its compiling is open"
-    after = linked("break_even_steps", break_even_text(best))
+    after = linked("break_even_steps", inert(break_even_text(best.break_even)))
     latest = found.steps if found.high is None else max(found.steps, found.high)
     if latest == float("inf"):
         return f" and may pay for its compiling after {after}"
@@ -162,6 +167,11 @@ def _breach(result: Result) -> Markdown:
     what = inert("loss" if parity.outside is None else parity.outside.quantity)
     at = linked("first_step_outside", f"step {step:,}")
     return f"from {at} on its {what} is another one than rounding and chance explain"
+
+
+def _before(result: Result) -> Markdown:
+    """The speed of a run that ended early, if enough of it was measured."""
+    return f", {_speed(result)} until then" if result.speedup else ""
 
 
 def _name(result: Result) -> Markdown:

@@ -1,30 +1,35 @@
 """What compile caches save, on Compare: cold processes against warm ones."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import Variant, parse_backend
-from storage import queries
-from storage.comparison.compile_phases import phases_by_run
-from storage.comparison.latency import ColdWarm, cold_and_warm, why_silent, without_latency
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.resampling import MIN_PAIRS
-from storage.statistics.speedups import BreakEven, Ratio, ratio_text
-from views.charts import cache as cache_charts
-from views.parts.cards import Card
-from views.parts.downloads import show_card
-from views.parts.tables import show_table
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant, parse_backend
+from breakeven.storage import queries
+from breakeven.storage.comparison.compile_phases import phases_by_run
+from breakeven.storage.comparison.latency import (
+    ColdWarm,
+    cold_and_warm,
+    why_silent,
+    without_latency,
+)
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import BreakEven, Ratio, ratio_text
+from breakeven.storage.terminal.break_even_words import break_even_in_full
+from breakeven.views.charts import cache as cache_charts
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked
 
 _seconds = METRICS["compile_seconds"].format
 
@@ -142,9 +147,7 @@ def _spread(found: Ratio | None) -> tuple[float | None, ...] | None:
 
 
 def _steps(found: BreakEven | None) -> tuple[float | None, ...] | None:
-    if found is None:
-        return None
-    return (math.inf, None, None) if found.never else (found.steps, found.low, found.high)
+    return None if found is None else (found.steps, found.low, found.high)
 
 
 def _row(one: ColdWarm) -> dict[str, str]:
@@ -166,8 +169,8 @@ def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
     rows = [
         {
             "backend": one.backend,
-            "cold_break_even_steps": break_even_text(one.cold_break_even),
-            "warm_break_even_steps": break_even_text(one.warm_break_even),
+            "cold_break_even_steps": break_even_in_full(one.cold_break_even),
+            "warm_break_even_steps": break_even_in_full(one.warm_break_even),
         }
         for one in found
     ]
@@ -176,23 +179,6 @@ def break_evens(found: Sequence[ColdWarm]) -> pd.DataFrame:
 
 def _shapes(variant: Variant) -> str:
     return {None: "automatic", True: "dynamic", False: "static"}[variant.dynamic]
-
-
-def break_even_text(found: BreakEven | None) -> str:
-    """`80 steps (70 to 95, 24 s, 1.3 epochs)`, `never`, or a dash; where the interval leaves it
-    open, or there is none, `unsure; by the median 80 steps (24 s, 1.3 epochs)`."""
-    if found is None:
-        return DASH
-    written = "never" if found.never else _in_full(found)
-    return f"unsure; by the median {written}" if found.verdict == "unsure" else written
-
-
-def _in_full(found: BreakEven) -> str:
-    count = METRICS["break_even_steps"].format
-    told = [] if found.low is None else [f"{count(found.low)} to {count(found.high)}"]
-    told.append(METRICS["break_even_seconds"].format(found.seconds))
-    told.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
-    return f"{count(found.steps)} steps ({', '.join(told)})"
 
 
 def processes(found: Sequence[ColdWarm]) -> pd.DataFrame:

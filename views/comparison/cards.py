@@ -6,20 +6,20 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from storage import queries
-from storage.comparison.results import Comparison, Result
-from storage.comparison.rounds import round_speedups
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from views.charts import bars, break_even
-from views.charts import layers as charts
-from views.charts import run as run_charts
-from views.charts import scores as score_charts
-from views.charts import speed as speed_charts
-from views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
-from views.comparison import device_panel
-from views.comparison.leaderboard import task_scores, throughput_metric
-from views.parts.cards import Card, Charts, Draw
+from breakeven.storage import queries
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.rounds import round_speedups
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts import bars, break_even
+from breakeven.views.charts import layers as charts
+from breakeven.views.charts import run as run_charts
+from breakeven.views.charts import scores as score_charts
+from breakeven.views.charts import speed as speed_charts
+from breakeven.views.charts.marks import EVENT_NUMBERS, mark_compiler_events, mark_resumptions
+from breakeven.views.comparison import device_panel
+from breakeven.views.comparison.leaderboard import task_scores, throughput_metric
+from breakeven.views.parts.cards import Card, Charts, Draw
 
 OVER = {"cumulative_seconds": "By time", "samples_seen": "By samples", "tokens_seen": "By tokens"}
 """What may stand below losses instead of steps, and how a choice calls it."""
@@ -84,7 +84,8 @@ def _break_even(store: Store, experiment_id: str, results: Sequence[Result]) -> 
         "Time saved": partial(break_even.saved, times, results),
     }
     numbers = ["break_even_steps", "cumulative_seconds", "time_saved"]
-    return Card("Break-even", draw, every_step, "break-even", numbers)
+    help = "Lines: the estimate that the table has. Thin and dotted: what was measured."
+    return Card("Break-even", draw, every_step, "break-even", numbers, help)
 
 
 def _losses(
@@ -210,11 +211,12 @@ def _by_time(title: str) -> str:
 
 
 def _counted(store: Store, experiment_id: str) -> dict[str, float]:
-    """What grows with every step of the experiment, by how much, as far as it is known."""
+    """What grows with every step of the experiment, by how much, as far as it is known and the
+    same in all runs."""
     known = queries.workloads(store, experiment_id)
     columns = {"samples_seen": "samples_per_step", "tokens_seen": "tokens_per_step"}
     counts = {name: known[column].dropna() for name, column in columns.items()}
-    return {name: float(count.iloc[0]) for name, count in counts.items() if len(count)}
+    return {name: float(count.iloc[0]) for name, count in counts.items() if count.nunique() == 1}
 
 
 def _with_progress(counts: Mapping[str, float], steps: pd.DataFrame) -> pd.DataFrame:

@@ -7,21 +7,24 @@ from threading import Lock
 
 import streamlit as st
 
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from views.comparison import kept_charts
-from views.comparison import predictions as compare_predictions
-from views.comparison.cards import cards
-from views.parts.cards import Charts
-from views.parts.downloads import show_card
-from views.shared.inert import inert
-from views.shared.selection import OTHER_RUNS, remembered
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.views.comparison import kept_charts
+from breakeven.views.comparison import predictions as compare_predictions
+from breakeven.views.comparison.cards import cards
+from breakeven.views.parts.cards import Charts
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.folding import folded_on_phones
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.selection import remembered
 
 MAX_KEPT = 2
 """Comparisons whose charts are kept for whoever looks at them next; with their series the largest
 have some ten megabytes."""
+RUNS_OF = "runs of"
+"""In the session's state: the experiment of which runs were picked last."""
 
 
 def show(store: Store, comparison: Comparison) -> None:
@@ -36,14 +39,15 @@ def show(store: Store, comparison: Comparison) -> None:
     charts = _charts(store, comparison, results)
     for card in charts.above:
         show_card(card)
-    for column, mine in zip(st.columns(2), (charts.left, charts.right), strict=True):
-        with column:
-            for card in mine:
-                show_card(card)
-    for card in charts.below:
-        show_card(card)
-    if comparison.spec.kind.trains_fully:
-        compare_predictions.show(store, comparison, results)
+    with folded_on_phones("charts", "More charts"):
+        for column, mine in zip(st.columns(2), (charts.left, charts.right), strict=True):
+            with column:
+                for card in mine:
+                    show_card(card)
+        for card in charts.below:
+            show_card(card)
+        if comparison.spec.kind.trains_fully:
+            compare_predictions.show(store, comparison, results)
 
 
 def draw(store: Store, experiment_id: str) -> None:
@@ -94,8 +98,11 @@ _kept: deque[tuple[Comparison, tuple[str, ...], Charts]] = deque(maxlen=MAX_KEPT
 def _pick(comparison: Comparison) -> list[Result]:
     labels = [result.label for result in comparison.results]
     default, remember = remembered("runs", labels, comparison.experiment_id)
-    if st.session_state.pop(OTHER_RUNS, False):
+    # What was picked of one experiment is no choice of another's runs.
+    before = st.session_state.get(RUNS_OF)
+    if before not in (None, comparison.experiment_id):
         st.session_state["runs"] = labels
+    st.session_state[RUNS_OF] = comparison.experiment_id
     shown = st.pills(
         "Runs", labels, selection_mode="multi", key="runs", default=default, bind="query-params",
         format_func=inert, label_visibility="collapsed", on_change=remember,

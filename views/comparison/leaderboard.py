@@ -6,24 +6,27 @@ on hover and lead to the whole of it, and its colours follow the theme because t
 
 from collections.abc import Callable, Sequence
 
-from runner.folders.states import RunState
-from runner.specs.scenarios import SCENARIOS, Scenario
-from storage.comparison.caution import Caution
-from storage.comparison.results import SCORES, Result
-from storage.numbers.metrics import DASH, METRICS
-from storage.statistics.speedups import ratio_text
-from storage.terminal.device_words import doubt_words
-from storage.terminal.parity_words import parity_text, parity_words
-from views.charts.palette import Look, run_looks
-from views.charts.run_mark import run_mark
-from views.comparison.verdicts import (
-    VERDICT_CLASSES,
-    break_even_doubt,
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.scenarios import SCENARIOS, Scenario
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.results import SCORES, Result
+from breakeven.storage.numbers.metrics import DASH, METRICS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.break_even_words import (
+    break_even_reason,
     break_even_text,
+    speed_reason,
 )
-from views.shared import words
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html
+from breakeven.storage.terminal.device_words import doubt_words
+from breakeven.storage.terminal.parity_words import parity_text, parity_words
+from breakeven.views.charts.palette import Look, run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison.verdicts import (
+    VERDICT_CLASSES,
+)
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html
 
 HtmlCell = Callable[[Result], Html]
 
@@ -35,12 +38,12 @@ def html(
 ) -> Html:
     """The whole table, or `only` some of its columns; text from specifications is escaped."""
     columns = _columns(results, scenario)
-    columns = {name: cell for name, cell in columns.items() if only is None or name in only}
+    columns = {name: one for name, one in columns.items() if only is None or name in only}
     looks = run_looks(result.label for result in results)
     head = "".join(_header(name) for name in columns)
     body = "".join(
         f"<tr><td>{_run(result, looks[result.label])}</td>"
-        + "".join(f"<td{_side(name)}>{cell(result)}</td>" for name, cell in columns.items())
+        + "".join(f"<td{_side(name)}>{write(result)}</td>" for name, write in columns.items())
         + "</tr>"
         for result in results
     )
@@ -72,22 +75,20 @@ def task_scores(results: Sequence[Result]) -> list[Html]:
 def _columns(results: Sequence[Result], scenario: Scenario) -> dict[str, HtmlCell]:
     throughput = throughput_metric(results)
     score = task_scores(results)[0]
-    columns = {
-        "speed_verdict": lambda result: _verdict(result.speed_verdict),
-        "speedup": _doubted(lambda result: with_interval(ratio_text(result.speedup))),
-        "step_seconds": _doubted(_plain("step_seconds")),
-        throughput: _plain(throughput),
-        "compile_seconds": _plain("compile_seconds"),
-        "peak_memory_bytes": _plain("peak_memory_bytes"),
-        score: _plain(score),
-        "parity": _parity,
-        "break_even_steps": _break_even,
-    }
+    names = ("speed_verdict", "speedup", "step_seconds", throughput, "compile_seconds",
+             "peak_memory_bytes", score, "parity", "break_even_steps")  # fmt: skip
+    columns = {name: cell(name) for name in names}
     if not scenario.trains_fully:  # which evaluates nothing, and of forward passes judges no parity
         for name in (score, "parity"):
             if {columns[name](result) for result in results} == {DASH}:
                 del columns[name]
     return columns
+
+
+def cell(name: str) -> HtmlCell:
+    """What METRICS names so of a run, with its verdict and marked with its doubts: what every table
+    of pages shows."""
+    return CELLS.get(name) or _plain(name)
 
 
 def _side(name: str) -> Html:
@@ -107,7 +108,7 @@ def _run(result: Result, look: Look) -> Html:
 
 
 def _plain(name: str) -> HtmlCell:
-    return lambda result: inert(METRICS[name].format(result.value(name)))
+    return lambda result: inert(result.text(name))
 
 
 def _doubted(cell: HtmlCell) -> HtmlCell:
@@ -146,12 +147,24 @@ def _parity(result: Result) -> Html:
 
 
 def _break_even(result: Result) -> Html:
+    reason = break_even_reason(result)
     if result.break_even_verdict == "unsure":
-        return _verdict("unsure", reason=break_even_doubt(result))
-    return with_interval(break_even_text(result))
+        return _verdict("unsure", reason=reason)
+    written = with_interval(break_even_text(result.break_even))
+    return f'<span title="{inert(reason)}">{written}</span>' if reason else written
 
 
 def with_interval(text: str) -> Html:
     """What stands in parentheses is set smaller."""
     value, bracket, rest = inert(text).partition(" (")
     return f"{value} <small>({rest}</small>" if bracket else value
+
+
+CELLS: dict[str, HtmlCell] = {
+    "speed_verdict": lambda result: _verdict(result.speed_verdict, reason=speed_reason(result)),
+    "speedup": _doubted(lambda result: with_interval(ratio_text(result.speedup))),
+    "step_seconds": _doubted(_plain("step_seconds")),
+    "parity": _parity,
+    "break_even_steps": _break_even,
+}
+"""What is more than a number."""

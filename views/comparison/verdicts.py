@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from storage.comparison.results import Comparison, Result
-from storage.numbers.metrics import DASH, METRICS
-from storage.numbers.sentences import Sentence
-from storage.statistics.speedups import BreakEven, ratio_text
-from storage.terminal.parity_words import parity_words
-from storage.terminal.report import doubt_of_saving
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked, sentence
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.sentences import Sentence
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked, sentence
 
 VERDICT_CLASSES = {
     "faster": "good",
@@ -23,33 +21,10 @@ VERDICT_CLASSES = {
     "broken": "bad",
     "nothing learned": "doubtful",
     "unknown": "doubtful",
+    "failed": "bad",
+    "cancelled": "plain",
 }
 """Class in views/shared/style.css, which knows the theme."""
-
-
-def break_even_text(result: Result) -> Markdown:
-    """`210 steps (180 to 260, 84 s)`, `never`, `unsure`, or a dash."""
-    if result.break_even_verdict == "reached" and result.break_even is not None:
-        return _steps_text(result.break_even)
-    return inert(result.break_even_verdict or DASH)
-
-
-def break_even_doubt(result: Result) -> Markdown:
-    """What is known of a break-even that is unsure; else nothing."""
-    if result.break_even_verdict != "unsure" or result.break_even is None:
-        return ""
-    doubted = f"The speedup of {inert(ratio_text(result.speedup))} {inert(doubt_of_saving(result))}"
-    if result.break_even.never:
-        return f"{doubted}; as it is, compiling is never paid for."
-    return (
-        f"{doubted}. If it is real, compiling is paid for after {_steps_text(result.break_even)}."
-    )
-
-
-def _steps_text(found: BreakEven) -> Markdown:
-    count = METRICS["break_even_steps"].format
-    spread = "" if found.low is None else f"{count(found.low)} to {count(found.high)}, "
-    return f"{count(found.steps)} steps ({spread}{METRICS['step_seconds'].format(found.seconds)})"
 
 
 def doubts(results: Sequence[Result]) -> list[Markdown]:

@@ -6,25 +6,25 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 import streamlit as st
 
-from storage.index.store import Store
-from storage.numbers.formats import DASH
-from storage.profile.case import Finding
-from storage.profile.classes import CLASSES
-from storage.profile.explanation import Explanation, explain
-from storage.terminal.explain import NO_PROFILE
-from storage.terminal.finding_words import (
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.profile.case import Finding
+from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.terminal.explain import unprofiled_words
+from breakeven.storage.terminal.finding_words import (
     bridge_words,
     finding_words,
     profile_words,
     remedy_words,
 )
-from views.charts import profile as profile_charts
-from views.parts.actions import again_link
-from views.parts.cards import Card, Draw
-from views.parts.downloads import show_card
-from views.parts.tables import show_table
-from views.shared.inert import Markdown, inert
-from views.shared.links import linked, sentence
+from breakeven.views.charts import profile as profile_charts
+from breakeven.views.parts.actions import again_link
+from breakeven.views.parts.cards import Card, Draw
+from breakeven.views.parts.downloads import show_card
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.links import linked, sentence
 
 MAX_FINDINGS = 4
 """Shown at once; the others a click away."""
@@ -41,7 +41,7 @@ def show(store: Store, experiment_id: str) -> None:
     found = explain(store, experiment_id)
     st.markdown("#### Why")
     if not found.is_known:
-        st.caption(NO_PROFILE)
+        st.caption(inert(unprofiled_words(found)))
         return
     st.markdown("\n".join(f"- {said}" for said in sentences(found)))
     show_card(card(found))
@@ -56,6 +56,11 @@ def sentences(found: Explanation) -> list[Markdown]:
         f"**{inert(label)}**: {sentence(bridge_words(one, found.own_speedups.get(label)))}"
         for label, one in found.bridges.items()
     ]
+
+
+def withheld(found: Explanation) -> list[Markdown]:
+    """Which profiles are not believed, and why."""
+    return [sentence(profile_words(one)) for one in found.profiles if one.misfit is not None]
 
 
 def card(found: Explanation) -> Card:

@@ -1,7 +1,6 @@
 """An experiment that is to run again: Launch begins with all its settings, and with what it failed
 of beside the field to blame."""
 
-import json
 import re
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -10,16 +9,17 @@ from zlib import crc32
 import pandas as pd
 import streamlit as st
 
-from runner.commands.options import spec_options
-from runner.errors import InvalidSpec
-from runner.folders.states import FAILED_RUNS, RunState
-from runner.specs.experiment import ExperimentSpec
-from storage import queries
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.queries import RunRecord
-from views.shared import words
-from views.shared.inert import inert
+from breakeven.runner.commands.options import spec_options
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.states import FAILED_RUNS, RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.texts import read_json
+from breakeven.storage import queries
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import inert
 
 PARAMETER = "again"
 CHANGES = "changes"
@@ -80,10 +80,7 @@ def asked(store: Store) -> Again | None:
 def changed(spec: ExperimentSpec, changes: str) -> ExperimentSpec:
     """The specification with the fields that JSON names by path; raises `ValueError` for what is no
     such JSON, and `InvalidSpec`."""
-    try:
-        found = json.loads(changes) if changes else {}
-    except RecursionError:
-        raise ValueError(f"{CHANGES}: nested too deeply") from None
+    found = read_json(changes) if changes else {}
     if not isinstance(found, dict):
         raise ValueError(f"{CHANGES} = {changes!r}: must be fields by path")
     content = asdict(spec)

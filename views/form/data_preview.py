@@ -5,12 +5,17 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from runner.checks.data_file import Head, locate, read_head
-from runner.errors import InvalidSpec, UnusableData
-from runner.specs.experiment import DataSpec
-from runner.specs.tasks import Task
-from views.access import permissions
-from views.shared import words
+from breakeven.runner.checks.data_file import Head, locate, read_head
+from breakeven.runner.errors import InvalidSpec, UnusableData
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import BUILTIN
+from breakeven.views.access import permissions
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, code, inert
+
+HELD_OUT_SHARE = 0.2
+"""Of a small file, that is kept to evaluate on."""
 
 
 class ChosenData(NamedTuple):
@@ -71,10 +76,36 @@ def likely_columns(head: Head, task: Task) -> dict[str, str]:
 
 
 def fitting_sizes(start: DataSpec, head: Head | None) -> tuple[int, int]:
-    """Train and evaluation samples: those of the preset, or as many as a smaller file has rows."""
+    """Train and evaluation samples: those of the preset, or all rows of a smaller file."""
     train, held_out = start.num_train_samples, start.num_eval_samples
     if head is None or head.num_rows is None or head.num_rows < 2:
         return train, held_out
-    share = min(1.0, head.num_rows / (train + held_out))
-    fitting = max(1, int(held_out * share))
-    return (train, held_out) if share == 1 else (head.num_rows - fitting, fitting)
+    fitting = max(1, min(held_out, int(head.num_rows * HELD_OUT_SHARE)))
+    return min(train, head.num_rows - fitting), fitting
+
+
+def fitting_batch(start: ExperimentSpec, head: Head | None) -> int:
+    """The preset's batch size, halved until a small file has four of them."""
+    batch = start.training.batch_size
+    train, _ = fitting_sizes(start.data, head)
+    while batch > 1 and 4 * batch > train and head is not None:
+        batch //= 2
+    return batch
+
+
+def taken(spec: ExperimentSpec, head: Head | None) -> Markdown:
+    """What of a file is taken, for how long, and what is left out."""
+    data = spec.data
+    held_out = {"to evaluate on": data.num_eval_samples, "to test on": data.num_test_samples}
+    parts = [f"{data.num_train_samples:,} rows to train on"]
+    parts += [f"{count:,} {what}" for what, count in held_out.items() if count]
+    said = f"{', '.join(parts)}, drawn at random"
+    if head is not None and head.num_rows is not None:
+        left = head.num_rows - data.num_train_samples - sum(held_out.values())
+        said += f"; {words.plural(left, 'row')} left out" if left > 0 else ", all there are"
+    model = code(spec.model.source.removeprefix(BUILTIN))
+    passes = f"{spec.num_steps / spec.steps_per_epoch:.2g}"
+    times = "once" if passes == "1" else f"{passes} times"
+    length = f"{spec.num_steps:,} steps of {spec.training.batch_size:,}"
+    seen = f"each row to train on is seen {times}"
+    return f"**Taken:** {inert(said)}. {model} makes {inert(length)}: {inert(seen)}."

@@ -9,13 +9,13 @@ from typing import Any, get_args, get_origin
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from runner.commands.options import NUMBERS, Option, spec_options
-from runner.errors import InvalidSpec, shown
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.options import parse_options, split_at_commas, write_options
-from runner.specs.script import SCRIPT_PREFIX
-from runner.specs.validation import Options
-from views.shared.inert import Markdown, code, inert
+from breakeven.runner.commands.options import NUMBERS, Option, spec_options
+from breakeven.runner.errors import InvalidSpec, shown
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.options import parse_options, split_at_commas, write_options
+from breakeven.runner.specs.script import SCRIPT_PREFIX
+from breakeven.runner.specs.validation import Options
+from breakeven.views.shared.inert import Markdown, code, inert
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Fields:
         self._places: dict[str, tuple[str, str]] = {}
         """Label and subject by path."""
         self._subject = ""
+        self._derived: dict[str, Any] = {}
 
     @contextmanager
     def subject(self, title: Markdown, icon: str) -> Iterator[None]:
@@ -69,12 +70,14 @@ class Fields:
         name: str = "",
         empty: str | None = None,
         unless: Markdown = "",
+        derived: bool = False,
     ) -> Any:
         """Shows the widget of a field and gives what it holds.
 
         `help`: a sentence, where the field's own text would not do. `value`: what it holds at first
         instead of the preset's. `name`: a name in the address of its own. `empty`: what it means to
         leave it empty. `unless`: why the field cannot be changed now; it then has its default.
+        `derived`: `value` follows from what else was asked for, and is no change by itself.
         """
         option = self._options[path]
         start = option.value_in(self._start) if value is None else value
@@ -94,12 +97,18 @@ class Fields:
             given = self._ask_number(option, start, follows, shared | {"placeholder": empty})
         else:
             given = _ask_words(option.kind, start, offer, follows, shared | {"placeholder": empty})
+        if derived:
+            self._derived[path] = value
         self.put(path, option.default if unless else given, label)
         return self._given[path]
 
     def given(self, path: str) -> Any:
         """What the widget of a field holds."""
         return self._given[path]
+
+    def given_or_start(self, path: str) -> Any:
+        """What the widget of a field holds, or the preset has where it was not asked for."""
+        return self._given.get(path, self.start_of(path))
 
     def start_of(self, path: str) -> Any:
         """What the preset has for a field."""
@@ -171,7 +180,8 @@ class Fields:
         for path, (label, _subject) in self._places.items():
             option = self._options[path]
             value = option.value_in(spec)
-            if value != option.value_in(self._start):
+            start = option.value_in(self._start)
+            if value not in (start, self._derived.get(path, start)):
                 text = "none" if value is None else option.text_of(value)
                 told.append(f"{inert(label)} {inert(text.removeprefix(SCRIPT_PREFIX))}")
         return told

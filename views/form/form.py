@@ -5,19 +5,20 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from runner.errors import InvalidSpec
-from runner.machine.capabilities import Capabilities
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.ladder import RUNGS, ladder_on
-from runner.specs.variants import parse_backend
-from views.form import data_preview
-from views.form import evaluation as evaluation_form
-from views.form import scenario as scenario_form
-from views.form import script as script_form
-from views.form import training as training_form
-from views.form import workload as workload_form
-from views.form.fields import Fields, Offer
-from views.shared.own_code import show_permission
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.ladder import RUNGS, ladder_on
+from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.workload import UNNAMED, usual_name
+from breakeven.views.form import data_preview
+from breakeven.views.form import evaluation as evaluation_form
+from breakeven.views.form import scenario as scenario_form
+from breakeven.views.form import script as script_form
+from breakeven.views.form import training as training_form
+from breakeven.views.form import workload as workload_form
+from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.shared.own_code import show_permission
 
 VARIANTS = (
     "inductor:mode=reduce-overhead",
@@ -67,6 +68,7 @@ def spec_form(
         with st.container(horizontal=True):
             own = _ask_workload(fields, start, machine)
         data_preview.show(own.data)
+        told = st.empty()
     with st.container(gap="xsmall"):
         if start.is_script:
             _ask_folded_of_script(fields, machine)
@@ -83,6 +85,8 @@ def spec_form(
     except InvalidSpec as error:
         st.error(f"This cannot run yet. {fields.show(error)}", icon=":material/error:")
         return None
+    if own and own.data.head is not None:
+        told.markdown(data_preview.taken(spec, own.data.head))
     if changes := fields.changes(spec):
         st.caption(f"**Changed:** {' · '.join(changes)}")
     return spec
@@ -96,7 +100,9 @@ def _ask_folded(
         left, middle, right = st.columns(3)
         with left:
             task = own.task if own else workload_form.ask_task(fields, start, machine)
-            workload_form.ask_model(fields, task)
+            if not own:
+                workload_form.ask_model(fields, task)
+            workload_form.ask_dropout(fields)
         with middle:
             data = own.data if own else workload_form.ask_data(fields, task)
             workload_form.ask_length(fields, task.fits)
@@ -105,7 +111,7 @@ def _ask_folded(
         if not own:
             data_preview.show(data)
     with fields.subject("Batches, steps and precision", "view_module"):
-        training_form.ask_batches(fields)
+        training_form.ask_batches(fields, data_preview.fitting_batch(start, data.head))
     with fields.subject("Optimizer and schedule", "trending_down"):
         training_form.ask_optimizer(fields, machine)
     with fields.subject("Losses and gradients", "functions"):
@@ -134,6 +140,7 @@ def _ask_folded_of_script(fields: Fields, machine: Capabilities) -> None:
 
 def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
     task = workload_form.ask_task(fields, start, machine)
+    workload_form.ask_model(fields, task)
     return OwnWorkload(task, workload_form.ask_data(fields, task))
 
 
@@ -197,11 +204,18 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
     """What the experiment is called, where it runs, and how its runs take turns."""
     what, where, turns = st.columns(3)
     with what:
-        fields.ask("name", "Name")
+        named = usual_name(*(fields.given_or_start(f"{one}.source") for one in ("model", "data")))
+        is_own = fields.start_of("name") in UNNAMED
+        fields.ask("name", "Name", value=named if is_own else None, derived=is_own)
         fields.ask(
             "controls", "Controls",
             "Further baselines with minutely changed weights. They measure noise and rounding; "
             "without one there is no parity verdict. Take more where a verdict asks for them.",
+        )  # fmt: skip
+        fields.ask(
+            "more_controls", "Controls more at most",
+            "Where losses end too far apart to tell a fault from rounding, a training takes so "
+            "many more by itself, one after the other, once all runs have ended.",
         )  # fmt: skip
         fields.ask(
             "settings", "Settings of torch",
@@ -222,7 +236,7 @@ def _ask_experiment(fields: Fields, machine: Capabilities) -> None:
         fields.ask(
             "nodes", "Machines",
             "That every run spans, each with these devices. On all but the first, "
-            "`python -m runner join` takes part, with the same data folder.",
+            "`breakeven join` takes part, with the same data folder.",
         )  # fmt: skip
         fields.ask("cpus", "CPUs of its own",
                    "Such as `0-3`. Experiments that share no device and no CPU run at the same "

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import streamlit as st
 
-from runner.specs.script import SCRIPT_PREFIX
-from views.form.fields import Fields
-from views.form.presets import SCRIPT_TO_BE_NAMED
-from views.shared.own_code import show_permission
+from breakeven.runner.checks.user_code import allowed_folders
+from breakeven.runner.specs.script import SCRIPT_PREFIX
+from breakeven.views.access import uploads
+from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED
+from breakeven.views.shared.own_code import show_permission
+
+MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000
+"""Of folders below one that may run, files that are offered, and entries of a depth that are looked
+at."""
 
 
 def ask_script(fields: Fields) -> None:
@@ -17,12 +23,13 @@ def ask_script(fields: Fields) -> None:
     with left:
         typed = fields.ask(
             "model.source", "Script",
-            "The full path of a Python file that trains. It runs as `python train.py` would, in a "
-            "copy of its folder.",
+            "A Python file that trains: one of the folders from which files may run, or type its "
+            "path. It runs as `python train.py` would, in a copy of its folder.",
             value="" if named == SCRIPT_TO_BE_NAMED else named, name="script",
-            empty="/home/me/project/train.py",
+            offer=Offer(list(map(str, python_files())), typed=True),
+            empty="Choose a file, or type its path",
         )  # fmt: skip
-        path = str(Path(typed).expanduser()) if typed else ""
+        path = str(found(typed)) if typed else ""
         fields.put("model.source", path and f"{SCRIPT_PREFIX}{path}", "Script")
     with right:
         fields.ask_line(
@@ -30,7 +37,42 @@ def ask_script(fields: Fields) -> None:
             "What the script is called with, as on a command line. Paths are best given in full.",
             empty="--epochs 3 --lr 1e-4",
         )  # fmt: skip
-    show_permission()
+    is_allowed = show_permission()
+    uploads.ask_script_upload()
+    if is_allowed and not typed:
+        st.info("**Choose your script** above, or type its path.", icon=":material/code:")
+
+
+def found(typed: str) -> Path:
+    """The path of a script: as it was typed, or in the first folder of those that may run that has
+    such a file."""
+    path = Path(typed).expanduser()
+    there = (folder / path for folder in map(Path, allowed_folders()))
+    return next((one for one in there if one.is_file()), path)
+
+
+def python_files() -> list[Path]:
+    """What may run, of each folder those nearest to it first. What is hidden, and environments with
+    their packages, are passed by, and so is what lies deep."""
+    files: list[Path] = []
+    for folder in allowed_folders():
+        level = [Path(folder).expanduser().resolve()]
+        for _ in range(MAX_DEPTH):
+            entries = sorted(entry for one in level for entry in _entries(one))
+            files += [one for one in entries if one.suffix == ".py" and one.is_file()]
+            level = [one for one in entries if one.is_dir() and not one.is_symlink()]
+            if len(files) >= MAX_OFFERED or len(entries) > MAX_LOOKED_AT:
+                break
+    return list(dict.fromkeys(files))[:MAX_OFFERED]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        if (folder / "pyvenv.cfg").exists():
+            return []
+        return [one for one in folder.iterdir() if not one.name.startswith((".", "__"))]
+    except OSError:
+        return []
 
 
 def ask_how(fields: Fields) -> None:

@@ -2,20 +2,21 @@
 
 import streamlit as st
 
-from runner.machine.capabilities import Capabilities
-from runner.specs.training import WITHOUT_WARM_UP
-from views.form.fields import Fields, Offer
-from views.shared.inert import code
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.training import WITHOUT_WARM_UP
+from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.shared.inert import code
 
 LOSSES = ("model", "CrossEntropyLoss", "0.5*CrossEntropyLoss:label_smoothing=0.1")
 GROUPS = ("*.bias:weight_decay=0", "classifier.*:lr=0.001", "classifier.*:optimizer=SGD+lr=0.01")
 
 
-def ask_batches(fields: Fields) -> None:
-    """How much work a step is, how many there are, in which precision."""
+def ask_batches(fields: Fields, batch_size: int) -> None:
+    """How much work a step is, how many there are, in which precision. `batch_size`: at first."""
     size, length, numbers = st.columns(3)
     with size:
-        fields.ask("training.batch_size", "Batch size", "Samples that the device works on at once.")
+        fields.ask("training.batch_size", "Batch size", "Samples that the device works on at once.",
+                   value=batch_size)  # fmt: skip
         fields.ask("training.gradient_accumulation", "Gradient accumulation",
                    "Batches whose gradients are added up for one optimizer step: a larger batch "
                    "than the memory holds.")  # fmt: skip

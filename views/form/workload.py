@@ -2,17 +2,17 @@
 
 from typing import NamedTuple
 
-from runner.machine.capabilities import Capabilities
-from runner.specs.experiment import DataSpec, ExperimentSpec
-from runner.specs.script import SCRIPT_TASK
-from runner.specs.tasks import Task
-from runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
-from views.form import data_preview
-from views.form.data_preview import ChosenData
-from views.form.fields import Fields, Offer
-from views.form.presets import TO_BE_NAMED
-from views.shared.inert import Markdown, code, inert
-from views.shared.own_code import show_permission
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
+from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
+from breakeven.views.form import data_preview
+from breakeven.views.form.data_preview import ChosenData
+from breakeven.views.form.fields import Fields, Offer
+from breakeven.views.form.presets import TO_BE_NAMED
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.own_code import show_permission
 
 OWN_MODEL = (
     "A function of your own, `path.py:function`: called without arguments, it returns an "
@@ -48,6 +48,9 @@ def ask_model(fields: Fields, task: ChosenTask) -> None:
         fields, "model.source", "Model", task, task.fits.models, OWN_MODEL,
         "Built in with random weights, or type a hub name or a local folder.",
     )  # fmt: skip
+
+
+def ask_dropout(fields: Fields) -> None:
     fields.ask(
         "model.dropout", "Dropout",
         "`auto` switches it off if a backend draws random numbers of its own, as cudagraphs "
@@ -96,8 +99,7 @@ def ask_length(fields: Fields, task: Task) -> None:
 def ask_samples(fields: Fields, start: DataSpec, data: ChosenData) -> int:
     """How many samples, and of a hub data set from which splits.
 
-    A file with fewer rows than the preset takes is divided in its proportions. Gives the number of
-    test samples.
+    A file with fewer rows than the preset takes is divided. Gives the number of test samples.
     """
     num_train, num_eval = data_preview.fitting_sizes(start, data.head)
     fields.ask("data.num_train_samples", "Train samples", value=num_train)

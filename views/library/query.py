@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pandas as pd
 import streamlit as st
 
-from runner.commands.filters import (
+from breakeven.runner.commands.filters import (
     FACETS,
     NUMBERS,
     SORTS,
@@ -17,9 +17,9 @@ from runner.commands.filters import (
     filter_arguments,
     parse_terms,
 )
-from storage.library.filters import facet_counts
-from views.shared.address import bound, value
-from views.shared.inert import Markdown, inert
+from breakeven.storage.library.filters import facet_counts
+from breakeven.views.shared.address import bound, value
+from breakeven.views.shared.inert import Markdown, inert
 
 TITLES = {
     "state": "State", "scenario": "Scenario", "task": "Task", "model": "Model", "data": "Data",
@@ -83,7 +83,7 @@ def title(name: str) -> Markdown:
 
 def command(asked: Filter) -> str:
     """The same list without the browser."""
-    return shlex.join(["python", "-m", "runner", "list", *filter_arguments(asked)])
+    return shlex.join(["breakeven", "list", *filter_arguments(asked)])
 
 
 def _readable(text: str) -> str:

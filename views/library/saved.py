@@ -5,16 +5,17 @@ from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.files import write_atomically
-from runner.folders import audit
-from runner.folders.data_dir import DataDir
-from runner.folders.library import locked
-from runner.folders.queue import writing
-from views.access import permissions
-from views.parts.actions import errors_said
-from views.shared.inert import inert
-from views.shared.resources import data_dir
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.files import write_atomically
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.library import locked
+from breakeven.runner.folders.queue import writing
+from breakeven.runner.texts import read_json
+from breakeven.views.access import permissions
+from breakeven.views.parts.actions import errors_said
+from breakeven.views.shared.inert import inert
+from breakeven.views.shared.resources import data_dir
 
 MAX_VIEWS = 50
 MAX_NAME = 60
@@ -45,11 +46,11 @@ def show() -> None:
 def saved(folder: DataDir) -> dict[str, list[tuple[str, str]]]:
     """Name to the parameters of the address; what is no view is left out."""
     try:
-        content = json.loads(folder.views_file.read_text())
+        content = read_json(folder.views_file.read_text())
         pairs = [(name, query) for name, query in content.items()
                  if isinstance(query, str) and len(query) <= MAX_QUERY]  # fmt: skip
         return {name[:MAX_NAME]: parse_qsl(query) for name, query in pairs[:MAX_VIEWS]}
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (OSError, ValueError, AttributeError):
         return {}
 
 

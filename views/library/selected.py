@@ -8,22 +8,22 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.labels import MAX_NAME, MAX_TAG, Labels
-from runner.folders.states import ExperimentState
-from storage import queries
-from storage.difference.sides import MAX_SIDES
-from storage.index.store import Store
-from storage.library import sizes
-from storage.numbers.formats import format_bytes
-from views.access import permissions
-from views.parts.actions import again_link, errors_said, launch
-from views.report import menu as report_menu
-from views.shared import words
-from views.shared.inert import Markdown, inert, notes
-from views.shared.resources import data_dir, look_at_machine, take_in
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import MAX_NAME, MAX_TAG, Labels
+from breakeven.runner.folders.states import ExperimentState
+from breakeven.storage import queries
+from breakeven.storage.difference.sides import MAX_SIDES
+from breakeven.storage.index.store import Store
+from breakeven.storage.library import sizes
+from breakeven.storage.numbers.formats import format_bytes
+from breakeven.views.access import permissions
+from breakeven.views.parts.actions import again_link, errors_said, launch
+from breakeven.views.report import menu as report_menu
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert, notes
+from breakeven.views.shared.resources import data_dir, look_at_machine, take_in
 
 UNDO = "experiments undo"
 """In the session's state: what was done last, and how to undo it."""
@@ -140,18 +140,21 @@ def _show_label_form(store: Store, own: pd.DataFrame) -> None:
         if one is not None:
             name = st.text_input("Name", value=one["name"], max_chars=MAX_NAME, key="label-name",
                                  help="Empty: what it was launched as.")  # fmt: skip
-        shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
-        tags = st.multiselect(
-            "Tags", known, default=shared, accept_new_options=True, key="label-tags",
-            help=f"Type a new one, of at most {MAX_TAG} characters."
-            + ("" if one is not None else " Those that all of them have."),
-        )  # fmt: skip
         text = ""
         if one is not None:
             text = st.text_area("Notes", value=one["notes"], key="label-notes", max_chars=4096,
                                 help="Markdown: emphasis, headings, lists. Links, images and code "
                                 "show as written.")  # fmt: skip
-        if not st.form_submit_button("Save", type="primary"):
+        shared = sorted(set.intersection(*(set(tags) for tags in own["tags"])))
+        # Side by side: the list that opens below the tags would cover a button that stood there.
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            tags = st.multiselect(
+                "Tags", known, default=shared, accept_new_options=True, key="label-tags",
+                help=f"Type a new one, of at most {MAX_TAG} characters."
+                + ("" if one is not None else " Those that all of them have."),
+            )  # fmt: skip
+            saved = st.form_submit_button("Save", type="primary")
+        if not saved:
             return
 
     def change(before: Labels) -> Labels:

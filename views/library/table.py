@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from storage.numbers.recorded import NUMBERS
-from views.library import pictures
-from views.shared import words
-from views.shared.address import bound
-from views.shared.inert import Markdown, plain
-from views.shared.links import explained
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.views.library import pictures
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Markdown, plain
+from breakeven.views.shared.links import explained
 
 MAX_ROWS = 1_000
 """Rows that a browser gets; whoever wants another one narrows the list down."""
@@ -41,23 +41,38 @@ def _text(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: plain(row[name]) if isinstance(row[name], str) else row[name]
 
 
-def _number(title: str, name: str, form: str, number: str = "", factor: float = 1.0) -> Column:
+def _number(
+    title: str,
+    name: str,
+    form: str,
+    number: str = "",
+    factor: float = 1.0,
+    width: int | None = None,
+) -> Column:
     def value(row: dict[str, Any]) -> float | None:
         found = row[name]
         return None if found is None or not math.isfinite(found) else found * factor
 
-    return Column(title, value, number, st.column_config.NumberColumn, (("format", form),), True)
+    settings = (("format", form), *([("width", width)] if width else []))
+    return Column(title, value, number, st.column_config.NumberColumn, settings, True)
+
+
+def _whose(row: dict[str, Any]) -> str | None:
+    """`faster: inductor`: a speedup is that of the best backend."""
+    if row["verdict"] is None:
+        return None
+    return f"{row['verdict']}: {plain(row['best'])}" if row["best"] else str(row["verdict"])
 
 
 COLUMNS = {
-    "name": Column("Name", _text("name"), settings=(("pinned", True), ("width", 220))),
+    "name": Column("Name", _text("name"), settings=(("pinned", True), ("width", 150))),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
     "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
-    "speedup": _number("Speedup", "speedup", "%.2fx", "speedup"),
+    "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
     "interval": Column("Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn,
                        (("width", 140),)),
-    "verdict": Column("Speed", lambda row: row["verdict"] if row["known"] else PENDING,
-                      "speed_verdict", settings=(("width", 100),)),
+    "verdict": Column("Speed", lambda row: _whose(row) if row["known"] else PENDING,
+                      "speed_verdict", settings=(("width", 130),)),
     "parity": Column("Parity", _text("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
     "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
@@ -88,7 +103,7 @@ COLUMNS = {
     "origin": Column("Where from", _text("origin"), settings=(("width", 90),)),
     "id": Column("Id", _text("experiment_id")),
 }  # fmt: skip
-USUAL = ("name", "state", "speedup", "interval", "verdict", "parity", "compile", "steps", "losses",
+USUAL = ("name", "speedup", "verdict", "interval", "state", "parity", "compile", "steps", "losses",
          "model", "device", "torch", "when", "tags")  # fmt: skip
 
 

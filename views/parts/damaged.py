@@ -4,9 +4,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from storage import queries
-from storage.index.store import Store
-from views.shared import words
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.views.shared import words
+
+SHOWN = 100
+"""Of folders, of which there may be very many."""
 
 
 def show_damaged(store: Store) -> None:
@@ -17,7 +20,9 @@ def show_damaged(store: Store) -> None:
     title = f"{words.plural(len(damaged), 'run folder')} could not be read"
     listed = [
         f"{Path(one.folder).name}: {one.message.removeprefix(one.folder).lstrip('/ ')}"
-        for one in damaged.itertuples()
+        for one in damaged.head(SHOWN).itertuples()
     ]
+    if len(damaged) > SHOWN:
+        listed.append(f"and {len(damaged) - SHOWN:,} more, which `status --all` names")
     with st.expander(title, icon=":material/folder_off:"):
         st.code("\n".join(listed), language=None, wrap_lines=True)

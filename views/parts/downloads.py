@@ -10,15 +10,15 @@ from html import unescape
 
 import streamlit as st
 
-from storage.exchange.table_files import TABLE_FORMATS, to_csv
-from views.access.asking import FILES, Places, asker
-from views.charts.moving import moving_chart
-from views.parts.cards import Card, Data, Draw
-from views.parts.drawing import browser, find_browser
-from views.parts.exports import Origin, files_of, origin, to_html
-from views.parts.pictures import FORMATS, SIZES, THEMES, USUAL, Style, to_image
-from views.shared.inert import Markdown, inert
-from views.shared.selection import remembered
+from breakeven.storage.exchange.table_files import TABLE_FORMATS, to_csv
+from breakeven.views.access.asking import FILES, Places, asker
+from breakeven.views.charts.moving import moving_chart
+from breakeven.views.parts.cards import Card, Data, Draw
+from breakeven.views.parts.drawing import find_browser
+from breakeven.views.parts.exports import Origin, files_of, origin, to_html
+from breakeven.views.parts.pictures import FORMATS, SIZES, THEMES, USUAL, Style, to_image
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.selection import remembered
 
 NO_BROWSER = (
     "Pictures need Chromium or Chrome on the machine that serves this page, and there is none. "
@@ -122,6 +122,8 @@ def choose_style(key: str) -> Style:
 
 def _choice(options: list[str], name: str) -> str:
     last, remember = remembered(name, options[0])
+    if st.session_state.get(name, options[0]) not in options:  # another experiment's
+        del st.session_state[name]
     chosen = st.segmented_control(
         inert(name), options, default=last if last in options else options[0], required=True,
         key=name, bind="query-params", label_visibility="collapsed", format_func=inert,
@@ -151,7 +153,6 @@ def _more(card: Card, chosen: str, about: Origin) -> None:
     menu = st.popover("More", type="tertiary", key=f"more-{card.name}", on_change="rerun")
     if not menu.open:
         return
-    browser.warm_up()
     with menu, files_of(about):
         style = choose_style(card.name)
         lacking = None if find_browser() else NO_BROWSER

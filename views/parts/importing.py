@@ -8,15 +8,15 @@ from pathlib import Path
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.specs.workload import DATA_FILE_SUFFIXES
-from storage.errors import ImportUnusable, StoreError
-from storage.exchange.bring import Brought, bring
-from views.access import permissions, uploads
-from views.shared import words
-from views.shared.inert import Markdown, code, inert
-from views.shared.resources import EXAMPLES, data_dir, get_store, take_in
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.workload import DATA_FILE_SUFFIXES
+from breakeven.storage.errors import ImportUnusable, StoreError
+from breakeven.storage.exchange.bring import Brought, bring
+from breakeven.views.access import permissions, uploads
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, code, inert
+from breakeven.views.shared.resources import EXAMPLES, data_dir, get_store, take_in
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 RESULT_SUFFIXES = (".html", ".htm", ".csv", ".json")
@@ -26,7 +26,7 @@ HELP = (
     "beside own results. Any other CSV, JSONL or Parquet: kept as a data file to train on."
 )
 DONE = "brought"
-"""In the session's state: what came of the last files, until the next ones."""
+"""In the session's state: what came of each file, by its id."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ def show() -> None:
             "Reports, run folders, results, data files", accept_multiple_files=True, help=HELP,
             key="import-files", max_upload_size=uploads.MAX_MEBIBYTES, type=accepted(),
         )  # fmt: skip
-        if st.button("Import them", key="import-go", type="primary", disabled=not given):
+        known: dict[str, Came] = st.session_state.setdefault(DONE, {})
+        if new := [one for one in given if one.file_id not in known]:
             with st.spinner("Looking through what came …"):
-                st.session_state[DONE] = [came(data_dir(), one.name, one.getvalue())
-                                          for one in given or ()]  # fmt: skip
+                known |= {one.file_id: came(data_dir(), one.name, one.getvalue()) for one in new}
             take_in(get_store().ingest_all)
             st.rerun()  # The page behind the menu shows what there is now.
-        for one in st.session_state.get(DONE, ()):
-            _say(one)
+        for one in given:
+            _say(known[one.file_id])
 
 
 def accepted() -> list[str]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from views.parts.drawing import browser
-from views.parts.exports import Origin, for_export
-from views.shared.inert import inert_figure
+from breakeven.views.parts.drawing import Drawing, draw
+from breakeven.views.parts.exports import Origin, for_export
+from breakeven.views.shared.inert import inert_figure
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 """How a picture's file ends, and what browsers call it."""
@@ -77,10 +77,17 @@ def to_image(
     figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
 ) -> bytes:
     """A picture, drawn by a browser; raises `NotDrawn`."""
+    return draw([drawing(figure, title, about, format, style)])[0]
+
+
+def drawing(
+    figure: go.Figure, title: str, about: Origin, format: str = "png", style: Style = USUAL
+) -> Drawing:
+    """What `draw` makes a picture of."""
     copy = picture(figure, title, about, style)
     options = {"format": format, "width": style.size.width, "height": copy.layout.height,
                "scale": style.size.scale if format == "png" else 1}  # fmt: skip
-    return browser.picture(inert_figure(copy).to_plotly_json(), options)
+    return inert_figure(copy).to_plotly_json(), options
 
 
 def picture(figure: go.Figure, title: str, about: Origin, style: Style = USUAL) -> go.Figure:

@@ -1,33 +1,76 @@
 """How far an experiment is, and how long it still takes."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from runner.folders.states import ACTIVE_RUNS, RunState
-from storage import queries
-from storage.estimates.costs import Costs, costs_of, earlier_costs
-from storage.estimates.remaining import remaining_seconds
-from storage.index.store import Store
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.estimates.costs import Costs, costs_of, earlier_costs
+from breakeven.storage.estimates.remaining import remaining_seconds
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.timeline import ELAPSED, KIND_OF_PHASE, elapsed
 
 _kept: WeakKeyDictionary[Store, dict[str, list[Costs]]] = WeakKeyDictionary()
 """Costs of earlier experiments, by the id of the one that goes on: they no longer change."""
 
 
-def fraction_done(runs: pd.DataFrame) -> float:
-    """Share of the steps of all runs that are done or, in runs that ended early, dropped."""
-    total = runs["num_steps"].sum()
-    ended = ~runs["state"].isin(ACTIVE_RUNS)
-    done = runs["steps_done"].where(~ended, runs["num_steps"]).sum()
-    return float(min(1.0, done / total)) if total > 0 else 0.0
+_shown: WeakKeyDictionary[Store, dict[str, tuple[pd.Timestamp, float]]] = WeakKeyDictionary()
+"""By experiment: when it began, and the largest share of its time that was told as done."""
+MOST_DONE = 0.99
+"""Of an experiment that goes on."""
 
 
-def remaining(store: Store, experiment_id: str, runs: pd.DataFrame) -> float | None:
-    """Seconds that an experiment still takes, about; None while nobody can tell."""
-    now = time.time()
-    costs, earlier = known_costs(store, experiment_id)
-    return remaining_seconds(costs, earlier, now, compiling_seconds(runs, now))
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far an experiment is, by the time that it takes."""
+
+    elapsed: float
+    """Seconds since its first run started."""
+    phases: Mapping[str, float]
+    """Of them, by what it did, as `storage.queries.timeline.ELAPSED` names it."""
+    left: float | None
+    """Seconds that are still to come, about; None while nobody can tell."""
+    share: float
+    """That is done: it never goes back, and is below 1 as long as the experiment goes on."""
+
+
+def progress(store: Store, experiment_id: str, runs: pd.DataFrame) -> Progress | None:
+    """`runs`: rows of `storage.queries.list_runs`; None before the first of them has started."""
+    if runs["started"].isna().all():
+        return None
+    now, begun = time.time(), runs["started"].min()
+    so_far = max(0.0, now - begun.timestamp())
+    known = *known_costs(store, experiment_id), now, compiling_seconds(runs, now)
+    rough = remaining_seconds(*known, guess=True)
+    share = 0.0 if rough is None else so_far / max(so_far + rough, 1e-9)
+    before = _shown.setdefault(store, {}).get(experiment_id, (begun, 0.0))
+    share = max(min(share, MOST_DONE), before[1] if before[0] == begun else 0.0)
+    _shown[store][experiment_id] = begun, share
+    return Progress(
+        elapsed=so_far,
+        phases=_phases(store, experiment_id, runs, now),
+        left=None if remaining_seconds(*known) is None else rough,
+        share=share,
+    )
+
+
+def _phases(
+    store: Store, experiment_id: str, runs: pd.DataFrame, now: float
+) -> Mapping[str, float]:
+    """Journals tell of what is over; since their last line it does what its runs do now."""
+    seconds, told = elapsed(store, experiment_id)
+    running = runs[runs["state"] == RunState.RUNNING]
+    if told is None or running.empty:
+        return seconds
+    doing = {KIND_OF_PHASE.get(one, one) for one in running["phase"].fillna("loading")}
+    doing |= {"compiling"} if running["compiling_since"].notna().any() else set()
+    current = next((one for one in ELAPSED if one in doing), "waiting")
+    seconds = seconds | {current: seconds.get(current, 0.0) + max(0.0, now - told)}
+    return {one: seconds[one] for one in ELAPSED if one in seconds}
 
 
 def known_costs(store: Store, experiment_id: str) -> tuple[Costs, list[Costs]]:

@@ -6,7 +6,7 @@ markup.py      sentences as HTML
 elements.py    charts and tables as HTML
 article.py     an experiment or a suite run as HTML
 document.py    one HTML file of it all, which needs no network
-files.py       that file on the disk, or printed as PDF; `python -m views.report` for a terminal
+files.py       the page, kept for the next reader; `__main__.py` writes it as a file
 playback.py    what happened when, to be played back
 serving.py     reports at addresses of their own
 menu.py        what a page offers of all this

@@ -7,21 +7,21 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.scenarios import Compared
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.comparison.correctness import checks
-from storage.comparison.correctness import table as checks_table
-from storage.comparison.latency import cold_and_warm
-from storage.comparison.results import Comparison
-from storage.compiling.ladder import find_ladder
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.profile.explanation import explain
-from storage.terminal.caution_words import caution_words
-from storage.terminal.ladder import findings
-from views.comparison import (
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.correctness import checks
+from breakeven.storage.comparison.correctness import table as checks_table
+from breakeven.storage.comparison.latency import cold_and_warm
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.compiling.ladder import find_ladder
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.ladder import findings
+from breakeven.views.comparison import (
     accuracy,
     answers,
     behind_verdicts,
@@ -31,12 +31,12 @@ from views.comparison import (
     verdicts,
     why,
 )
-from views.comparison.cards import cards
-from views.parts.cards import Card
-from views.parts.exports import Origin, experiment_origin
-from views.shared import reproduce
-from views.shared.inert import Html, Markdown, inert
-from views.shared.links import sentence
+from breakeven.views.comparison.cards import cards
+from breakeven.views.parts.cards import Card
+from breakeven.views.parts.exports import Origin, experiment_origin
+from breakeven.views.shared import reproduce
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import sentence
 
 LOST_IN_FACTS = ("run_id", "label", "role")
 
@@ -123,7 +123,7 @@ def _of_runs(store: Store, comparison: Comparison) -> Told:
     reasons = [why.card(explained)] if explained.is_known else []
     return Told(
         headline=answers.headline(comparison),
-        why=[*why.sentences(explained), *why.found(explained)],
+        why=[*why.sentences(explained), *why.withheld(explained), *why.found(explained)],
         leaderboard=leaderboard.html(comparison.results, comparison.spec.kind),
         captions=[verdicts.noise_text(comparison), *notes, *down],
         doubts=[*warnings, *verdicts.doubts(comparison.results)],

@@ -2,27 +2,28 @@
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from html import unescape
 
 import pandas as pd
 
-from storage.errors import NotExportable
-from storage.exchange import FORMATS
-from storage.exchange.table_files import TABLE_FORMATS
-from storage.index.store import Store
-from views.parts.exports import slug
-from views.parts.pictures import USUAL, Style, to_image
-from views.report.content import Content
+from breakeven.storage.errors import NotExportable
+from breakeven.storage.exchange import FORMATS
+from breakeven.storage.exchange.table_files import TABLE_FORMATS
+from breakeven.storage.index.store import Store
+from breakeven.views.parts.drawing import draw
+from breakeven.views.parts.exports import slug
+from breakeven.views.parts.pictures import USUAL, Style, drawing
+from breakeven.views.report.content import Content
 
 ENDINGS = {"hud-json": "json", "cachebench-json": "json"}
 """Of the formats of PyTorch's benchmarks; the others are CSV."""
-DATA_FORMATS = ("csv", "parquet")
-"""Of the data behind charts, which may be long; tables come in all formats."""
 UNCHANGING = (1980, 1, 1, 0, 0, 0)
 """The time of every file, so that the same experiment gives the same archive."""
 
-File = tuple[str, Callable[[], bytes]]
+File = tuple[str, bytes]
+"""Name in the archive, and content."""
 
 
 def everything(
@@ -31,48 +32,43 @@ def everything(
     """A ZIP archive; `pictures`: in which formats charts are drawn. Raises `NotDrawn`."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, write in files(store, whole, pictures, style):
-            try:
-                content = write()
-            except NotExportable:
-                continue  # The format has no words for what was measured.
+        for name, content in [*_written(store, whole), *_drawn(whole, pictures, style)]:
             made.writestr(zipfile.ZipInfo(f"{whole.about.name}/{name}", UNCHANGING), content,
-                           zipfile.ZIP_DEFLATED)  # fmt: skip
+                          zipfile.ZIP_DEFLATED)  # fmt: skip
     return archive.getvalue()
 
 
-def files(store: Store, whole: Content, pictures: Sequence[str], style: Style) -> Iterator[File]:
-    """Name and writer of every file."""
-    yield "spec.json", lambda: whole.spec.to_json().encode()
-    yield "command.sh", lambda: f"{whole.command}\n".encode()
+def _written(store: Store, whole: Content) -> Iterator[File]:
+    yield "spec.json", whole.spec.to_json().encode()
+    yield "command.sh", f"{whole.command}\n".encode()
     yield from _tables(whole)
-    for card in whole.told.cards:
-        for suffix in DATA_FORMATS:
-            yield f"data/{card.name}.{suffix}", _table_writer(card.table, suffix)
-        for title, draw in card.figures.items():
-            name = f"{card.name}-{slug(title)}" if title else card.name
-            said = unescape(f"{card.title}: {title}" if title else card.title)
-            for format in pictures:
-                yield (
-                    f"charts/{name}.{format}",
-                    lambda draw=draw, said=said, format=format: to_image(  # type: ignore[misc]
-                        draw(), said, whole.about, format, style
-                    ),
-                )
     for format, write in FORMATS.items():
-        name = f"pytorch/{format}.{ENDINGS.get(format, 'csv')}"
-        yield name, lambda write=write: write(store, whole.experiment_id).encode()  # type: ignore[misc]
+        # A format may have no words for what was measured.
+        with suppress(NotExportable):
+            name = f"pytorch/{format}.{ENDINGS.get(format, 'csv')}"
+            yield name, write(store, whole.experiment_id).encode()
+
+
+def _drawn(whole: Content, formats: Sequence[str], style: Style) -> Iterator[File]:
+    """Charts as pictures, all drawn by one browser."""
+    names, drawings = [], []
+    for card in whole.told.cards:
+        for title, figure in card.figures.items():
+            said = unescape(f"{card.title}: {title}" if title else card.title)
+            for format in formats:
+                name = f"{card.name}-{slug(title)}" if title else card.name
+                names.append(f"charts/{name}.{format}")
+                drawings.append(drawing(figure(), said, whole.about, format, style))
+    if drawings:
+        yield from zip(names, draw(drawings), strict=True)
 
 
 def _tables(whole: Content) -> Iterator[File]:
+    tables: list[tuple[str, pd.DataFrame]] = []
     if whole.spec.kind.compares_runs:
-        for suffix in TABLE_FORMATS:
-            yield f"tables/comparison.{suffix}", _table_writer(whole.comparison.table, suffix)
-    for table in whole.told.tables:
-        for suffix in TABLE_FORMATS:
-            numbers = table.numbers
-            yield f"tables/{table.name}.{suffix}", _table_writer(lambda n=numbers: n, suffix)  # type: ignore[misc]
-
-
-def _table_writer(read: Callable[[], pd.DataFrame], suffix: str) -> Callable[[], bytes]:
-    return lambda: TABLE_FORMATS[suffix].to_bytes(read())
+        tables.append(("tables/comparison", whole.comparison.table()))
+    tables += [(f"tables/{table.name}", table.numbers) for table in whole.told.tables]
+    tables += [(f"data/{card.name}", card.table()) for card in whole.told.cards]
+    for name, table in tables:
+        for suffix, format in TABLE_FORMATS.items():
+            yield f"{name}.{suffix}", format.to_bytes(table)

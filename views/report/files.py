@@ -1,18 +1,15 @@
-"""Reports as files, of experiments and of whole suite runs: HTML, or the same printed as PDF."""
+"""Reports of experiments and of whole suite runs as HTML pages."""
 
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from runner.errors import RunnerError
-from storage import queries
-from storage.errors import NotExportable
-from storage.index.store import Store
-from views.parts.drawing import NotDrawn, browser, find_browser
-from views.report.document import report
+from breakeven.runner.errors import RunnerError
+from breakeven.storage import queries
+from breakeven.storage.errors import NotExportable
+from breakeven.storage.index.store import Store
+from breakeven.views.report.document import report
 
 MAX_KEPT = 3
 """Pages; one of a usual experiment has 3 MB."""
@@ -22,24 +19,12 @@ has a report that is made on the command line."""
 MANY = 4
 """Experiments: reports of more are made one after the other, and hold up none of fewer."""
 _kept: WeakKeyDictionary[Store, dict[tuple[Any, ...], str]] = WeakKeyDictionary()
-READY = "drawAllForPaper()"
-"""What `report.js` does before the page may be printed."""
 _turns = {is_long: threading.Lock() for is_long in (False, True)}
 """Threads share a processor: to make several at once makes all of them late."""
 
 
 class NotWanted(RunnerError):
     """Whoever asked for a report is gone."""
-
-
-def report_file(store: Store, asked: Sequence[str], suffix: str, most: int | None = None) -> bytes:
-    """A report of experiments and suite runs by their ids; `suffix`: `.pdf`, or else HTML; `most`:
-    as of `report_of`.
-
-    Raises `NotInStore`, `NotExportable`, and `NotDrawn` where no browser prints it.
-    """
-    page = report_of(store, asked, most).encode(errors="replace")
-    return _printed(page) if suffix.lower() == ".pdf" else page
 
 
 def report_of(
@@ -95,12 +80,3 @@ def _version(store: Store, experiment_id: str) -> tuple[Any, ...]:
         "SELECT run_id, content FROM labels WHERE starts_with(run_id, ?)", [f"{experiment_id}."]
     )
     return experiment_id, queries.revision(store, experiment_id), *labels.itertuples(index=False)
-
-
-def _printed(page: bytes) -> bytes:
-    if find_browser() is None:
-        raise NotDrawn("a PDF needs Chromium or Chrome on this machine, and there is none")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "report.html")
-        file.write_bytes(page)
-        return browser.printed(file, READY)

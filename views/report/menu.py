@@ -4,30 +4,32 @@ from functools import partial
 
 import streamlit as st
 
-from storage.index.store import Store
-from views.access.asking import DRAWN, LONG
-from views.parts.downloads import NO_BROWSER, choose_style, download
-from views.parts.drawing import browser, find_browser
-from views.parts.exports import Origin, files_of
-from views.parts.pictures import FORMATS, Style
-from views.report.content import content
-from views.report.everything import everything
-from views.report.files import MAX_EXPERIMENTS, report_file
-from views.report.serving import address
-from views.shared.inert import inert
+from breakeven.storage.index.store import Store
+from breakeven.views.access.asking import DRAWN, LONG
+from breakeven.views.parts.downloads import NO_BROWSER, choose_style, download
+from breakeven.views.parts.drawing import find_browser
+from breakeven.views.parts.exports import Origin, files_of
+from breakeven.views.parts.pictures import FORMATS, Style
+from breakeven.views.report.content import content
+from breakeven.views.report.everything import everything
+from breakeven.views.report.files import MAX_EXPERIMENTS, report_of
+from breakeven.views.report.serving import address
+from breakeven.views.shared.inert import inert
 
-REPORTS = {"html": "text/html", "pdf": "application/pdf"}
 REPORT_HELP = (
     "Answer, table, charts that move, doubts, settings and the command to run it again. The HTML "
     "opens without a network, presents itself (key P), and can be imported again: the runs are "
-    "inside, with the names, paths and logs of the machine that they ran on."
+    "inside, with the names, paths and logs of the machine that they ran on. For a PDF, open the "
+    "report and print it."
 )
 REPORT_LINK_HELP = "All of it on one page that can be sent as a link."
 PRESENT_HELP = (
     "One idea a screen, by arrow keys, from the question to what to do; runs are played back."
 )
 TOO_MANY = f"A report has at most {MAX_EXPERIMENTS:,} experiments."
-ALL_HELP = "Every chart as a picture, every table and the data behind each chart in all formats."
+ALL_HELP = (
+    "Every chart as a picture, every table and the data behind each chart as CSV and Parquet."
+)
 
 
 def links(*asked: str) -> None:
@@ -49,18 +51,12 @@ def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> 
     menu = st.popover("Take away", key="take-away", icon=":material/download:", on_change="rerun")
     if not menu.open:
         return
-    browser.warm_up()
     with menu, files_of(about):
         st.markdown("**The report**: all of it in one file", help=REPORT_HELP)
-        lacking = None if find_browser() else NO_BROWSER
-        with st.container(horizontal=True):
-            for suffix, mime in REPORTS.items():
-                write = partial(report_file, store, [asked], f".{suffix}", MAX_EXPERIMENTS)
-                none = lacking if suffix == "pdf" else None
-                download(inert(suffix.upper()), write, f"report.{suffix}", mime, unavailable=none,
-                         places=DRAWN if suffix == "pdf" else LONG)  # fmt: skip
+        download("HTML", partial(_report, store, asked), "report.html", "text/html", places=LONG)
         if is_suite:
             return
+        lacking = None if find_browser() else NO_BROWSER
         st.markdown("**Everything** as files, in one archive", help=ALL_HELP)
         style = choose_style("everything")
         format = st.segmented_control(
@@ -70,6 +66,10 @@ def show(store: Store, asked: str, about: Origin, *, is_suite: bool = False) -> 
         write = partial(_everything, store, asked, str(format), style)
         download("Download the archive", write, "all.zip", "application/zip", unavailable=lacking,
                  places=DRAWN)  # fmt: skip
+
+
+def _report(store: Store, asked: str) -> bytes:
+    return report_of(store, [asked], MAX_EXPERIMENTS).encode(errors="replace")
 
 
 def _everything(store: Store, experiment_id: str, format: str, style: Style) -> bytes:

@@ -4,18 +4,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.specs.scenarios import Compared
-from storage.comparison.results import Comparison, Result
-from storage.comparison.standing import standings
-from storage.numbers.metrics import METRICS
-from storage.statistics.speedups import ratio_text
-from storage.terminal.parity_words import parity_text
-from views.comparison import leaderboard
-from views.comparison.verdicts import break_even_text, noise_text
-from views.parts.cards import Card
-from views.report.content import Content
-from views.shared import words
-from views.shared.inert import Html, Markdown, inert
+from breakeven.runner.specs.scenarios import Compared
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.standing import standings
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.speedups import ratio_text
+from breakeven.storage.terminal.break_even_words import break_even_text
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.parity_words import parity_text
+from breakeven.views.comparison import leaderboard
+from breakeven.views.comparison.verdicts import noise_text
+from breakeven.views.parts.cards import Card
+from breakeven.views.report.content import Content
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import sentence
 
 COLUMNS = ("speed_verdict", "speedup", "step_seconds", "compile_seconds", "parity",
            "break_even_steps")  # fmt: skip
@@ -118,7 +121,8 @@ def _steps_said(comparison: Comparison) -> Iterator[Markdown]:
         return
     yield (
         f"A step takes **{inert(written(mine))}** under **{inert(best.label)}** and "
-        f"**{inert(written(theirs))}** without a compiler: {inert(ratio_text(best.speedup))}."
+        f"**{inert(written(theirs))}** without a compiler: "
+        f"{inert(ratio_text(best.speedup))}, {inert(best.speed_verdict)}."
     )
 
 
@@ -126,7 +130,9 @@ def _pays(content: Content, cards: dict[str, Card]) -> Iterator[Slide]:
     if "break-even" not in cards:
         return
     backends = [one for one in content.comparison.results if one.role == "backend"]
-    said = [f"**{inert(one.label)}**: {break_even_text(one)}" for one in backends]
+    said = [f"**{inert(one.label)}**: {inert(break_even_text(one.break_even))}" for one in backends]
+    said += [sentence(caution_words(doubt)) for doubt in content.comparison.notes
+             if doubt.kind == "latency measured once"]  # fmt: skip
     yield Slide(title="When compiling has paid for itself", sentences=said, chart="break-even",
                 figure=_first(cards["break-even"]))  # fmt: skip
 
@@ -174,9 +180,9 @@ def _advice(content: Content) -> Iterator[Markdown]:
 def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
     """From how many steps on which of the backends is worth its compiling; `paying`: whose
     break-evens are reached, the fastest first."""
-    first = min(paying, key=lambda one: one.value("break_even_steps") or math.inf)
+    first = min(paying, key=_steps)
     yield (
-        f"For more than {break_even_text(first)} of this workload, compile with "
+        f"For more than {inert(break_even_text(first.break_even))} of this workload, compile with "
         f"**{inert(first.label)}**; for less, do not compile."
     )
     best = paying[0]
@@ -187,13 +193,18 @@ def which_pays(paying: Sequence[Result]) -> Iterator[Markdown]:
         )
 
 
+def _steps(result: Result) -> float:
+    """Until break-even, which may be 0."""
+    steps = result.value("break_even_steps")
+    return math.inf if steps is None else float(steps)
+
+
 def _steps_until_ahead(best: Result, first: Result) -> float | None:
     """Two digits of it, as much as medians tell; None where it is never so."""
-    names = ("compile_seconds", "step_seconds")
-    mine, its = ([one.value(name) for name in names] for one in (best, first))
-    if None in (*mine, *its):
+    mine, its = best.break_even, first.break_even
+    if mine is None or its is None:
         return None
-    compiling, gained = float(mine[0]) - float(its[0]), float(its[1]) - float(mine[1])
+    compiling, gained = mine.compile_seconds - its.compile_seconds, mine.gain - its.gain
     return float(f"{compiling / gained:.2g}") if compiling > 0 < gained else None
 
 

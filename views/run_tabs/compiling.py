@@ -6,21 +6,27 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from storage import queries
-from storage.compiling.difference import Kind, Row, compile_difference, load_compiled, phases
-from storage.compiling.timeline import timeline
-from storage.index.store import Store
-from storage.queries import RunRecord
-from storage.terminal.compiling import same_text
-from views.charts import timeline as timeline_charts
-from views.comparison.leaderboard import scrolled
-from views.parts.downloads import chart_card, csv_button
-from views.parts.tables import of_run, show_table
-from views.run_tabs.kept import show_code_difference, show_kept
-from views.shared import words
-from views.shared.address import bound
-from views.shared.inert import Html, inert
-from views.shared.selection import titles
+from breakeven.storage import queries
+from breakeven.storage.compiling.difference import (
+    Kind,
+    Row,
+    compile_difference,
+    load_compiled,
+    phases,
+)
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.compiling import same_text
+from breakeven.views.charts import timeline as timeline_charts
+from breakeven.views.comparison.leaderboard import scrolled
+from breakeven.views.parts.downloads import chart_card, csv_button
+from breakeven.views.parts.tables import of_run, show_table
+from breakeven.views.run_tabs.kept import show_code_difference, show_kept
+from breakeven.views.shared import words
+from breakeven.views.shared.address import bound
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.selection import titles
 
 TIMELINE_HELP = (
     "A row for each piece of Python code that was compiled (a frame), with the line it begins at "

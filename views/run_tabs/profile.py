@@ -5,17 +5,17 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.folders.run_dir import RunDir
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.profile.classes import CLASSES
-from storage.profile.profiles import Profile, load_profiles
-from storage.queries import RunRecord
-from storage.terminal.finding_words import profile_words
-from views.parts.downloads import download
-from views.parts.tables import show_table
-from views.shared.links import sentence
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.classes import CLASSES
+from breakeven.storage.profile.profiles import Profile, load_profiles
+from breakeven.storage.queries import RunRecord
+from breakeven.storage.terminal.finding_words import profile_words
+from breakeven.views.parts.downloads import download
+from breakeven.views.parts.tables import show_table
+from breakeven.views.shared.links import sentence
 
 NUMBERS = {"time": "profile_seconds", "calls": "kernel_calls", "share": "profile_share"}
 MAX_TRACE_BYTES = 200_000_000
@@ -27,9 +27,10 @@ def show_profile(store: Store, run: pd.Series, record: RunRecord) -> None:
     label = comparison.result_of(str(run["label"])).label
     profile = next(one for one in load_profiles(store, comparison) if one.label == label)
     st.caption(sentence(profile_words(profile)))
+    if len(profile.turns):
+        show_trace(profile, run, RunDir(record.folder))
     if not profile.is_known:
         return
-    show_trace(profile, run, RunDir(record.folder))
     frame = profile.kernels.assign(
         work_class=profile.kernels["work_class"].map(CLASSES),
         share=profile.kernels["seconds"] / profile.busy_seconds,

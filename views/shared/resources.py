@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 import streamlit as st
 
-from runner.errors import NotWritable, ProbeFailed
-from runner.folders.data_dir import DataDir, default_data_folder, run_names
-from runner.folders.queue import ensure_supervisor, experiments
-from runner.folders.states import RunState
-from runner.machine.capabilities import (
+from breakeven.runner.errors import NotWritable, ProbeFailed
+from breakeven.runner.folders.data_dir import DataDir, default_data_folder, run_names
+from breakeven.runner.folders.queue import ensure_supervisor, experiments
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.capabilities import (
     Capabilities,
     is_of_this_machine,
     probe,
     read_capabilities,
 )
-from storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
-from views.shared.inert import inert
+from breakeven.runner.project import PACKAGE
+from breakeven.storage.errors import StoreLocked, StoreUnusable, TeamStoreUnusable
+from breakeven.views.shared.inert import inert
 
 if TYPE_CHECKING:
-    from storage.index.store import Store
+    from breakeven.storage.index.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = PACKAGE / "examples"
 PROCESS_WIDE = "breakeven_process_wide"
 
 
@@ -90,7 +90,9 @@ def open_store() -> "Store":
     The first call also starts a supervisor if an earlier one left work behind, and the look at
     what this machine offers, so that the answer is there when somebody wants to launch.
     """
-    from storage.team import opening  # With all that it takes: a server answers before it is there.
+    from breakeven.storage.team import (
+        opening,
+    )  # With all that it takes: a server answers before it is there.
 
     folder = data_dir()
     shared = process_wide()

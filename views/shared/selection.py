@@ -12,14 +12,14 @@ from typing import TypeVar
 import pandas as pd
 import streamlit as st
 
-from views.shared import words
-from views.shared.inert import code, inert, plain
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import code, inert, plain
 
 T = TypeVar("T")
-OTHER_RUNS = "other_runs"
-"""In the session's state: the runs picked for charts are those of another experiment."""
 SILENT = "silent_address"
 """In the session's state: the page was opened without saying what to show."""
+OF_IT = {"experiment": "run", "suite_run": "against"}
+"""What of the address another choice makes meaningless."""
 NO_RUN = "no other run"
 """What stands for no suite run to compare with."""
 
@@ -142,8 +142,7 @@ def _choose(
 
 
 def _write_to_address(what: str, key: str, picked: str) -> None:
-    if what == "experiment":
-        st.query_params.pop("run", None)  # a run of the experiment shown until now
-        st.session_state[OTHER_RUNS] = True
+    if what in OF_IT:
+        st.query_params.pop(OF_IT[what], None)  # of what was shown until now
     st.session_state[what] = st.query_params[what] = st.session_state[key]
     st.session_state.pop(picked, None)

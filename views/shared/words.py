@@ -1,5 +1,6 @@
 """How the dashboard says things: states, durations, moments. The same words on every page."""
 
+from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -7,14 +8,14 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from runner import texts
-from runner.folders.states import ExperimentState, RunState
-from runner.specs.script import SCRIPT_PREFIX
-from runner.specs.workload import BUILTIN
-from storage.numbers.metrics import DASH
-from storage.queries import RunError
-from views.shared.inert import Html, Markdown, inert
-from views.shared.links import anchor_html, linked
+from breakeven.runner import texts
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.specs.script import SCRIPT_PREFIX
+from breakeven.runner.specs.workload import BUILTIN
+from breakeven.storage.numbers.metrics import DASH
+from breakeven.storage.queries import RunError
+from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.links import anchor_html, linked
 
 STATES: dict[str, tuple[str, str, str]] = {
     RunState.QUEUED: ("queued", "gray", ":material/schedule:"),
@@ -63,7 +64,7 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
     if run.state != RunState.RUNNING:
         return inert(STATES[run.state][0])
     if pd.notna(run.compiling_since):
-        elapsed = duration((now - run.compiling_since).total_seconds())
+        elapsed = duration(compiled_seconds(run, now))
         before = ""
         if usual_compile_seconds is not None:
             took = anchor_html("compile_seconds", f"{duration(usual_compile_seconds)} last time")
@@ -72,24 +73,44 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
+def compiled_seconds(run: Any, now: pd.Timestamp) -> float:
+    """How long a run has compiled by now, all graphs together."""
+    going = 0.0 if pd.isna(run.compiling_since) else (now - run.compiling_since).total_seconds()
+    return float(run.compiled_seconds) + max(0.0, going)
+
+
 def why_ended(reason: str | None, error: RunError | None) -> str:
-    """Why a run did not finish: the message of its error, without the class of one of our own."""
+    """Why a run did not finish."""
     if error is None:
         return reason or "no reason was recorded"
-    name = "" if error.says_what_to_do else error.name
-    said = ": ".join(filter(None, (name, error.message.strip())))
+    said = error.said
     return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
 
 
-def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> Markdown:
-    """How long an experiment has been at work, what holds it up, how long it still takes."""
-    if runs["started"].isna().all():
-        return "waiting in the queue"
-    elapsed = duration((now - runs["started"].min()).total_seconds())
-    so_far = linked("elapsed_seconds", f"{elapsed} so far")
+DOINGS = {"steps": "training steps"}
+"""What an experiment spends time on, where that is called otherwise than in the data."""
+LEAST_TOLD = 0.5
+"""Seconds of a phase that are worth a word."""
+
+
+def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") -> Markdown:
+    """`2 min 5 s so far: compiling 1 min 20 s, training steps 25 s, loading 20 s`."""
+    parts = ", ".join(
+        f"{inert(DOINGS.get(phase, phase))} {linked('elapsed_seconds', duration(took))}"
+        for phase, took in phases.items() if took >= LEAST_TOLD
+    )  # fmt: skip
+    whole = linked("elapsed_seconds", duration(seconds))
+    return f"**{whole}**{so_far}: {parts}" if parts else f"**{whole}**{so_far}"
+
+
+def outlook(runs: pd.DataFrame, so_far: Markdown, remaining: float | None) -> Markdown:
+    """How long an experiment has been at work, how long it still takes, what holds it up.
+    `so_far`: what `spent` says."""
     left = ""
-    if remaining is not None:
-        left = f", {linked('expected_seconds', f'about {duration(remaining)} left')}"
+    if remaining is not None and remaining < 1.0:
+        left = "; almost done"
+    elif remaining is not None:
+        left = f"; {linked('expected_seconds', f'about {duration(remaining)} left')}"
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
         who = inert(compiling["label"].iloc[0])
@@ -100,7 +121,7 @@ def outlook(runs: pd.DataFrame, remaining: float | None, now: pd.Timestamp) -> M
     if runs["steps_done"].sum() > 0 and len(loading):
         return f"{so_far}; {inert(', '.join(loading['label']))}: torch, model and data are loading"
     if runs["steps_done"].sum() > 0:
-        return f"{so_far}; after the first round the remaining time is known"
+        return f"{so_far}; the time left is known after the first round"
     return f"{so_far}; torch, model and data are loading"
 
 

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from storage.difference.settings import Differing
-from storage.difference.sides import Side, labels
-from storage.difference.speedups import Difference
-from storage.numbers.formats import DASH
-from storage.numbers.metrics import METRICS
-from storage.numbers.recorded import NUMBERS
-from storage.statistics.speedups import ratio_text
-from storage.terminal.difference import SHOWN, difference_text, number_rows
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.comparison.leaderboard import scrolled, verdict_word, with_interval
-from views.parts.downloads import csv_button
-from views.shared.inert import Html, inert
-from views.shared.links import anchor_html, explained
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.difference.settings import Differing
+from breakeven.storage.difference.sides import Side, labels
+from breakeven.storage.difference.speedups import Difference
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.numbers.recorded import NUMBERS
+from breakeven.storage.terminal.difference import SHOWN, beside, difference_text, number_rows
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.comparison.leaderboard import cell, scrolled, verdict_word, with_interval
+from breakeven.views.parts.downloads import csv_button
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.links import anchor_html, explained
 
 CLASSES = {"higher": "good", "lower": "bad", "same": "plain", "unsure": "doubtful"}
 TITLES = {"setting": "Setting", "environment": "Machine and software", "data": "Model and data"}
@@ -53,9 +53,8 @@ def speedup_html(sides: Sequence[Side], found: Sequence[Difference]) -> Html:
     body = ""
     for label in names:
         results = [side.result(label) for side in sides]
-        speeds = [DASH if one is None else ratio_text(one.speedup) for one in results]
         body += f"<tr><td>{run_mark(label, looks[label])}</td>"
-        body += "".join(f"<td>{with_interval(speed)}</td>" for speed in speeds)
+        body += "".join(f"<td>{_speed(one)}</td>" for one in results)
         quotients = [by_place.get((label, side.letter)) for side in sides[1:]]
         body += "".join(f"<td>{_quotient(quotient)}</td>" for quotient in quotients)
         body += "</tr>"
@@ -75,6 +74,7 @@ def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.Data
                 "experiment": side.experiment_id, "name": side.name, "label": label,
                 "speedup": speedup and speedup.median, "speedup_low": speedup and speedup.low,
                 "speedup_high": speedup and speedup.high,
+                "speed_verdict": result and result.speed_verdict,
                 "over_first": quotient and quotient.ratio,
                 "over_first_low": quotient and quotient.low,
                 "over_first_high": quotient and quotient.high,
@@ -87,8 +87,7 @@ def speedup_frame(sides: Sequence[Side], found: Sequence[Difference]) -> pd.Data
 def numbers_html(sides: Sequence[Side]) -> Html:
     """Every other number, the sides of each run below each other; what may not be compared with
     the first is a dash."""
-    found = {name: {row[0]: row[1:] for row in number_rows(sides, name)[1:]} for name in SHOWN}
-    shown = [name for name in SHOWN if found[name]]
+    shown = [name for name in SHOWN if len(number_rows(sides, name)) > 1]
     runs = ["baseline", *labels(sides)]
     looks = run_looks(runs)
     head = "".join(
@@ -99,8 +98,7 @@ def numbers_html(sides: Sequence[Side]) -> Html:
     for label in runs:
         for place, side in enumerate(sides):
             title = "" if place else run_mark(label, looks[label])
-            cells = [found[name].get(label, [DASH] * len(sides))[place] for name in shown]
-            listed = "".join(f"<td>{inert(cell)}</td>" for cell in cells)
+            listed = "".join(f"<td>{_number(sides, label, name, place)}</td>" for name in shown)
             body += f"<tr><td>{title}</td><td>{inert(side.letter)}</td>{listed}</tr>"
     whole = f"<thead><tr><th>Run</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
     return scrolled(whole, "Other numbers side by side")
@@ -120,9 +118,21 @@ def differing_html(sides: Sequence[Side], found: Sequence[Differing]) -> Html:
     return scrolled(whole, "What differs")
 
 
+def _number(sides: Sequence[Side], label: str, name: str, place: int) -> Html:
+    result = beside(sides, label, name)[place]
+    return DASH if result is None else cell(name)(result)
+
+
 def _title(side: Side) -> Html:
     letter = anchor_html("speedup", side.letter, METRICS["speedup"].definition)
     return f"{letter} <small>{inert(side.name)}</small>"
+
+
+def _speed(result: Result | None) -> Html:
+    """The speedup as Compare shows it: marked with its doubts, and with its verdict."""
+    if result is None or result.speedup is None:
+        return DASH if result is None else cell("speed_verdict")(result)
+    return f"{cell('speedup')(result)} {cell('speed_verdict')(result)}"
 
 
 def _quotient(found: Difference | None) -> Html:

@@ -6,19 +6,19 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from runner.errors import RunnerError
-from runner.machine.capabilities import Capabilities
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.training import Precision
-from runner.specs.variants import Settings
-from runner.suites import SUITES
-from runner.suites.queue import new_suite_run, submit_missing
-from runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
-from views.access import permissions
-from views.parts.actions import check, errors_said, work_off_the_queue
-from views.shared import words
-from views.shared.inert import Markdown, inert
-from views.shared.resources import capabilities, data_dir
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Settings
+from breakeven.runner.suites import SUITES
+from breakeven.runner.suites.queue import new_suite_run, submit_missing
+from breakeven.runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
+from breakeven.views.access import permissions
+from breakeven.views.parts.actions import check, errors_said, work_off_the_queue
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Markdown, inert
+from breakeven.views.shared.resources import capabilities, data_dir
 
 SETTINGS: tuple[Settings, ...] = get_args(Settings)[::-1]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -153,5 +153,5 @@ def _command(matrix: Matrix, backends: list[str], device: str) -> str:
     if matrix.models == matrix.suite.choose(()):
         parts = parts[1:]
     parts += [f"--shrink={matrix.shrink}"] if matrix.shrink > 1 else []
-    return shlex.join(["python", "-m", "runner", "suite", matrix.suite.name, *parts,
+    return shlex.join(["breakeven", "suite", matrix.suite.name, *parts,
                        f"--device={device}"])  # fmt: skip

@@ -5,15 +5,15 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from runner.texts import duration
-from storage.index.store import Store
-from storage.numbers.metrics import METRICS
-from views.charts.palette import run_looks
-from views.charts.run_mark import run_mark
-from views.shared import words
-from views.shared.inert import Html, inert
-from views.shared.pace import keeping_up
-from views.wall.tiles import Going, Last, Tile, tiles
+from breakeven.runner.texts import duration
+from breakeven.storage.index.store import Store
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.views.charts.palette import run_looks
+from breakeven.views.charts.run_mark import run_mark
+from breakeven.views.shared import words
+from breakeven.views.shared.inert import Html, inert
+from breakeven.views.shared.pace import keeping_up
+from breakeven.views.wall.tiles import Going, Last, Tile, tiles
 
 PARAMETER = "wall"
 SECONDS = 1.0
@@ -62,7 +62,7 @@ def _going(going: Going) -> Html:
         f'<p class="name">{inert(going.name)}</p>'
         f'<p class="turn">{_turn(going.turn)}<span>{inert(going.doing)}</span></p>'
         f"{_sparkline(going.losses)}"
-        f'<div class="bar" role="progressbar" aria-label="Steps done" aria-valuenow="{percent}">'
+        f'<div class="bar" role="progressbar" aria-label="Time done" aria-valuenow="{percent}">'
         f'<div style="width: {percent}%"></div></div>'
         f'<p class="left"><span>{percent} %</span><span>{inert(left)}</span></p>'
     )

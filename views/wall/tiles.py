@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
-from storage import queries
-from storage.index.store import Store
-from storage.library.catalog import catalog, compute
-from views.parts.progress import fraction_done, remaining
-from views.shared import words
-from views.shared.resources import capabilities
+from breakeven.runner.folders.states import ACTIVE_EXPERIMENTS, ExperimentState
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.views.parts.progress import progress
+from breakeven.views.shared import words
+from breakeven.views.shared.resources import capabilities
 
 POINTS = 60
 """Of the losses of a run, as many as so small a chart shows."""
@@ -33,7 +33,7 @@ class Going:
     doing: str
     """What that run does, or why none does anything."""
     done: float
-    """Share of all steps."""
+    """Share of its time."""
     seconds_left: float | None
     losses: dict[str, list[float]]
     """By label; means of equal parts, the finite ones."""
@@ -100,13 +100,14 @@ def _tiles(
 def _going(store: Store, experiment_id: str, name: str, now: pd.Timestamp) -> Going:
     runs, _ = queries.latest_runs(store, experiment_id)
     at_work = next((run for run in runs.itertuples() if words.has_turn(run)), None)
+    known = progress(store, experiment_id, runs)
     return Going(
         name=name,
         is_running=bool((runs["state"] == "running").any()),
         turn=str(at_work.label) if at_work is not None else None,
         doing=_doing(runs, at_work, now),
-        done=fraction_done(runs),
-        seconds_left=remaining(store, experiment_id, runs),
+        done=known.share if known else 0.0,
+        seconds_left=known.left if known else None,
         losses=_losses(store, experiment_id),
     )
 
@@ -115,9 +116,8 @@ def _doing(runs: pd.DataFrame, at_work: object, now: pd.Timestamp) -> str:
     if at_work is None:
         waits = not (runs["state"] == "running").any()
         return "waits in the queue" if waits else "torch, model and data are loading"
-    since = getattr(at_work, "compiling_since", None)
-    if pd.notna(since):
-        return f"compiling {words.duration((now - since).total_seconds())}"
+    if pd.notna(getattr(at_work, "compiling_since", None)):
+        return f"compiling {words.duration(words.compiled_seconds(at_work, now))}"
     return words.PHASES.get(str(getattr(at_work, "phase", "")), "racing")
 
 

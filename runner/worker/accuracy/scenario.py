@@ -13,19 +13,29 @@ from typing import Literal
 
 import torch
 
-from runner.specs.accuracy import Part
-from runner.specs.experiment import RunSpec
-from runner.worker.accuracy.layers import LayerOutputs
-from runner.worker.accuracy.names import Name, Outcome
-from runner.worker.accuracy.repeating import CannotRepeat, prepare, repeatable, require_repeatable
-from runner.worker.accuracy.sameness import Judgement, default_tolerance, judge, own_scales
-from runner.worker.accuracy.trial import BASELINE, Trial
-from runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.failures import is_out_of_memory
-from runner.worker.model.workload import Workload
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.worker.accuracy.layers import LayerOutputs
+from breakeven.runner.worker.accuracy.names import Name, Outcome
+from breakeven.runner.worker.accuracy.repeating import (
+    CannotRepeat,
+    prepare,
+    repeatable,
+    require_repeatable,
+)
+from breakeven.runner.worker.accuracy.sameness import (
+    Judgement,
+    default_tolerance,
+    judge,
+    own_scales,
+)
+from breakeven.runner.worker.accuracy.trial import BASELINE, Trial
+from breakeven.runner.worker.compiler.compiling import MAX_REASON_CHARACTERS, CompileObserver
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.failures import is_out_of_memory
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.turn_source import TurnSource
 
 Status = Literal[
     "pass", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_fail", "eager_1st_run_OOM",

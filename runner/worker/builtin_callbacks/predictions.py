@@ -1,7 +1,7 @@
 """What a run's final weights say of every sample of a split, as a Parquet file."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,17 @@ import pyarrow.parquet
 import torch
 from torch import Tensor
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import UNFINISHED, RunDir
-from runner.specs.experiment import RunSpec
-from runner.specs.training import SplitName
-from runner.worker.callbacks import Callback, TrainingState
-from runner.worker.data.splits import Split
-from runner.worker.event_log import EventLog
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.step.inference import Inference
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import UNFINISHED, RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.training import SplitName
+from breakeven.runner.worker.callbacks import Callback, TrainingState
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.workload import Align, align_classes, align_numbers
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.paired_answers import PairedAnswers
 
 
 class Predictions(Callback):
@@ -36,6 +38,7 @@ class Predictions(Callback):
         self._group = group
         evaluation = spec.experiment.evaluation
         self._splits = {name: splits[name] for name in evaluation.predictions}
+        self._precision = spec.experiment.training.precision
         self._compiled = evaluation.compiled and spec.variant.backend is not None
         self._run = run
         self._log = log
@@ -46,12 +49,16 @@ class Predictions(Callback):
     def train_end(self, state: TrainingState) -> None:
         for name, split in self._splits.items():
             file = self._run.artifacts / f"predictions-{name}.parquet"
-            write_predictions(self._inference, split, file, self._group, compiled=self._compiled)
+            pairs = PairedAnswers(_align(split), self._precision, self._group)
+            write_predictions(
+                self._inference, split, file, self._group, pairs if self._compiled else None
+            )
             self._log.append(
                 "prediction",
                 split=name,
                 file=str(file.relative_to(self._run.path)),
                 num_samples=len(split),
+                **({"step": state.step, "answers": pairs.told()} if self._compiled else {}),
             )
 
 
@@ -65,18 +72,29 @@ def check_predictable(split: Split, task: str) -> None:
 
 
 def write_predictions(
-    inference: Inference, split: Split, file: Path, group: Group = ALONE, *, compiled: bool
+    inference: Inference,
+    split: Split,
+    file: Path,
+    group: Group = ALONE,
+    pairs: PairedAnswers | None = None,
 ) -> None:
     """One row per sample, in the order of the split: label, prediction, logits. Each rank of
     `group` answers its part, and the first one writes.
 
-    With `compiled` also `compiled_prediction` and `compiled_logits`, the answers of the same
-    weights under the run's backend. A prediction is the class with the largest logit, or for labels
-    that are no classes the one number that the model gives.
+    With `pairs` also `compiled_prediction` and `compiled_logits`, the answers of the same weights
+    under the run's backend, which are compared there. A prediction is the class with the largest
+    logit, or for labels that are no classes the one number that the model gives.
     """
+    found: dict[str, list[Tensor]] = {"": []} if pairs is None else {"": [], "compiled_": []}
+    for question in inference.questions(split):
+        answers = [question.answer(compiled=bool(prefix)) for prefix in found]
+        for mine, answer in zip(found.values(), answers, strict=True):
+            mine.append(answer.logits.float().cpu())
+        if pairs is not None:
+            pairs.add(question, *answers)
     columns: dict[str, Any] = {"label": split.labels.cpu().numpy()}
-    for prefix, under_backend in (("", False), ("compiled_", True))[: 2 if compiled else 1]:
-        by_rank = group.gather(list(_logits(inference, split, compiled=under_backend)))
+    for prefix, parts in found.items():
+        by_rank = group.gather(parts)
         logits = torch.cat([part for batch in zip(*by_rank, strict=True) for part in batch])
         is_class = not split.labels.is_floating_point()
         chosen = logits.argmax(-1) if is_class else logits.reshape(len(logits))
@@ -90,6 +108,5 @@ def write_predictions(
     os.replace(beside, file)
 
 
-def _logits(inference: Inference, split: Split, *, compiled: bool) -> Iterator[Tensor]:
-    for answer in inference.answers(split, compiled=compiled):
-        yield answer.logits.float().cpu()
+def _align(split: Split) -> Align:
+    return align_numbers if split.labels.is_floating_point() else align_classes

@@ -14,12 +14,12 @@ import torch._inductor.config
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.callback import CallbackArgs, callback_handler
 
-from runner.errors import WorkloadError
-from runner.specs.variants import Variant
-from runner.worker.compiler.caches import CompileCaches, Layers
-from runner.worker.compiler.source_lines import innermost_line, short_path, users_line
-from runner.worker.compiler.spans import CompileSpans
-from runner.worker.event_log import EventLog
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.variants import QUICK_COMPILERS, Variant
+from breakeven.runner.worker.compiler.caches import CompileCaches, Layers
+from breakeven.runner.worker.compiler.source_lines import innermost_line, short_path, users_line
+from breakeven.runner.worker.compiler.spans import CompileSpans
+from breakeven.runner.worker.event_log import EventLog
 
 MAX_REASON_CHARACTERS = 2000
 MAX_FRAMES = 10_000
@@ -45,7 +45,8 @@ def make_compiler(variant: Variant) -> Compile:
         near = difflib.get_close_matches(variant.backend, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         message = f"backend {variant.backend!r} is not registered here.{hint}"
-        raise WorkloadError(f"{message} Known: {', '.join(known)}")
+        usual = dict.fromkeys([*torch._dynamo.list_backends(), *QUICK_COMPILERS])
+        raise WorkloadError(f"{message} Known: {', '.join(usual)}")
     # Draw random numbers as eager does, so that dropout agrees between backends.
     torch._inductor.config.fallback_random = True
     return cast(Compile, partial(torch.compile, **compile_arguments(variant)))

@@ -7,9 +7,9 @@ from traceback import FrameSummary
 
 import torch
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 
-RUNNER = f"{PROJECT_ROOT / 'runner'}/"
+RUNNER = f"{PACKAGE / 'runner'}/"
 TORCH = f"{Path(torch.__file__).parent}/"
 PACKAGES = f"{Path(torch.__file__).parent.parent}/"
 STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
@@ -38,7 +38,9 @@ def line_of(frame: FrameSummary) -> str:
 
 def short_path(path: str) -> str:
     """A file of this project or of a package relative to where those lie: run folders travel."""
-    return path.removeprefix(PACKAGES).removeprefix(f"{PROJECT_ROOT}/")
+    for folder in (PACKAGES, f"{PACKAGE}/", f"{PROJECT_ROOT}/"):
+        path = path.removeprefix(folder)
+    return path
 
 
 def _ownership(file: str) -> int:

@@ -1,4 +1,4 @@
-"""`python -m runner.worker.data.head FILE`: prints the beginning of a data file as one JSON object.
+"""Prints the beginning of a data file as one JSON object.
 
 A process of its own, without torch, in little memory: what it reads may be huge, broken or made to
 do harm. Tables are read as `tables.open_file` reads them, which takes the libraries beneath
@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from runner.errors import UnusableData
+from breakeven.runner.errors import UnusableData
 
 WHOLE_BYTES = 32 * 2**20
 """Files up to here are read as a whole."""

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from runner.checks.data_file import locate
-from runner.errors import UnusableData, WorkloadError
+from breakeven.runner.checks.data_file import locate
+from breakeven.runner.errors import UnusableData, WorkloadError
+from breakeven.runner.worker.data.hub import hub_advice
 
 IMAGE_COLUMN = "image"
 """What `datasets` calls the images of a folder."""
@@ -42,9 +43,8 @@ def open_hub(source: str, split: str) -> Any:
         return datasets.load_dataset(source, split=split)
     except Exception as error:
         raise WorkloadError(
-            f"data.source = {source!r}, split {split!r}: the hub has no such data set, or "
-            f"cannot be reached and no copy is cached here. For a file give a path that ends "
-            f"in .csv, .jsonl or .parquet. ({type(error).__name__}: {error})"
+            f"data.source = {source!r}, split {split!r}: {hub_advice(error)} For a file give a "
+            "path that ends in .csv, .jsonl or .parquet"
         ) from error
 
 
@@ -91,7 +91,7 @@ def images(rows: Any, column: str, where: str) -> Sequence[Any]:
     """Every row's image in colours; the column holds images, encoded images or paths of files."""
     import datasets
 
-    from runner.worker.data.pictures import Pictures
+    from breakeven.runner.worker.data.pictures import Pictures
 
     try:
         return Pictures(rows.cast_column(column, datasets.Image(decode=False)), column, where)

@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ModelSpec
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ModelSpec
+from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
 
 VOCABULARY_SIZE = 8192
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -22,7 +23,7 @@ def make_tokenizer(model: ModelSpec, texts: Sequence[str]) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(model.source, trust_remote_code=False)
     except Exception as error:
         raise WorkloadError(
-            f"model.source = {model.source!r}: no tokenizer; {hub_advice(model.source, error)}"
+            f"model.source = {model.source!r}: no tokenizer; {hub_advice(error)} {GIVE_MODEL}"
         ) from error
     if tokenizer.pad_token is None:
         # Models that write text rarely have one. What is padding says the attention mask.
@@ -81,14 +82,4 @@ def _train_tokenizer(texts: Sequence[str]) -> Any:
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-    )
-
-
-def hub_advice(source: str, error: Exception) -> str:
-    """What to do when a model could not be loaded."""
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    return (
-        "neither a local folder nor a name that the hub offers, or the hub cannot be reached and "
-        "no copy is cached here. Give a local folder, or one of the built-in models. "
-        f"({type(error).__name__}: {first_line})"
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
-from runner.worker.device.base import (
+from breakeven.runner.worker.device.base import (
     NOT_RECORDED,
     NOT_TRIED,
     Device,
@@ -17,9 +17,9 @@ from runner.worker.device.base import (
     Driver,
     Unavailable,
 )
-from runner.worker.device.measuring import EventClock, MemoryUse
-from runner.worker.device.nvidia import NvidiaDriver
-from runner.worker.device.processes import Family
+from breakeven.runner.worker.device.measuring import EventClock, MemoryUse
+from breakeven.runner.worker.device.nvidia import NvidiaDriver
+from breakeven.runner.worker.device.processes import Family
 
 RANDOM_STATE = "cuda"
 """Name of the generator's state in a checkpoint."""
@@ -48,7 +48,7 @@ class CudaClock(EventClock):
 
 
 class CudaMemory:
-    """What the caching allocator handed out (`torch.cuda.max_memory_allocated`)."""
+    """What the caching allocator handed out, and what it held for that from the driver."""
 
     def __init__(self, torch_device: torch.device) -> None:
         self._device = torch_device
@@ -61,7 +61,7 @@ class CudaMemory:
         statistics = torch.cuda.memory_stats_as_nested_dict(self._device)
         return MemoryUse(
             peak_bytes=statistics["allocated_bytes"]["all"]["peak"],
-            reserved_bytes=statistics["reserved_bytes"]["all"]["current"],
+            reserved_bytes=statistics["reserved_bytes"]["all"]["peak"],
         )
 
 

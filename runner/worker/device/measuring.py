@@ -123,7 +123,8 @@ class MemoryUse:
     peak_bytes: int | None
     """Highest since the last `reset`."""
     reserved_bytes: int | None
-    """What torch's allocator holds from the driver, pools of captured graphs included."""
+    """The most that torch's allocator held from the driver since the last `reset`, private pools of
+    captured graphs included; on MPS what Metal gives right now."""
 
 
 class PeakMemory(Protocol):

@@ -1,8 +1,8 @@
 """How the device and its CPUs fared while a block ran, as `device` events of the journal.
 
 Asked before and after a block, never within one: what it costs is no part of any step
-(benchmarks/monitor_cost.py). It holds up the run all the same, so of short blocks only as many are
-watched as take a small share of their time.
+(docs/decisions/watching-the-device.md). It holds up the run all the same, so of short blocks only
+as many are watched as take a small share of their time.
 """
 
 import time
@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from runner.machine.cpus import cpu_allowance
-from runner.worker.device.base import Device, Driver, Unavailable
-from runner.worker.device.cpu_usage import CpuMonitor
-from runner.worker.device.processes import Family, Stranger, busy_strangers, tools
-from runner.worker.event_log import EventLog
+from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.worker.device.base import Device, Driver, Unavailable
+from breakeven.runner.worker.device.cpu_usage import CpuMonitor
+from breakeven.runner.worker.device.processes import Family, Stranger, busy_strangers, tools
+from breakeven.runner.worker.event_log import EventLog
 
 WORTH_NAMES = 0.10
 """Share of the CPU time from which on other processes are looked for by name."""

@@ -5,14 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.worker.device.base import (
+from breakeven.runner.worker.device.base import (
     NOT_RECORDED,
     NOT_TRIED,
     Device,
     Driver,
     Unavailable,
 )
-from runner.worker.device.measuring import EventClock, MemoryUse
+from breakeven.runner.worker.device.measuring import EventClock, MemoryUse
 
 RANDOM_STATE = "mps"
 """Name of the generator's state in a checkpoint."""
@@ -46,7 +46,10 @@ class MpsDevice(Device):
     """The GPU of an Apple chip, `mps`."""
 
     type = "mps"
-    notes = (NOT_TRIED, "Peak memory was not recorded: on MPS torch keeps no count of it.")
+    notes = (
+        NOT_TRIED,
+        "Allocated memory was not recorded: on MPS torch keeps no count of its peak.",
+    )
 
     @property
     def name(self) -> str:

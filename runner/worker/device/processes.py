@@ -1,18 +1,31 @@
 """Other processes of this machine, told apart from those of the same experiment."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TypedDict
 
-from runner.project import PROJECT_ROOT
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 
 PROC = Path("/proc")
-WORKER_MODULE = b"runner.worker"
-RANK_MODULE = b"runner.worker.launching.rank"
-MODULES = ((b"-m", b"runner"), (b"-m", b"storage"))
-DASHBOARD = b"dashboard.py"
+WORKER_MODULE = b"breakeven.runner.worker"
+RANK_MODULE = b"breakeven.runner.worker.launching.rank"
+MODULES = (b"breakeven", b"breakeven.storage", b"breakeven.views.report")
+"""Behind `-m`: pages, supervisors and commands."""
+PROGRAMS = tuple(
+    os.fsencode(path)
+    for path in (
+        *(
+            folder / name
+            for folder in (PROJECT_ROOT, PACKAGE)
+            for name in ("serve.py", "dashboard.py")
+        ),
+        Path(sys.executable).with_name("breakeven"),
+    )
+)
+"""The same, started by the path of a file."""
 STATE, PARENT, FLAGS = 0, 1, 6
 CPU_TIMES = slice(11, 13)
 """Places in /proc/PID/stat behind the command name, proc_pid_stat(5)."""
@@ -99,17 +112,14 @@ def process_name(pid: int) -> str | None:
 
 
 def _is_tool(pid: int, arguments: list[bytes]) -> bool:
-    is_module = any(pair in MODULES for pair in pairwise(arguments))
-    pages = [] if is_module else [one for one in arguments if one.endswith(DASHBOARD)]
-    if not is_module and not (pages and any(b"streamlit" in one for one in arguments)):
-        return False
+    if any(first == b"-m" and second in MODULES for first, second in pairwise(arguments)):
+        return True
     try:
         folder = os.readlink(os.fsencode(PROC / str(pid) / "cwd"))
     except OSError:
         return False
-    here = os.fsencode(PROJECT_ROOT)
-    paths = [os.path.normpath(os.path.join(folder, page)) for page in pages]
-    return folder == here if is_module else os.path.join(here, DASHBOARD) in paths
+    # A command begins with Python, its options and a file.
+    return any(os.path.normpath(os.path.join(folder, one)) in PROGRAMS for one in arguments)
 
 
 def _arguments(pid: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""`python -m runner.worker.launching.node RUN_FOLDER NUMBER`: a further machine's part of a run.
+"""Takes part in a run as a further machine; arguments: RUN_FOLDER NUMBER.
 
 It starts the ranks of this machine, which find those of the first one, where the turn, the journal
 and the end of the run are.
@@ -12,16 +12,16 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.meetings import Meeting, Meetings
-from runner.folders.moved import spec_in_use
-from runner.folders.run_dir import RunDir
-from runner.supervision.exits import WorkerExit
-from runner.supervision.placing import DEVICES_VARIABLE, placed
-from runner.worker.launching.elastic import run_ranks
-from runner.worker.launching.switchboard import ADDRESS_VARIABLE, Switchboard
-from runner.worker.process import prepare
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.meetings import Meeting, Meetings
+from breakeven.runner.folders.moved import spec_in_use
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.placing import DEVICES_VARIABLE, placed
+from breakeven.runner.worker.launching.elastic import run_ranks
+from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE, Switchboard
+from breakeven.runner.worker.process import prepare
 
 LOOK_SECONDS = 1.0
 CLOSING_SECONDS = 10.0

@@ -8,10 +8,10 @@ import transformers
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.data.splits import tensor_bytes
-from runner.worker.data.tokenizing import hub_advice
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
+from breakeven.runner.worker.data.splits import tensor_bytes
 
 BERT_MODELS = ("builtin:bert-tiny", "builtin:bert-base")
 BUILTIN_CONFIGURATIONS: dict[str, tuple[Any, dict[str, int]]] = {
@@ -80,7 +80,8 @@ def make_model(
         )
         return model
     except Exception as error:
-        raise WorkloadError(f"model.source = {source!r}: {hub_advice(source, error)}") from error
+        advice = f"{hub_advice(error)} {GIVE_MODEL}"
+        raise WorkloadError(f"model.source = {source!r}: {advice}") from error
 
 
 def classification_settings(labels: tuple[str, ...]) -> dict[str, Any]:

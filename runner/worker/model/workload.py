@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from runner.checks import task as task_check
-from runner.errors import InvalidSpec, WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.specs.training import Metric
-from runner.worker.data.splits import IGNORE, Dataset
+from breakeven.runner.checks import task as task_check
+from breakeven.runner.errors import InvalidSpec, NotLoaded, RunnerError, WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.training import Metric
+from breakeven.runner.worker.data.splits import IGNORE, Dataset
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From a model's logits and a batch's labels to (targets, classes) and (targets,), some of which
@@ -39,11 +39,19 @@ class Workload:
 
 
 def load_workload(experiment: ExperimentSpec) -> Workload:
-    """The workload of the experiment's task; raises `WorkloadError` for one that cannot be had.
+    """The workload of the experiment's task, the same for all runs; raises `NotLoaded` for one that
+    cannot be had.
 
     Each task is a module of `runner.worker.tasks`: its function `load`, and in `TASK` what fits it.
     """
-    task = importlib.import_module(f"runner.worker.tasks.{experiment.task}")
+    try:
+        return _load(experiment)
+    except RunnerError as error:
+        raise NotLoaded(str(error)) from error
+
+
+def _load(experiment: ExperimentSpec) -> Workload:
+    task = importlib.import_module(f"breakeven.runner.worker.tasks.{experiment.task}")
     workload: Workload = task.load(experiment)
     _check_targets(workload.data)
     metric, known = experiment.evaluation.metric, ("loss", *workload.metrics)

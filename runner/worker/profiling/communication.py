@@ -2,11 +2,10 @@
 how many bytes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
-from runner.worker.profiling.kernels import BOOKKEEPING, COMPILED_CODE
-from runner.worker.profiling.trace import Collective, Span, Trace
+from breakeven.runner.worker.profiling.kernels import BOOKKEEPING, COMPILED_CODE
+from breakeven.runner.worker.profiling.trace import Collective, Span, Trace, length, merged
 
 
 def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> dict[str, float]:
@@ -20,7 +19,7 @@ def communication(trace: Trace, steps: int, *, device_works_by_itself: bool) -> 
         ]
     else:
         computing = [
-            Span(call.start, call.start + call.seconds)
+            call.span
             for call in trace.calls
             if (call.category == "cpu_op" and "::" in call.name and not _is_no_work(call.name))
             or call.name.startswith(COMPILED_CODE)
@@ -53,21 +52,6 @@ def by_collective(trace: Trace, steps: int) -> list[dict[str, Any]]:
 
 def _is_no_work(name: str) -> bool:
     return name.startswith((*BOOKKEEPING, "c10d::", "_c10d_functional::"))
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same time as spans that do not overlap, in their order."""
-    found: list[Span] = []
-    for span in sorted(spans):
-        if found and span.start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
-        else:
-            found.append(span)
-    return found
-
-
-def length(spans: Iterable[Span]) -> float:
-    return sum(span.end - span.start for span in spans)
 
 
 def overlap(some: list[Span], others: list[Span]) -> float:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from runner.worker.profiling.trace import DeviceWork, HostCall, Span, Trace
+from breakeven.runner.worker.profiling.trace import (
+    DeviceWork,
+    HostCall,
+    Span,
+    Trace,
+    length,
+    merged,
+)
 
 Phase = Literal["forward", "backward", "optimizer"]
 BACKWARD = "autograd::engine::evaluate_function"
@@ -58,7 +65,7 @@ def device_costs(trace: Trace) -> Costs:
     sum is the time in which any ran."""
     launches = {call.correlation: call for call in trace.calls if call.correlation is not None}
     costs: Costs = defaultdict(Cost)
-    for work, seconds in zip(trace.work, shared_seconds(trace.work), strict=True):
+    for work, seconds in _shared(trace.work):
         launch = launches.get(work.correlation) if work.correlation is not None else None
         costs[_kernel(work.name, launch)].add(seconds)
     return costs
@@ -66,15 +73,23 @@ def device_costs(trace: Trace) -> Costs:
 
 def cpu_costs(trace: Trace) -> Costs:
     """Seconds of the host by operator, what it had other operators do left out; bookkeeping of
-    autograd and of the compiler is no operator."""
+    autograd and of the compiler is no operator. Where several threads compute at once, each has its
+    share, so that the sum is the time in which any did."""
     costs: Costs = defaultdict(Cost)
+    work: list[tuple[Span, Kernel]] = []
     for call in trace.calls:
         computes = call.category == "cpu_op" and "::" in call.name
         if call.name.startswith(COMPILED_CODE):
-            costs[Kernel(_short(call.name), None, _phase(call), None)].add(call.own_seconds)
+            kernel = Kernel(_short(call.name), None, _phase(call), None)
         elif computes and not call.name.startswith(BOOKKEEPING):
-            key = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
-            costs[key].add(call.own_seconds)
+            kernel = Kernel(call.name[:MAX_NAME], call.name, _phase(call), call.dtype)
+        else:
+            continue
+        costs[kernel].add(0.0)
+        work += [(span, kernel) for span in call.own]
+    shares = shared_seconds([span for span, _ in work])
+    for (_, kernel), seconds in zip(work, shares, strict=True):
+        costs[kernel].add(seconds, calls=0)
     return costs
 
 
@@ -91,11 +106,7 @@ def host_seconds(trace: Trace) -> dict[str, float]:
 
 def underfilled_seconds(trace: Trace) -> float:
     """Seconds of the device in kernels with fewer blocks than it has processors for them."""
-    return sum(
-        seconds
-        for work, seconds in zip(trace.work, shared_seconds(trace.work), strict=True)
-        if not work.fills_device
-    )
+    return sum(seconds for work, seconds in _shared(trace.work) if not work.fills_device)
 
 
 def num_launches(trace: Trace) -> int:
@@ -116,11 +127,11 @@ def most_costly(costs: Costs) -> Iterable[tuple[Kernel, Cost]]:
         yield Kernel(f"{len(rest)} others", None, None, None), together
 
 
-def shared_seconds(work: Sequence[DeviceWork]) -> list[float]:
-    """The seconds of each, in the order of their starts; where n ran at once, each has an nth."""
+def shared_seconds(work: Sequence[Span]) -> list[float]:
+    """The seconds of each; where n ran at once, each has an nth."""
     seconds = [0.0] * len(work)
     edges = sorted([(one.start, 1, i) for i, one in enumerate(work)]
-                   + [(one.start + one.seconds, 0, i) for i, one in enumerate(work)])  # fmt: skip
+                   + [(one.end, 0, i) for i, one in enumerate(work)])  # fmt: skip
     running: set[int] = set()
     before = 0.0
     for now, begins, i in edges:
@@ -132,6 +143,11 @@ def shared_seconds(work: Sequence[DeviceWork]) -> list[float]:
             running.discard(i)
         before = now
     return seconds
+
+
+def _shared(work: Sequence[DeviceWork]) -> Iterable[tuple[DeviceWork, float]]:
+    spans = [Span(one.start, one.start + one.seconds) for one in work]
+    return zip(work, shared_seconds(spans), strict=True)
 
 
 def _kernel(name: str, launch: HostCall | None) -> Kernel:
@@ -153,13 +169,8 @@ def _phase(call: HostCall) -> Phase:
 
 
 def _outermost(calls: Iterable[HostCall], name: str) -> float:
-    """Seconds of the calls with a name that begins so, those within one another counted once."""
-    found = (call for call in calls if call.name.startswith(name))
-    return sum(
-        call.seconds
-        for call in found
-        if not any(caller.name.startswith(name) for caller in _above(call))
-    )
+    """Seconds in which any call ran with a name that begins so, within others or beside them."""
+    return length(merged(call.span for call in calls if call.name.startswith(name)))
 
 
 def _between_graphs(calls: Sequence[HostCall]) -> float:
@@ -171,7 +182,7 @@ def _between_graphs(calls: Sequence[HostCall]) -> float:
     for call in calls:
         frame = _frame_of(call) if call.name.startswith(GRAPHS) else None
         if frame is not None:
-            graphs[frame].append(Span(call.start, call.start + call.seconds))
+            graphs[frame].append(call.span)
     return sum(
         after.start - before.end
         for spans in graphs.values()

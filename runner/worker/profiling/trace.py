@@ -5,7 +5,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +40,12 @@ class HostCall:
     """Element type of the first input that has one with a fraction."""
     correlation: int | None
     parent: "HostCall | None" = None
-    inner_seconds: float = 0.0
-    """Spent in calls that this one made."""
+    own: list["Span"] = field(default_factory=list)
+    """When it was at work itself, and no call that it made."""
 
     @property
-    def own_seconds(self) -> float:
-        return max(0.0, self.seconds - self.inner_seconds)
+    def span(self) -> "Span":
+        return Span(self.start, self.start + self.seconds)
 
     def callers(self) -> Iterator["HostCall"]:
         """Itself, who called it, who called that one."""
@@ -72,6 +72,21 @@ class Span(NamedTuple):
 
     start: float
     end: float
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same time as spans that do not overlap, in their order."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def length(spans: Iterable[Span]) -> float:
+    return sum(span.end - span.start for span in spans)
 
 
 @dataclass(frozen=True)
@@ -160,17 +175,35 @@ def _work(event: Mapping[str, Any]) -> DeviceWork:
 
 
 def _nest(calls: Iterable[HostCall]) -> None:
-    """Tells every call who made it: the shortest one on its thread in which it lies."""
+    """Tells every call who made it, the shortest one on its thread in which it lies, and when it
+    was at work itself: at each moment that is the call of a thread which began last."""
     by_thread: dict[Any, list[HostCall]] = defaultdict(list)
     for call in calls:
         by_thread[call.thread].append(call)
     for thread in by_thread.values():
         thread.sort(key=lambda call: (call.start, -call.seconds))
         open_calls: list[HostCall] = []
+        known = -inf  # until when it was told who was at work
         for call in thread:
-            while open_calls and open_calls[-1].start + open_calls[-1].seconds <= call.start:
-                open_calls.pop()
+            known = _end_calls(open_calls, call.start, known)
             if open_calls:
                 call.parent = open_calls[-1]
-                call.parent.inner_seconds += call.seconds
+                known = _work_until(call.parent, known, call.start)
             open_calls.append(call)
+        _end_calls(open_calls, inf, known)
+
+
+def _end_calls(open_calls: list[HostCall], before: float, known: float) -> float:
+    """Takes away the calls that ended by then."""
+    while open_calls and open_calls[-1].span.end <= before:
+        ended = open_calls.pop()
+        known = _work_until(ended, known, ended.span.end)
+    return known
+
+
+def _work_until(call: HostCall, known: float, end: float) -> float:
+    """Has a call be at work itself from where nobody was told to be, until a moment: the later of
+    that moment and `known`."""
+    if end > known:
+        call.own.append(Span(max(known, call.start), end))
+    return max(known, end)

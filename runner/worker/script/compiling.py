@@ -11,14 +11,19 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from runner.specs.variants import Variant
-from runner.worker.compiler.compiling import (
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import (
     compile_arguments,
     leave_alone,
     make_compiler,
 )
-from runner.worker.compiler.in_place import compile_blocks, traceable
-from runner.worker.compiler.source_lines import PACKAGES, RUNNER, STANDARD_LIBRARY, short_path
+from breakeven.runner.worker.compiler.in_place import compile_blocks, traceable
+from breakeven.runner.worker.compiler.source_lines import (
+    PACKAGES,
+    RUNNER,
+    STANDARD_LIBRARY,
+    short_path,
+)
 
 TRAINERS = ("transformers.trainer", "accelerate", "lightning", "pytorch_lightning")
 """Packages and modules that compile on behalf of a script; what others compile is their own."""

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.worker.script.batch_sizes import StepSize
-from runner.worker.script.session import ScriptSession
+from breakeven.runner.worker.script.batch_sizes import StepSize
+from breakeven.runner.worker.script.session import ScriptSession
 
 NAME = "transformers.Trainer"
 PREFIX_CHECKPOINT_DIR = "checkpoint"
@@ -98,7 +98,9 @@ class _Told:
         told = {
             name.removeprefix(PREFIX): value
             for name, value in (metrics or {}).items()
-            if name.startswith(PREFIX) and isinstance(value, (int, float))
+            if name.startswith(PREFIX)
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
         }
         kept = {n: value for n, value in told.items() if not n.endswith(NO_METRICS)}
         loader = rest.get("eval_dataloader")

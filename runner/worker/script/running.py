@@ -11,24 +11,25 @@ from pathlib import Path
 import torch
 
 import breakeven
-from runner.checks.user_code import allowed, locate
-from runner.errors import WorkloadError
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.worker.compiler.kept import keep_outputs
-from runner.worker.device.finding import open_device
-from runner.worker.device.visible import name_of_visible
-from runner.worker.environment import describe_environment
-from runner.worker.event_log import EventLog
-from runner.worker.script.checkpoints import ScriptCheckpoints
-from runner.worker.script.earlier import read_earlier
-from runner.worker.script.importing import after_import
-from runner.worker.script.session import EndOfScript, ScriptSession
-from runner.worker.script.trainers import TRAINERS
-from runner.worker.script.watchdog import Watchdog
-from runner.worker.script.workplace import make_workplace, tidy
-from runner.worker.turn_source import AnnouncedTurns, TurnSource
-from runner.worker.user_code import copy_sources
+from breakeven.runner.checks.user_code import allowed, locate
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.worker.compiler.gradients import explained
+from breakeven.runner.worker.compiler.kept import keep_outputs
+from breakeven.runner.worker.device.finding import open_device
+from breakeven.runner.worker.device.visible import name_of_visible
+from breakeven.runner.worker.environment import describe_environment
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.script.checkpoints import ScriptCheckpoints
+from breakeven.runner.worker.script.earlier import read_earlier
+from breakeven.runner.worker.script.importing import after_import
+from breakeven.runner.worker.script.session import EndOfScript, ScriptSession
+from breakeven.runner.worker.script.trainers import TRAINERS
+from breakeven.runner.worker.script.watchdog import Watchdog
+from breakeven.runner.worker.script.workplace import make_workplace, tidy
+from breakeven.runner.worker.turn_source import AnnouncedTurns, TurnSource
+from breakeven.runner.worker.user_code import copy_sources
 
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
@@ -94,7 +95,11 @@ def _execute(script: Path, run: RunDir, spec: RunSpec, session: ScriptSession) -
     seed(spec.experiment.training.seed)
     breakeven._attach(session)
     try:
-        with session.compiler.in_place_of_torch(), after_import(TRAINERS, session):
+        with (
+            explained(spec.variant),
+            session.compiler.in_place_of_torch(),
+            after_import(TRAINERS, session),
+        ):
             runpy.run_path(str(script), run_name="__main__")
     except EndOfScript:
         pass

@@ -16,27 +16,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.supervision.exits import WorkerExit
-from runner.worker.callbacks import OwnValue
-from runner.worker.compiler.compiling import CompileObserver
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.profiling.profiler import StepProfiler
-from runner.worker.random_state import random_state
-from runner.worker.script.blocks import ScriptBlocks
-from runner.worker.script.checkpoints import Saved, ScriptCheckpoints
-from runner.worker.script.compiling import ScriptCompiler
-from runner.worker.script.earlier import Earlier
-from runner.worker.script.resuming import Resuming
-from runner.worker.script.sameness import inputs_of, models_of, random_states
-from runner.worker.script.step_flops import StepFlops
-from runner.worker.script.workload import ScriptWorkload
-from runner.worker.training.recording import BlockRecorder
-from runner.worker.training.timing import BlockTimer
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.callbacks import OwnValue
+from breakeven.runner.worker.compiler.compiling import CompileObserver
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.profiling.profiler import StepProfiler
+from breakeven.runner.worker.random_state import random_state
+from breakeven.runner.worker.script.blocks import ScriptBlocks
+from breakeven.runner.worker.script.checkpoints import Saved, ScriptCheckpoints
+from breakeven.runner.worker.script.compiling import ScriptCompiler
+from breakeven.runner.worker.script.earlier import Earlier
+from breakeven.runner.worker.script.resuming import Resuming
+from breakeven.runner.worker.script.sameness import inputs_of, models_of, random_states
+from breakeven.runner.worker.script.step_flops import StepFlops
+from breakeven.runner.worker.script.workload import ScriptWorkload
+from breakeven.runner.worker.training.recording import BlockRecorder
+from breakeven.runner.worker.training.timing import BlockTimer
+from breakeven.runner.worker.turn_source import TurnSource
 
 MAX_RAISED = 1000
 """Steps of a script that goes on although it was ended: it catches everything."""
@@ -135,7 +135,10 @@ class ScriptSession:
         self._count_no_more(samples, tokens)
         self.evaluate(False)
         if not self._blocks.is_over:
-            self._blocks.made.losses.append(self._kept(loss))
+            made = self._blocks.made
+            made.losses.append(self._kept(loss))
+            made.samples.append(samples)
+            made.tokens.append(tokens)
             self.workload.count(samples, tokens)
             self._blocks.step_made()
             self._count_if_untimed()

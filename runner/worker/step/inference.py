@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from runner.specs.variants import Variant
-from runner.worker.compiler.compiling import make_compiler
-from runner.worker.data.batches import WHOLE, Part
-from runner.worker.data.splits import Split
-from runner.worker.model.losses import logits_of
-from runner.worker.step.stepping import MixedPrecision
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.compiler.compiling import make_compiler
+from breakeven.runner.worker.data.batches import WHOLE, Part
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.model.losses import logits_of
+from breakeven.runner.worker.step.stepping import MixedPrecision
 
 
 class Answer(NamedTuple):
@@ -23,6 +23,28 @@ class Answer(NamedTuple):
     logits: Tensor
     """Of the samples that are no fillers."""
     num_targets: int
+
+
+class Question:
+    """A batch of a split, that the model may be asked several times."""
+
+    def __init__(
+        self, inference: "Inference", split: Split, indices: Tensor, num_real: int
+    ) -> None:
+        self._inference = inference
+        self._split = split
+        self._indices = indices
+        self._num_real = num_real
+
+    @property
+    def samples(self) -> Tensor:
+        """Their places in the split, without fillers."""
+        return self._indices[: self._num_real]
+
+    @torch.no_grad()
+    def answer(self, *, compiled: bool) -> Answer:
+        """What the model says of the batch, under its compiler or without one."""
+        return self._inference.answer(self._split, self._indices, self._num_real, compiled)
 
 
 class Inference:
@@ -60,21 +82,29 @@ class Inference:
         in_place = variant.scope == "blocks"
         self._compiled: Callable[..., Any] = answer if in_place else make_compiler(variant)(answer)
 
-    @torch.no_grad()
-    def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
-        """One answer per batch, of this rank's part of it. `split` is on the model's device."""
+    def questions(self, split: Split) -> Iterator[Question]:
+        """One per batch, of this rank's part of it. `split` is on the model's device."""
         self._model.eval()
         try:
             for indices, num_real in self._batches(split):
-                batch = split.batch(indices, num_real)
-                output, logits = self._answer(batch, compiled)
-                logits, labels = logits[:num_real], batch["labels"]
-                if not self._own_loss:
-                    output, labels = logits, labels[:num_real]
-                targets = split.num_targets[indices[:num_real].cpu()]
-                yield Answer(output, labels, logits, int(targets.sum()))
+                yield Question(self, split, indices, num_real)
         finally:
             self._model.train()
+
+    def answers(self, split: Split, *, compiled: bool) -> Iterator[Answer]:
+        """The answer to each of them."""
+        for question in self.questions(split):
+            yield question.answer(compiled=compiled)
+
+    def answer(self, split: Split, indices: Tensor, num_real: int, compiled: bool) -> Answer:
+        """What the model says of the samples at `indices`, of which the first `num_real` count."""
+        batch = split.batch(indices, num_real)
+        output, logits = self._answer(batch, compiled)
+        logits, labels = logits[:num_real], batch["labels"]
+        if not self._own_loss:
+            output, labels = logits, labels[:num_real]
+        targets = split.num_targets[indices[:num_real].cpu()]
+        return Answer(output, labels, logits, int(targets.sum()))
 
     def _answer(self, batch: dict[str, Tensor], compiled: bool) -> tuple[Any, Tensor]:
         if not compiled:

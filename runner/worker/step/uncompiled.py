@@ -6,13 +6,19 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import leave_alone
-from runner.worker.data.batches import MicroBatch
-from runner.worker.ranks.together import Together
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.stepping import LossOf, MixedPrecision, Step, StepMaker, StepResult
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import leave_alone
+from breakeven.runner.worker.data.batches import MicroBatch
+from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.stepping import (
+    LossOf,
+    MixedPrecision,
+    Step,
+    StepMaker,
+    StepResult,
+)
 
 
 def uncompiled_step(

@@ -3,13 +3,18 @@
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.worker.data.samples import choose_texts
-from runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from runner.worker.data.tokenizing import make_tokenizer, tokenize
-from runner.worker.model.models import make_model, text_shape
-from runner.worker.model.workload import TOKEN_METRICS, Workload, align_classes, check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.worker.data.samples import choose_texts
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
+from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize
+from breakeven.runner.worker.model.models import make_model, text_shape
+from breakeven.runner.worker.model.workload import (
+    TOKEN_METRICS,
+    Workload,
+    align_classes,
+    check_sources,
+)
 
 TASK = Task(
     learns="the next word of a text",

@@ -7,14 +7,19 @@ import torch
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.worker.data.samples import choose_images, number_labels
-from runner.worker.data.splits import Dataset, make_split
-from runner.worker.data.tokenizing import hub_advice
-from runner.worker.model.models import classification_settings, make_model
-from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes, check_sources
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
+from breakeven.runner.worker.data.samples import choose_images, number_labels
+from breakeven.runner.worker.data.splits import Dataset, make_split
+from breakeven.runner.worker.model.models import classification_settings, make_model
+from breakeven.runner.worker.model.workload import (
+    CLASS_METRICS,
+    Workload,
+    align_classes,
+    check_sources,
+)
 
 DIGITS, VIT = "builtin:digits", "builtin:vit-small"
 
@@ -66,7 +71,7 @@ def _make_encoder(experiment: ExperimentSpec) -> Callable[[Any], Tensor]:
     try:
         processor = AutoImageProcessor.from_pretrained(source, trust_remote_code=False)
     except Exception as error:
-        advice = hub_advice(source, error)
+        advice = f"{hub_advice(error)} {GIVE_MODEL}"
         raise WorkloadError(f"model.source = {source!r}: no image processor; {advice}") from error
 
     def encode(images: Any) -> Tensor:

@@ -2,13 +2,23 @@
 
 from transformers import AutoModelForSequenceClassification
 
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.tasks import Task
-from runner.worker.data.samples import choose_texts, number_labels
-from runner.worker.data.splits import Dataset, make_split
-from runner.worker.data.tokenizing import make_tokenizer, tokenize
-from runner.worker.model.models import BERT_MODELS, classification_settings, make_model, text_shape
-from runner.worker.model.workload import CLASS_METRICS, Workload, align_classes, check_sources
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.worker.data.samples import choose_texts, number_labels
+from breakeven.runner.worker.data.splits import Dataset, make_split
+from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize
+from breakeven.runner.worker.model.models import (
+    BERT_MODELS,
+    classification_settings,
+    make_model,
+    text_shape,
+)
+from breakeven.runner.worker.model.workload import (
+    CLASS_METRICS,
+    Workload,
+    align_classes,
+    check_sources,
+)
 
 TASK = Task(
     learns="the label of a text",

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.supervision.turns import Turn
-from runner.worker.callbacks import OwnValue
-from runner.worker.device.measuring import MemoryUse
-from runner.worker.event_log import EventLog
-from runner.worker.ranks.group import ALONE, Group
-from runner.worker.ranks.together import whole
-from runner.worker.step.stepping import StepResult
-from runner.worker.training.plan import Block
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.callbacks import OwnValue
+from breakeven.runner.worker.device.measuring import MemoryUse
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.ranks.group import ALONE, Group
+from breakeven.runner.worker.ranks.together import whole
+from breakeven.runner.worker.step.stepping import StepResult
+from breakeven.runner.worker.training.plan import Block
 
 
 @dataclass
@@ -27,6 +27,9 @@ class Steps:
     gradient_norms: list[Tensor] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
     compiled: list[bool] = field(default_factory=list)
+    samples: list[int | None] = field(default_factory=list)
+    """Of a script, which tells them, or None, in each step; like `tokens`."""
+    tokens: list[int | None] = field(default_factory=list)
 
     def add(self, result: StepResult, learning_rate: float, *, copy: bool) -> None:
         """Keeps a step's results; `copy` where the next step overwrites them in place."""
@@ -86,6 +89,8 @@ class BlockRecorder:
             warm_up=block.warm_up,
             peak_memory_bytes=cost.memory.peak_bytes,
             reserved_memory_bytes=cost.memory.reserved_bytes,
+            samples=_sum(steps.samples),
+            tokens=_sum(steps.tokens),
         )
         self.write_values()
 
@@ -142,6 +147,12 @@ class BlockRecorder:
             return values
         by_step = zip(*self._group.gather(values), strict=True)
         return [sum(of_ranks) / self._group.size for of_ranks in by_step]
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """None unless all are known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _read(tensors: Sequence[Tensor | None]) -> list[float | None]:

@@ -6,38 +6,38 @@ from typing import Any, Literal
 
 import torch
 
-from runner.errors import WorkloadError
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import RunSpec
-from runner.specs.training import MODEL_LOSS, SplitName
-from runner.supervision.ending import Ending
-from runner.supervision.turns import Turn
-from runner.worker.builtin_callbacks.checkpoints import Checkpointed, latest_checkpoint
-from runner.worker.builtin_callbacks.setup import CallbackSetup
-from runner.worker.callbacks import Hooks, TrainingState
-from runner.worker.compiler.compiling import CompileObserver, make_compiler
-from runner.worker.compiler.in_place import compile_blocks
-from runner.worker.data.batches import EpochBatches, FixedBatches, MicroBatch, Windows
-from runner.worker.data.splits import Split
-from runner.worker.device.base import Device
-from runner.worker.event_log import EventLog
-from runner.worker.model.losses import Objective
-from runner.worker.model.workload import Workload
-from runner.worker.profiling.profiler import StepOf, StepProfiler
-from runner.worker.randomness.check import RandomNumbersCheck
-from runner.worker.randomness.seeds import step_seed
-from runner.worker.ranks.group import ALONE, Group, first_given
-from runner.worker.ranks.together import Together
-from runner.worker.step.inference import Inference
-from runner.worker.step.optimizers import make_optimizers
-from runner.worker.step.schedules import LearningRate
-from runner.worker.step.stepping import MixedPrecision, StepMaker, StepResult
-from runner.worker.step.uncompiled import uncompiled_copy
-from runner.worker.training.evaluation import evaluate
-from runner.worker.training.plan import Block, plan_blocks
-from runner.worker.training.recording import BlockRecorder, Steps
-from runner.worker.training.timing import BlockTimer
-from runner.worker.turn_source import TurnSource
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.training import MODEL_LOSS, SplitName
+from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.builtin_callbacks.checkpoints import Checkpointed, latest_checkpoint
+from breakeven.runner.worker.builtin_callbacks.setup import CallbackSetup
+from breakeven.runner.worker.callbacks import Hooks, TrainingState
+from breakeven.runner.worker.compiler.compiling import CompileObserver, make_compiler
+from breakeven.runner.worker.compiler.in_place import compile_blocks
+from breakeven.runner.worker.data.batches import EpochBatches, FixedBatches, MicroBatch, Windows
+from breakeven.runner.worker.data.splits import Split
+from breakeven.runner.worker.device.base import Device
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.workload import Workload
+from breakeven.runner.worker.profiling.profiler import StepOf, StepProfiler
+from breakeven.runner.worker.randomness.check import RandomNumbersCheck
+from breakeven.runner.worker.randomness.seeds import step_seed
+from breakeven.runner.worker.ranks.group import ALONE, Group, first_given
+from breakeven.runner.worker.ranks.together import Together
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.optimizers import make_optimizers
+from breakeven.runner.worker.step.schedules import LearningRate
+from breakeven.runner.worker.step.stepping import MixedPrecision, StepMaker, StepResult
+from breakeven.runner.worker.step.uncompiled import uncompiled_copy
+from breakeven.runner.worker.training.evaluation import evaluate
+from breakeven.runner.worker.training.plan import Block, plan_blocks
+from breakeven.runner.worker.training.recording import BlockRecorder, Steps
+from breakeven.runner.worker.training.timing import BlockTimer
+from breakeven.runner.worker.turn_source import TurnSource
 
 
 class Trainer:
@@ -239,29 +239,31 @@ class Trainer:
         evaluation, state = self._experiment.evaluation, self._state
         self._enter("evaluating")
         self._hooks.call("evaluation_begin")
-        forms = (False, True) if evaluation.compiled and self._variant.backend else (False,)
         for name in evaluation.splits:
-            for compiled in forms:
-                result = self._evaluate_split(name, compiled=compiled)
-                if name == evaluation.primary_split and not compiled:
-                    state.scores = {"loss": result["loss"], **result["metrics"]}
-                    state.scores_step = state.step
-                    self._rate.evaluated(result["loss"])
+            plain = self._evaluate_split(name)
+            if name == evaluation.primary_split:
+                state.scores = {"loss": plain["loss"], **plain["metrics"]}
+                state.scores_step = state.step
+                self._rate.evaluated(plain["loss"])
         self._hooks.call("evaluation_end")
         self._enter("training")
 
-    def _evaluate_split(self, name: SplitName, *, compiled: bool) -> dict[str, Any]:
-        result = evaluate(
+    def _evaluate_split(self, name: SplitName) -> dict[str, Any]:
+        """What was found without a compiler."""
+        experiment = self._experiment
+        found = evaluate(
             self._inference,
             self._workload,
             self._objective,
             name,
             self._splits[name],
-            compiled=compiled,
+            precision=experiment.training.precision,
+            compiled=experiment.evaluation.compiled and self._variant.backend is not None,
             group=self._group,
         )
-        self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **result)
-        return result
+        for one in found:
+            self._log.append("evaluation", epoch=self._state.epoch, step=self._state.step, **one)
+        return found[0]
 
     def _enter(self, phase: Literal["evaluating", "training"]) -> None:
         """What is compiled in between belongs to the phase that ends."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3] / "views"
+HOUSE = "breakeven.views"
 SINKS = {
     **dict.fromkeys(
         ("markdown", "caption", "header", "subheader", "title", "error", "warning", "info",
@@ -225,6 +226,8 @@ class Scope:
                 return ours or node.attr.isupper() or self.known(node.value)
             case ast.Name():
                 return self._known_name(node.id)
+            case ast.Call(func=ast.Call() as maker):  # it promises what its function makes
+                return self._known_call(maker)
             case ast.Call():
                 return self._known_call(node)
         return False
@@ -374,8 +377,8 @@ def _read(file: Path) -> Source:
     for outer in source.functions.values():
         source.around |= {inner.name: outer for inner in _functions(outer) if inner is not outer}
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("views"):
-            home = (node.module or "").removeprefix("views").lstrip(".")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HOUSE):
+            home = (node.module or "").removeprefix(HOUSE).lstrip(".")
             for one in node.names:
                 named = one.asname or one.name
                 is_module = (ROOT / home.replace(".", "/") / f"{one.name}.py").is_file()
@@ -383,7 +386,7 @@ def _read(file: Path) -> Source:
                 source.imports[named] = (whole, "") if is_module else (home, one.name)
         elif isinstance(node, ast.Import):
             source.imports |= {one.asname: (one.name, "") for one in node.names if one.asname
-                               and one.name.startswith("views")}  # fmt: skip
+                               and one.name.startswith(HOUSE)}  # fmt: skip
     return source
 
 

@@ -5,16 +5,16 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.oidc.sign_in import SECRET, write_team
 from tests.helpers.serving import ROOT, served
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 HERE = Path(__file__).parent
 PROVIDER = ROOT / ".venv" / "oidc-provider"
@@ -64,7 +64,7 @@ def provider(port: int, *redirects: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -87,13 +87,11 @@ def nginx_of_docs(folder: Path, port: int, behind: str) -> Iterator[None]:
     )
     process = subprocess.Popen(["nginx", "-e", f"{folder}/nginx.log", "-c", str(configuration)])
     try:
-        time.sleep(0.5)
-        assert process.poll() is None, (folder / "nginx.log").read_text()
         wait_for(f"https://localhost:{port}/_stcore/health")
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_SECONDS)
 
 
 def free_port() -> int:
@@ -105,11 +103,12 @@ def free_port() -> int:
 
 def wait_for(address: str) -> None:
     trusting = ssl._create_unverified_context()
-    deadline = time.monotonic() + 60
-    while True:
+
+    def answers() -> bool:
         try:
-            urllib.request.urlopen(address, timeout=2, context=trusting)
-            return
+            urllib.request.urlopen(address, timeout=10, context=trusting)
         except OSError:
-            assert time.monotonic() < deadline, address
-            time.sleep(0.1)
+            return False
+        return True
+
+    wait_until(answers)

@@ -9,6 +9,8 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 
+from tests.helpers.waiting import PATIENCE_SECONDS
+
 
 class Page:
     """A connection to the dashboard at `address`, with cookies and an origin, or without."""
@@ -48,7 +50,7 @@ class Page:
         elements = []
         while True:
             answer = ForwardMsg()
-            answer.ParseFromString(self.connection.recv(timeout=60))  # type: ignore[arg-type]
+            answer.ParseFromString(self.connection.recv(timeout=PATIENCE_SECONDS))  # type: ignore[arg-type]
             kind = answer.WhichOneof("type")
             if kind == "delta" and answer.delta.WhichOneof("type") == "new_element":
                 elements.append(answer.delta.new_element)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from storage.profile.case import Case, variant_of
-from storage.profile.profiles import Profile, classified
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.storage.profile.case import Case, variant_of
+from breakeven.storage.profile.profiles import Profile, believed, classified
 
 RECORDED = Path(__file__).parent
 COLUMNS = ["name", "op", "phase", "dtype", "calls", "seconds"]
@@ -28,29 +29,38 @@ def recorded(name: str) -> Profile:
     """`BertForMaskedLM.inductor`: the model and the run."""
     told = _read(name)
     kernels = kernels_of(name)
+    # Of a step that its neighbours disturbed, the kernels are believed.
+    step_seconds = max(told["step_seconds"], kernels["seconds"].sum())
     return make_profile(
-        kernels, told["step_seconds"], name.partition(".")[2],
+        kernels, step_seconds, name.partition(".")[2],
         launches=told["launches"], host_seconds=told["host_seconds"],
     )  # fmt: skip
 
 
 def make_profile(
-    kernels: pd.DataFrame, step_seconds: float, label: str = "inductor", **turn: Any
+    kernels: pd.DataFrame,
+    step_seconds: float | None,
+    label: str = "inductor",
+    works_by_itself: bool = True,
+    **turn: Any,
 ) -> Profile:
     """A profile with one turn; `kernels` has name and seconds at least."""
     whole = kernels.reindex(columns=COLUMNS).fillna({"calls": 1.0})
     facts = {
-        "label": label, "busy_seconds": float(whole["seconds"].sum()), "launches": 100.0,
-        "host_seconds": {}, "underfilled_seconds": 0.0, "waited_seconds": None, **turn,
+        "label": label, "seconds": max(step_seconds or 0.0, whole["seconds"].sum()),
+        "busy_seconds": float(whole["seconds"].sum()), "launches": 100.0, "host_seconds": {},
+        "underfilled_seconds": 0.0, "waited_seconds": None, **turn,
     }  # fmt: skip
-    return Profile(
+    profile = Profile(
         label=label,
         step_seconds=step_seconds,
-        works_by_itself=True,
+        state=RunState.FINISHED,
+        works_by_itself=works_by_itself,
         turns=pd.DataFrame([facts]),
         kernels=classified(whole),
         cost_seconds=1.0,
     )
+    return believed(profile)
 
 
 def case_of(

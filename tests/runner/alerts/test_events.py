@@ -6,16 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.alerts import events, outbox, told
-from runner.alerts.channels import NotTaken, Webhook
-from runner.alerts.events import Alerts
-from runner.alerts.settings import read_settings
-from runner.commands.cli import main
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.folders.states import RunState
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from runner.supervision import supervisor
+from breakeven.runner.alerts import events, outbox, told
+from breakeven.runner.alerts.channels import NotTaken, Webhook
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.alerts.settings import read_settings
+from breakeven.runner.alerts.told import Told
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.supervision import supervisor
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.serving import Chat
 from tests.helpers.waiting import wait_until
@@ -150,8 +151,20 @@ def test_a_trend_is_told_of_once_for_each_time_that_it_breaks(
         sent.trend_broke("speedup bert inductor", event, event, newest, f"since {event}")
         sent.finish()
     Alerts(data_dir).trend_broke("speedup gpt inductor", "e05", "e05", "e07", "another")
-    wait_until(lambda: len(chat.told) == 3, 20)
+    wait_until(lambda: len(chat.told) == 3)
     assert [one["experiment"] for one in chat.told] == ["e05", "e12", "e05"]
+
+
+def test_what_was_told_never_moves_back_for_a_process_that_told_nothing_itself(
+    data_dir: DataDir,
+) -> None:
+    data_dir.path.mkdir(parents=True)
+    first, second = Told(data_dir), Told(data_dir)
+    assert first.is_later("trend", "e05", "e09")
+    assert not second.is_later("trend", "e04", "e07"), "the other has told up to e09"
+    data_dir.alerts_file.write_text("{")  # as a full disk leaves a file of somebody else's
+    assert not second.is_later("trend", "e08", "e10")
+    assert second.is_later("trend", "e10", "e10")
 
 
 def test_settings_that_cannot_be_meant_are_refused_in_a_sentence_without_what_is_secret(

@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.checks import data_file
-from runner.checks.data import check_data
-from runner.checks.data_file import locate, read_head
-from runner.errors import InvalidSpec, UnusableData, WorkloadError
-from runner.project import PROJECT_ROOT
-from runner.worker.data.samples import choose_images, choose_texts
-from runner.worker.probe import tasks
+from breakeven.runner.checks import data_file
+from breakeven.runner.checks.data import check_data
+from breakeven.runner.checks.data_file import locate, read_head
+from breakeven.runner.errors import InvalidSpec, UnusableData, WorkloadError
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.worker.data.samples import choose_images, choose_texts
+from breakeven.runner.worker.probe import tasks
+from tests.helpers.waiting import PATIENCE_SECONDS
 from tests.helpers.workloads import spec
 
 pytestmark = pytest.mark.heavy
@@ -114,8 +115,8 @@ def test_a_pipe_a_folder_and_other_things_are_refused_at_once(tmp_path: Path) ->
 def test_a_pipe_that_took_a_files_place_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     answer = subprocess.run(
-        [sys.executable, "-m", "runner.worker.data.head", str(tmp_path / "pipe.csv")],
-        cwd=PROJECT_ROOT, capture_output=True, timeout=60,
+        [sys.executable, "-m", "breakeven.runner.worker.data.head", str(tmp_path / "pipe.csv")],
+        cwd=PROJECT_ROOT, capture_output=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert "is no regular file" in json.loads(answer.stdout)["error"]
 
@@ -292,7 +293,8 @@ def test_a_folder_of_images_must_have_a_folder_for_each_label(
 def test_the_process_that_reads_is_light(tmp_path: Path) -> None:
     code = (
         "import sys, runpy; sys.argv = ['x', sys.argv[1]]; "
-        "runpy.run_module('runner.worker.data.head', run_name='__main__'); print(*sys.modules)"
+        "runpy.run_module('breakeven.runner.worker.data.head', run_name='__main__'); "
+        "print(*sys.modules)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code, str(table(tmp_path / "a.csv"))],

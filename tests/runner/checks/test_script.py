@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.checks.script import check_script
-from runner.checks.user_code import CODE_VARIABLE
-from runner.errors import CodeNotAllowed, InvalidSpec
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.runner.checks.script import check_script
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_a_module_that_would_be_taken_for_ours_is_named(project: Path) -> None:
     file = project / "train.py"
     file.write_text("import breakeven\n")
     (project / "runner").mkdir()
-    with pytest.raises(InvalidSpec, match="called 'runner'"):
+    check_script(spec(file))
+    (project / "breakeven").mkdir()
+    with pytest.raises(InvalidSpec, match="called 'breakeven'"):
         check_script(spec(file))
 
 

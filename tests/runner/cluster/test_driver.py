@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-import runner.supervision.run_process
-from runner.cluster.driver import JobLost, Node, drive
-from runner.cluster.host import Delivery, Host, facts
-from runner.cluster.parts import Part, There
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.states import RunState
-from runner.machine.placement import Place
-from runner.specs.experiment import CheckpointSpec, TrainingSpec
-from runner.supervision.heartbeat import feel
+import breakeven.runner.supervision.run_process
+from breakeven.runner.cluster.driver import JobLost, Node, drive
+from breakeven.runner.cluster.host import Delivery, Host, facts
+from breakeven.runner.cluster.parts import Part, There
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.specs.experiment import CheckpointSpec, TrainingSpec
+from breakeven.runner.supervision.heartbeat import feel
 from tests.helpers.waiting import wait_until
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
 
@@ -61,6 +61,13 @@ class LocalEngine:
         self.names = list(names)
         self.jobs: dict[str, LocalJob] = {}
         self.versions = versions
+        self.leaving: set[str] = set()
+        """Machines that are gone when something is started there."""
+
+    def _leave(self, node: str) -> None:
+        if node in self.leaving:
+            self.names.remove(node)
+            raise JobLost("its machine has left the cluster")
 
     def nodes(self) -> list[Node]:
         own = facts()
@@ -70,6 +77,7 @@ class LocalEngine:
     def start(
         self, key: str, node: str, place: Place, files: dict[str, dict[str, bytes]]
     ) -> LocalJob:
+        self._leave(node)
         host = Host(key.rpartition(".")[0], files, place, WORKER, give_up=lambda: None)
         self.jobs[key] = LocalJob(host, node)
         return self.jobs[key]
@@ -86,9 +94,9 @@ def folders_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.cluster.driver.POLL_SECONDS", 0.05)
-    monkeypatch.setattr("runner.cluster.driver.QUEUE_SECONDS", 0.1)
-    monkeypatch.setattr(runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("breakeven.runner.cluster.driver.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("breakeven.runner.cluster.driver.QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
 
 
 def driving(data_dir: DataDir, engine: LocalEngine) -> Callable[[], None]:
@@ -145,6 +153,19 @@ def test_what_was_on_a_lost_machine_begins_anew_as_a_whole_and_says_so(data_dir:
         kept = run.attempts / "1"
         assert "was lost; it begins anew elsewhere" in (kept / "exit.json").read_text()
         assert (kept / "events.jsonl").exists()
+
+
+def test_a_machine_that_leaves_before_something_begins_there_is_as_one_that_went_away(
+    data_dir: DataDir,
+) -> None:
+    engine = LocalEngine("one", "two")
+    engine.leaving = {"one"}
+    keys = [submit(data_dir, experiment("eager", steps=10)) for _ in range(2)]
+    driving(data_dir, engine)()
+    assert {job.node for job in engine.jobs.values()} == {"two"}
+    for key in keys:
+        assert set(states(data_dir, key).values()) == {RunState.FINISHED}
+        assert {run.attempt for run in run_dirs(data_dir, key).values()} == {1}
 
 
 def test_with_checkpoints_of_all_runs_it_goes_on_from_them(data_dir: DataDir) -> None:
@@ -212,7 +233,7 @@ def test_a_run_over_several_machines_is_refused_with_words(data_dir: DataDir) ->
     assert drive(data_dir, LocalEngine("one", "two"), linger=0.5)
     assert set(states(data_dir, key).values()) == {RunState.FAILED}
     for run in run_dirs(data_dir, key).values():
-        assert "`python -m runner join` run on the others" in str(run.standing.reason)
+        assert "`breakeven join` run on the others" in str(run.standing.reason)
 
 
 def test_what_did_not_fit_is_repeated_run_by_run_once(data_dir: DataDir) -> None:

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ModelSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ModelSpec
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.either_worker import REAL
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -36,9 +37,9 @@ MOST_SECONDS_TOLD_ALIVE = 20.0
 """After a machine is lost: Ray notices after two, and the driver asks every other second or so."""
 DRIVE = """
 import sys
-from runner.cluster.driver import drive
-from runner.cluster.ray_engine import PACKAGES, RayEngine
-from runner.folders.data_dir import DataDir
+from breakeven.runner.cluster.driver import drive
+from breakeven.runner.cluster.ray_engine import PACKAGES, RayEngine
+from breakeven.runner.folders.data_dir import DataDir
 folder, address, patience = sys.argv[1:]
 engine = RayEngine(address, namespace=folder, packages=(*PACKAGES, "tests"),
                    worker=("-m", "tests.runner.cluster.either_worker"),
@@ -105,6 +106,30 @@ def check_whole(data_dir: DataDir, experiment_id: str, steps: int) -> None:
         assert set(numbers.values()) == {1} and sorted(numbers) == list(range(len(numbers)))
 
 
+def test_a_node_that_dies_between_listing_and_starting_has_left_the_cluster(
+    cluster: Any, data_dir: DataDir
+) -> None:
+    import ray
+
+    from breakeven.runner.cluster.driver import JobLost
+    from breakeven.runner.cluster.ray_engine import RayEngine
+
+    engine = RayEngine(cluster.address, namespace=str(data_dir.path))
+    try:
+        node = cluster.add_node(num_cpus=1)
+        alive = {node.node_id: True}
+        wait_until(lambda: alive.items() <= {
+            one["NodeID"]: one["Alive"] for one in ray.nodes()}.items())  # fmt: skip
+        cluster.remove_node(node)
+        wait_until(lambda: not any(
+            one["Alive"] for one in ray.nodes() if one["NodeID"] == node.node_id))  # fmt: skip
+        place = Place(devices=("cpu",), cpus=frozenset({0}))
+        with pytest.raises(JobLost, match="has left the cluster"):
+            engine.start("key.1", node.node_id, place, {})
+    finally:
+        ray.shutdown()
+
+
 def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     data_dir: DataDir, cluster: Any, drivers: Drivers
 ) -> None:
@@ -143,7 +168,7 @@ def test_a_suite_goes_through_three_nodes_although_one_is_killed(
     told_alive = witness.seconds_told_alive(again[0], began)
     assert told_alive < MOST_SECONDS_TOLD_ALIVE
     assert len(list(experiments(data_dir))) == 6
-    wait_until(lambda: not actors(), 30)
+    wait_until(lambda: not actors())
     sys.stdout.write(
         f"one node of three killed: all six whole {seconds:.0f} s later; "
         f"{witness.num_looks} looks at what pages show told nothing that was not so, "
@@ -191,7 +216,7 @@ def test_a_new_driver_takes_up_what_a_killed_one_left_and_stops_what_is_asked(
     cancel(find_experiment(data_dir, long))
     wait_until(lambda: states(data_dir, long)["hang"] is RunState.CANCELLED)
     third.wait(timeout=60)
-    wait_until(lambda: not actors(), 30)
+    wait_until(lambda: not actors())
 
 
 def test_work_that_no_driver_asks_for_ends(
@@ -203,4 +228,4 @@ def test_work_that_no_driver_asks_for_ends(
     assert actors()
     driver.kill()
     driver.wait()
-    wait_until(lambda: not actors(), 30)
+    wait_until(lambda: not actors())

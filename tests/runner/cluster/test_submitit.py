@@ -5,6 +5,7 @@ Run by `make cluster`; its last result is in docs/cluster.md.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import cancel, find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.placement import Place
+from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.waiting import wait_until
 from tests.runner.cluster.test_ray import check_whole
 from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
@@ -27,9 +30,9 @@ from tests.runner.supervision.witness import Witness
 pytestmark = [pytest.mark.cluster, pytest.mark.heavy]
 DRIVE = """
 import sys
-from runner.cluster.driver import drive
-from runner.cluster.submitit_engine import SubmititEngine
-from runner.folders.data_dir import DataDir
+from breakeven.runner.cluster.driver import drive
+from breakeven.runner.cluster.submitit_engine import SubmititEngine
+from breakeven.runner.folders.data_dir import DataDir
 home = DataDir(sys.argv[1])
 engine = SubmititEngine(home, cluster=sys.argv[3], worker=("-m", "tests.helpers.fake_worker"),
                         patience_seconds=float(sys.argv[2]))
@@ -69,6 +72,63 @@ def jobs_of(data_dir: DataDir) -> list[int]:
             if b"submitit.core._submit" in said and str(data_dir.path).encode() in said:
                 found.append(int(file.parent.name))
     return found
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The programs of Slurm that submitit calls, instead of a Slurm: `sbatch` keeps each job, and
+    refuses those whose name says so. The folder of the jobs."""
+    programs, jobs = tmp_path / "programs", tmp_path / "jobs"
+    programs.mkdir()
+    jobs.mkdir()
+    for name, text in {
+        "srun": "",
+        "scancel": "",
+        "sbatch": f'if grep -q refused "$1"; then echo "no such partition" >&2; exit 1; fi\n'
+        f"number=$(ls {jobs} | wc -l)\n"
+        f'cp "$1" {jobs}/$number\necho "Submitted batch job 10$number"\n',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return jobs
+
+
+def test_each_job_asks_for_its_own_devices_and_a_refused_one_is_an_error_of_its_experiment(
+    data_dir: DataDir, slurm: Path
+) -> None:
+    from breakeven.runner.cluster.submitit_engine import SubmititEngine
+
+    engine = SubmititEngine(data_dir, cluster="slurm", parameters={"slurm_partition": "night"})
+
+    def start(key: str, *devices: str) -> None:
+        place = Place(devices=devices, cpus=frozenset({0}))
+        engine.start(f"{key}.1", "job 1", place, {"run": {"spec.json": b"{}"}})
+
+    start("four", *(f"cuda:{number}" for number in range(4)))
+    with pytest.raises(RunnerError, match=r"the job was not taken: .*no such partition"):
+        start("refused", "cuda:0")
+    assert not (data_dir.path / "cluster" / "refused.1").exists()
+    start("none", "cpu")
+    asked = [[line.removeprefix("#SBATCH --") for line in file.read_text().splitlines()
+              if "--gpus" in line or "--job-name" in line or "--partition" in line]
+             for file in sorted(slurm.iterdir())]  # fmt: skip
+    assert [sorted(job) for job in asked] == [
+        ["gpus-per-node=4", "job-name=breakeven-four.1", "partition=night"],
+        ["job-name=breakeven-none.1", "partition=night"],
+    ]
+
+
+def test_a_job_whose_folder_is_gone_is_lost(data_dir: DataDir, slurm: Path) -> None:
+    from breakeven.runner.cluster.driver import JobLost
+    from breakeven.runner.cluster.submitit_engine import SubmititEngine
+
+    engine = SubmititEngine(data_dir, cluster="slurm")
+    place = Place(devices=("cpu",), cpus=frozenset({0}))
+    job = engine.start("gone.1", "job 1", place, {"run": {"spec.json": b"{}"}})
+    shutil.rmtree(data_dir.path / "cluster" / "gone.1")
+    with pytest.raises(JobLost, match=r"gone\.1 is gone"):
+        job.delivery({})
 
 
 def test_jobs_come_home_whole_although_one_is_killed(data_dir: DataDir, start: Start) -> None:
@@ -132,4 +192,4 @@ def test_a_job_that_nobody_asks_for_ends(data_dir: DataDir, start: Start) -> Non
     wait_until(lambda: states(data_dir, key)["hang"] is RunState.RUNNING)
     driver.kill()
     driver.wait()
-    wait_until(lambda: not jobs_of(data_dir), 30)
+    wait_until(lambda: not jobs_of(data_dir))

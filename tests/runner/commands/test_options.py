@@ -8,14 +8,16 @@ from typing import get_type_hints
 
 import pytest
 
-from runner.commands import cli, waiting
-from runner.commands.cli import parser
-from runner.commands.options import read_spec, spec_options, write_spec
-from runner.errors import InvalidSpec, RunnerError
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.commands import cli, waiting
+from breakeven.runner.commands.cli import parser
+from breakeven.runner.commands.options import FORMER, read_spec, spec_options, write_spec
+from breakeven.runner.errors import InvalidSpec, RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.views.shared import reproduce
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
-from views.shared import reproduce
+from tests.helpers.machine import MACHINE, keep
 
 
 def read(*arguments: str) -> ExperimentSpec:
@@ -44,14 +46,14 @@ def test_every_field_has_an_option_with_a_text_of_its_own() -> None:
 def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) -> None:
     spec = with_changes(path)
     command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
-    assert command[:4] == ["python", "-m", "runner", "compare"]
-    assert read(*command[4:]) == spec != ExperimentSpec(name="one")
+    assert command[:2] == ["breakeven", "compare"]
+    assert read(*command[2:]) == spec != ExperimentSpec(name="one")
 
 
 def test_the_command_that_reproduces_an_experiment_says_all_fields_together() -> None:
     spec = with_changes(*TOGETHER)
     command = shlex.split(reproduce.command(spec).replace("\\\n", " "))
-    assert read(*command[4:]) == spec
+    assert read(*command[2:]) == spec
 
 
 def test_what_has_its_default_is_not_said() -> None:
@@ -130,4 +132,20 @@ def test_where_duckdb_is_missing_it_is_said_how_to_compare_elsewhere(
     assert cli.judge(data_dir, "20261121-093015-123456-7f3a", []) == 2
     said = capsys.readouterr().out
     assert str(data_dir.runs) in said and "duckdb, which is not installed here" in said
-    assert "`python -m storage compare 20261121-093015-123456-7f3a --data-folder FOLDER`" in said
+    assert "`breakeven show 20261121-093015-123456-7f3a --data-folder FOLDER`" in said
+
+
+@pytest.mark.parametrize(("former", "controls"), [("--no-control", 0), ("--control", 1)])
+def test_an_option_of_the_last_release_is_taken_with_a_hint(
+    former: str, controls: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["submit", "--data-folder", str(tmp_path), "--device", "cpu", "--backends", "inductor"]
+    keep(DataDir(tmp_path), MACHINE)
+    assert cli.main([*asked, former]) == 0
+    submitted, hint = capsys.readouterr()
+    assert find_experiment(DataDir(tmp_path), submitted.strip()).spec.controls == controls
+    assert hint == f"{former} is now --controls={controls}; the next release no longer takes it\n"
+
+
+def test_no_option_is_called_like_a_former_one() -> None:
+    assert not {option.flag for option in spec_options()} & set(FORMER)

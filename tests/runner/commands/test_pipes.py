@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.project import PROJECT_ROOT
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.project import PROJECT_ROOT
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 pytestmark = pytest.mark.heavy
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.heavy
     ("command", "status"),
     [
         # What a shell says of a program that SIGPIPE ended: 128 + 13.
-        (("runner", "status", "--data-folder", "{data}"), 141),
-        (("storage", "compare", EXPERIMENT_ID, "--data-folder", "{data}"), 141),
+        (("breakeven", "status", "--data-folder", "{data}"), 141),
+        (("breakeven", "show", EXPERIMENT_ID, "--data-folder", "{data}"), 141),
         # argparse itself says nothing of a help that nobody reads.
-        (("runner", "compare", "--help"), 0),
-        (("storage", "export", "--help"), 0),
+        (("breakeven", "compare", "--help"), 0),
+        (("breakeven", "export", "--help"), 0),
     ],
 )
 def test_a_command_line_whose_reader_is_gone_ends_quietly(

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.errors import RunnerError
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
-from runner.folders.records import Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import (
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, resume, submit
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
     CheckpointSpec,
     DataSpec,
     EvaluationSpec,
@@ -29,7 +29,7 @@ from runner.specs.experiment import (
     TrainingSpec,
 )
 from tests.helpers.loop import of_kind
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
@@ -88,8 +88,10 @@ def only_run(data_dir: DataDir, spec: ExperimentSpec) -> RunDir:
 def work(run: RunDir, code: Path) -> int:
     """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
     environment = {**os.environ, CODE_VARIABLE: str(code)}
-    command = [sys.executable, "-m", "runner.worker", str(run.path)]
-    return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, timeout=120).returncode
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
+    return subprocess.run(
+        command, cwd=PROJECT_ROOT, env=environment, timeout=PATIENCE_SECONDS
+    ).returncode
 
 
 def curve(run: RunDir) -> dict[int, tuple[float, float]]:

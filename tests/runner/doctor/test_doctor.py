@@ -17,39 +17,39 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.commands.cli import main
-from runner.doctor import devices, disk, software
-from runner.doctor.bundle import write_bundle
-from runner.doctor.database import check_database
-from runner.doctor.examination import look
-from runner.doctor.findings import Finding, Health, worst
-from runner.doctor.folders import check_folders
-from runner.doctor.processes import (
+from breakeven.runner.commands.cli import main
+from breakeven.runner.doctor import devices, disk, software
+from breakeven.runner.doctor.bundle import write_bundle
+from breakeven.runner.doctor.database import check_database
+from breakeven.runner.doctor.examination import look
+from breakeven.runner.doctor.findings import Finding, Health, worst
+from breakeven.runner.doctor.folders import check_folders
+from breakeven.runner.doctor.processes import (
     check_clock,
     check_locks,
     check_orphaned_processes,
     check_orphaned_runs,
     check_supervisor,
 )
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.process_table import RUN_VARIABLE
-from runner.folders.queue import submit
-from runner.folders.records import Claim
-from runner.folders.states import RunState
-from runner.locks import FileLock
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.process_table import RUN_VARIABLE
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import FileLock
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from runner.locks import FileLock
+from breakeven.runner.locks import FileLock
 assert FileLock(Path(sys.argv[1])).try_acquire()
 print("held", flush=True)
 time.sleep(600)
@@ -74,7 +74,14 @@ def holder(data_dir: DataDir) -> Iterator["subprocess.Popen[str]"]:
 
 
 def doctor(data_dir: DataDir, *options: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "runner", "doctor", f"--data-folder={data_dir.path}", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "breakeven",
+        "doctor",
+        f"--data-folder={data_dir.path}",
+        *options,
+    ]
     return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True,
                           env={**os.environ, **changes})  # fmt: skip
 
@@ -198,7 +205,7 @@ def test_what_waits_without_a_supervisor_is_wrong_unless_the_queue_is_paused(
     submit(data_dir, ExperimentSpec(name="waits"))
     found = check_supervisor(data_dir)
     assert found.health is Health.WRONG and "1 experiment waiting" in found.evidence
-    assert "`python -m runner supervise`" in found.remedy and found.repair is None
+    assert "`breakeven supervise`" in found.remedy and found.repair is None
     assert main(["queue", "pause", f"--data-folder={data_dir.path}"]) == 0
     assert check_supervisor(data_dir).health is Health.OK
 
@@ -221,7 +228,8 @@ def test_a_supervisor_that_was_stopped_or_hangs_is_wrong_though_it_holds_the_loc
 def test_a_lock_that_a_dead_process_left_to_its_child_is_wrong(data_dir: DataDir) -> None:
     data_dir.path.mkdir(parents=True)
     inherits = (
-        "import os, subprocess, sys; from pathlib import Path; from runner.locks import FileLock; "
+        "import os, subprocess, sys; from pathlib import Path; "
+        "from breakeven.runner.locks import FileLock; "
         "lock = FileLock(Path(sys.argv[1])); lock.try_acquire(); os.set_inheritable(lock._file, 1);"
         "print(subprocess.Popen(['sleep', '600'], close_fds=False, stdout=-3, stderr=-3).pid)"
     )
@@ -236,13 +244,19 @@ def test_a_lock_that_a_dead_process_left_to_its_child_is_wrong(data_dir: DataDir
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_run_that_vanished_is_found_and_repaired(data_dir: DataDir, stopped: bool) -> None:
     run = data_dir.run_dir(claimed(data_dir))
     run.events_file.write_text(json.dumps({"v": 1, "seq": 0, "kind": "step", "time": 1.0}) + "\n")
+    if stopped:
+        run.request_cancel()
     found = check_orphaned_runs(data_dir)
     assert found.health is Health.WRONG and run.run_id in found.evidence
-    assert found.repair is not None and found.repair().startswith("1 recorded as ended")
-    assert run.state is RunState.LOST and run.is_recorded
+    assert found.repair is not None
+    said = found.repair()
+    assert said.startswith("1 recorded as ended" if stopped else "0 recorded as ended, 1 queued")
+    assert run.state is (RunState.CANCELLED if stopped else RunState.QUEUED)
+    assert run.is_recorded is stopped
     assert check_orphaned_runs(data_dir).health is Health.OK
 
 
@@ -259,7 +273,7 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(
         assert found.health is Health.WRONG and f" {left.pid} " in found.evidence
         assert str(elsewhere.pid) not in found.evidence and found.repair is not None
         assert found.repair() == "1 processes ended"
-        assert left.wait(5) == -signal.SIGKILL and elsewhere.poll() is None
+        assert left.wait(PATIENCE_SECONDS) == -signal.SIGKILL and elsewhere.poll() is None
         assert check_orphaned_processes(data_dir).health is Health.OK
     finally:
         for process in (left, elsewhere):
@@ -299,7 +313,7 @@ def test_a_damaged_database_is_found_and_removed_unless_a_dashboard_has_it(
 ) -> None:
     record_experiment(data_dir.runs)
     data_dir.database_file.write_bytes(b"no database" * 1000)
-    index, noise = check_database(data_dir)
+    index, noise, _journals = check_database(data_dir)
     assert index.health is Health.DOUBTFUL and noise.health is Health.OK
     assert "takes a control and at least 6 rounds" in noise.evidence, "it has one, and four rounds"
     lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
@@ -324,7 +338,7 @@ def test_a_noisy_machine_is_doubtful(data_dir: DataDir) -> None:
             event["seconds"] *= 1.2 if number % 2 else 1.4
         lines.append(json.dumps(event))
     journal.write_text("\n".join(lines) + "\n")
-    _index, noise = check_database(data_dir)
+    _index, noise, _journals = check_database(data_dir)
     assert noise.health is Health.DOUBTFUL and "--block-steps" in noise.remedy
 
 

@@ -13,24 +13,26 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import runner.supervision.supervisor
-from runner.commands.cli import main
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec, RunSpec
-from runner.supervision.supervisor import supervise
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.index.store import Store
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
 from tests.helpers.breakages import FILES, HOSTILE_NAMES, KINDS, break_file, change_file
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import experiment_spec, record_experiment
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.heavy
 
 GOOD, WAITING = "20261121-093010-123456-7f3a", "20261121-235959-123456-7f3a"
+PATIENCE = int(3 * PATIENCE_SECONDS)
 SECRET = "what lies outside"
 ENDED = experiment_spec(num_steps=20, controls=0)
 QUEUED = experiment_spec(num_steps=10, controls=0)
@@ -39,7 +41,7 @@ QUEUED = experiment_spec(num_steps=10, controls=0)
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test that waits for something in a broken folder must end, and say where it waited."""
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise AssertionError("waited for something in a broken folder")
@@ -89,7 +91,7 @@ def numbered(number: int) -> str:
 def check_status(data_dir: DataDir, ids: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`status` lists all experiments and names the folders that are none."""
     capsys.readouterr()
-    assert main(["status", "--data-folder", str(data_dir.path)]) == 0
+    assert main(["status", "--all", "--data-folder", str(data_dir.path)]) == 0
     said = capsys.readouterr().out
     assert said.replace("\n", "").isprintable()
     for experiment_id in {GOOD, WAITING} | ids:
@@ -118,14 +120,19 @@ def check_store(data_dir: DataDir, broken: set[str], compared: set[str]) -> None
 
 
 def check_supervisor(data_dir: DataDir, queued: set[str], broken: set[str]) -> None:
-    """All runs that wait are run but the broken ones, whose end is recorded all the same."""
+    """All runs that wait are run but the broken ones, whose end is recorded all the same, and those
+    that a broken baseline leaves with nothing to be compared with."""
     assert supervise(data_dir, FAKE_WORKER)
     for experiment_id in {WAITING} | queued:
         for run in find_experiment(data_dir, experiment_id).runs:
+            stands = run.standing
             if run.run_id in broken:
-                assert run.state.is_final, run.standing
+                assert stands.state.is_final, stands
+            elif stands.state is RunState.CANCELLED:
+                assert f"{experiment_id}.baseline" in broken, stands
+                assert str(stands.reason).startswith("no baseline to compare with: "), stands
             else:
-                assert run.state is RunState.FINISHED, run.standing
+                assert stands.state is RunState.FINISHED, stands
     assert (data_dir.path.parent / "outside").read_text() == SECRET
 
 
@@ -134,7 +141,7 @@ def test_runs_that_ended_may_be_broken_in_every_way(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], every: int
 ) -> None:
     """By all pairs of a file and a way to break it, or by every third, in which all of both are."""
-    signal.alarm(180)
+    signal.alarm(PATIENCE)
     ids, broken = set(), set()
     pairs = list(product(FILES, KINDS))[::every]
     assert {name for name, _ in pairs} == set(FILES) and {kind for _, kind in pairs} == set(KINDS)
@@ -162,7 +169,7 @@ def wait_broken(data_dir: DataDir, breakages: Iterable[tuple[str, str]]) -> None
 
 
 def test_runs_that_wait_may_be_broken(data_dir: DataDir) -> None:
-    signal.alarm(180)
+    signal.alarm(PATIENCE)
     # Every kind once, at one file after the other.
     wait_broken(data_dir, zip(cycle(FILES), KINDS, strict=False))
 
@@ -201,7 +208,7 @@ CHANGES = st.tuples(
 def test_any_value_may_stand_anywhere_in_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[tuple[str, list[int], Any]]
 ) -> None:
-    signal.alarm(300)
+    signal.alarm(PATIENCE)
     data_dir = fresh(tmp_path)
     broken, compared = set(), set()
     for number, (name, keys, value) in enumerate(changes):

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.events import MAX_LINE_BYTES, each_event, read_events
-from runner.project import PROJECT_ROOT
-from runner.worker.event_log import EventLog
+from breakeven.runner.folders.events import MAX_LINE_BYTES, each_event, read_events
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.worker.event_log import EventLog
 
 FILL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from runner.worker.event_log import EventLog
+from breakeven.runner.worker.event_log import EventLog
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = EventLog(Path(sys.argv[1]))
@@ -87,7 +87,7 @@ def test_an_event_reads_as_it_was_written(journal: Path) -> None:
         "small": 1e-300,
         "large": 2**70,
         "third": 1 / 3,
-        "flag": True,
+        "compiled": True,
     }
     log = EventLog(journal)
     log.append("value", **fields)
@@ -103,7 +103,7 @@ def test_an_event_reads_as_it_was_written(journal: Path) -> None:
 def test_rows_wait_until_there_are_64_and_no_longer(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.worker.event_log.time.time", lambda: 1.8e9)
+    monkeypatch.setattr("breakeven.runner.worker.event_log.time.time", lambda: 1.8e9)
     log = EventLog(journal)
     for step in range(63):
         log.append("step", step=step)
@@ -117,7 +117,7 @@ def test_rows_wait_a_tenth_of_a_second_and_no_longer(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1.8e9
-    monkeypatch.setattr("runner.worker.event_log.time.time", lambda: now)
+    monkeypatch.setattr("breakeven.runner.worker.event_log.time.time", lambda: now)
     log = EventLog(journal)
     log.append("step", step=0)
     now += 0.05
@@ -154,7 +154,7 @@ def test_a_torn_tail_is_sealed_and_the_numbers_go_on(journal: Path) -> None:
 
 
 def test_a_reader_stops_before_an_unfinished_line_and_goes_on_there(journal: Path) -> None:
-    journal.write_text('{"kind":"step","step":0}\n{"kind":"st')
+    journal.write_text('{"seq":0,"kind":"step","step":0}\n{"seq":1,"kind":"st')
     events, offset = read_events(journal)
     assert [event["step"] for event in events] == [0]
     with journal.open("a") as file:
@@ -175,10 +175,13 @@ def test_a_full_disk_loses_nothing_and_writes_nothing_twice(journal: Path) -> No
 
 
 def test_a_journal_of_any_length_is_gone_through_without_its_holes(journal: Path) -> None:
-    first, last = (json.dumps({"v": 1, "kind": kind}).encode() for kind in ("phase", "step"))
+    first, second, last = (
+        json.dumps({"v": 1, "kind": kind, "seq": seq}).encode()
+        for seq, kind in enumerate(("phase", "phase", "step"))
+    )
     with journal.open("wb") as written:
         written.write(first + b"\n")
-        written.write(b"x" * (MAX_LINE_BYTES + 2**21) + b"\n" + first + b"\nno event\n")
+        written.write(b"x" * (MAX_LINE_BYTES + 2**21) + b"\n" + second + b"\nno event\n")
         written.seek(2**40)
         written.write(b"\n" + last + b"\n" + first)
         written.truncate(2**42)

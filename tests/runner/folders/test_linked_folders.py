@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-import runner.supervision.supervisor
-from runner.errors import RunnerError
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import cancel, find_experiment, resume, submit
-from runner.folders.records import Claim
-from runner.folders.retention import plan
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.orphans import close_orphans
-from runner.supervision.supervisor import supervise
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.errors import RunnerError
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import cancel, find_experiment, resume, submit
+from breakeven.runner.folders.records import Claim
+from breakeven.runner.folders.retention import plan
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import experiment_spec
 
@@ -83,7 +83,7 @@ def test_an_orphan_behind_a_link_is_the_neighbours_to_close(
 def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
     data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
     outside = RunDir(tmp_path / "project")
     outside.artifacts.mkdir(parents=True)
     (outside.artifacts / "thesis.tmp").write_text("years of work")
@@ -96,8 +96,10 @@ def test_working_at_what_has_a_link_in_it_leaves_what_it_leads_to_as_it_was(
     waiting = submit(data_dir, experiment_spec(num_steps=10, backends=(), controls=0))
     assert supervise(data_dir, FAKE_WORKER)
     assert inventory(outside) == before
-    states = [run.state for run in find_experiment(data_dir, experiment_id).runs]
-    assert states == [RunState.LOST, RunState.FINISHED, RunState.FINISHED]
+    baseline, *others = (run.standing for run in find_experiment(data_dir, experiment_id).runs)
+    assert baseline.state is RunState.LOST
+    for run in others:
+        assert run.state is RunState.CANCELLED and str(baseline.reason) in str(run.reason)
     assert [run.state for run in find_experiment(data_dir, waiting).runs] == [RunState.FINISHED]
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.commands.cli import main
-from runner.commands.library import _bytes
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import submit
-from runner.folders.retention import plan
-from runner.folders.states import RunState
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.commands.cli import main
+from breakeven.runner.commands.library import _bytes
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.retention import plan
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import ExperimentSpec
 from tests.helpers.journals import Recording, experiment_spec, falling_losses, record_experiment
 
 FIRST, SECOND, THIRD = (f"20261121-09301{number}-000000-aaaa" for number in (5, 6, 7))
@@ -58,14 +58,10 @@ def test_the_trash_goes_first_then_old_checkpoints_then_artifacts_and_no_more_th
     assert whats(store, size - trash - 100 * KB - 1)[2:] == [f"checkpoints of {SECOND}"]
     everything = plan(store, 0)
     assert [removal.what for removal in everything.removals][3:] == [
-        f"journals of {FIRST}, packed", f"journals of {SECOND}, packed",
         f"artifacts of {FIRST}", f"artifacts of {SECOND}",
     ]  # fmt: skip
     assert not everything.is_enough
-    plain = [sum(file.stat().st_size for file in store.runs.glob(f"{one}.*/events.jsonl"))
-             for one in (FIRST, SECOND)]  # fmt: skip
-    packed = sum(bytes_ * 8 // 10 for bytes_ in plain)
-    assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB - packed
+    assert everything.bytes_after == size - trash - (100 + 200 + 50 + 60) * KB
 
 
 def test_results_what_waits_and_what_could_go_on_stay(
@@ -80,9 +76,6 @@ def test_results_what_waits_and_what_could_go_on_stay(
     assert main(["retain", "--budget=1B", "--dry-run", f"--data-folder={store.path}"]) == 1
     assert library.size_of(store.path) == size and "would go" in capsys.readouterr().out
     assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
-    assert store.run_dir(f"{FIRST}.baseline").packed_file.exists()
-    for run in store.run_dirs():
-        run.unpack_journal()
     assert {file: file.read_bytes() for file in kept} == kept
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
     assert not library.trash(store)
@@ -90,7 +83,7 @@ def test_results_what_waits_and_what_could_go_on_stay(
 
 
 def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
-    """Neither by what is out of budget, nor by packing, whatever its name says of its age."""
+    """Whatever its name says of its age."""
     oldest = "20200101-000000-000000-aaaa"
     me = ProcessIdentity.of(os.getpid())
     for variant in experiment_spec().variants:
@@ -113,13 +106,7 @@ def test_beside_a_training_nothing_of_it_is_touched(store: DataDir) -> None:
     assert not [one for one in whats(store, 0) if oldest in one]
     assert main(["retain", "--budget=1B", f"--data-folder={store.path}"]) == 1
     assert not store.run_dir(f"{FIRST}.baseline").artifacts.exists()
-    assert main(["pack", "--older-than=0", f"--data-folder={store.path}"]) == 0
-    assert store.run_dir(f"{FIRST}.baseline").packed_file.exists()
-    # The one that is over is packed as all such are; it reads the same.
-    events = f"{run.run.path}/events.jsonl"
-    after = stands()
-    assert before.pop(events) and after.pop(f"{events}.gz")
-    assert after == before
+    assert stands() == before
 
 
 @pytest.mark.parametrize(("text", "expected"), [("20GB", 2 * 10**10), ("1.5 mb", 1_500_000)])

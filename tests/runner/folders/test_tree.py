@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.backup.making import back_up
-from runner.errors import InvalidRunFolder
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.inside import require_plain_tree
-from runner.folders.tree import MAX_DEPTH, remove, walk
-from storage.exchange.run_folders import pack
+from breakeven.runner.errors import InvalidRunFolder
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.inside import require_plain_tree
+from breakeven.runner.folders.tree import MAX_DEPTH, remove, walk
+from breakeven.storage.exchange.run_folders import pack
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 
 DEPTH = 1_100
@@ -46,12 +45,6 @@ def test_looks_reach_down_so_far_and_no_farther(nested: Path, data_dir: DataDir)
     assert pack([run.path])
     with pytest.raises(InvalidRunFolder, match=f"more than {MAX_DEPTH} folders"):
         require_plain_tree(run.path, ignore=())
-
-
-def test_a_backup_names_what_lies_deeper(nested: Path, data_dir: DataDir, tmp_path: Path) -> None:
-    made = back_up(data_dir, tmp_path / "backups")
-    left_out = [name for name in made.manifest.left_out if "/d/d/" in str(name)]
-    assert len(left_out) == 1
 
 
 def test_the_whole_of_it_can_be_removed(nested: Path, data_dir: DataDir) -> None:

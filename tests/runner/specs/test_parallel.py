@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.machine.capabilities import Device
-from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, SpeedSpec, TrainingSpec
-from storage.library.workloads import workload_key
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.machine.capabilities import Device
+from breakeven.runner.specs.experiment import (
+    CacheSpec,
+    DataSpec,
+    ExperimentSpec,
+    SpeedSpec,
+    TrainingSpec,
+)
+from breakeven.storage.library.workloads import workload_key
 from tests.helpers.machine import MACHINE
 
 TWO: dict[str, Any] = {"name": "two", "devices": ("cpu", "cpu")}

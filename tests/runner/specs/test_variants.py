@@ -1,8 +1,10 @@
+import re
+
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.specs.experiment import ExperimentSpec
-from runner.specs.variants import Variant, parse_backend
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.variants import Variant, parse_backend
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,48 @@ def test_several_variants_of_one_backend_stand_in_one_experiment() -> None:
 
 def test_a_backend_that_is_called_like_the_baseline_gets_another_label() -> None:
     assert parse_backend("baseline").label == "backend-baseline"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inductor:cpp.cxx=/bin/false",
+        "inductor:cpp.cxx=/opt/compilers/" + "deep/" * 40 + "g++",
+        "inductor:trace.path=/tmp/Bäume und Wälder [neu]",
+        "__:dynamic=true",
+    ],
+)  # fmt: skip
+def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
+    spec = ExperimentSpec(name="trial", backends=(text,), controls=0)
+    assert re.fullmatch(r"[A-Za-z0-9][\w.-]{,109}", spec.variants[1].label)
+    assert ExperimentSpec.from_json(spec.to_json()).variants == spec.variants
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("inductor:cpp.cxx=/bin/false", "inductor:cpp.cxx=_bin_false"),
+        ("inductor:cpp.cxx=/bin/false", "inductor:cpp.cxx=?bin?false"),
+        ("inductor:cpp.cxx=G", "inductor:cpp.cxx=g"),
+        ("inductor:a=1-b_2", "inductor:a=1+b=2"),
+        ("inductor:x=/" + "a" * 200, "inductor:x=/" + "a" * 201),
+        ("_eager", "eager", "eager:dynamic=true"),
+    ],
+)
+def test_different_backends_have_different_labels(texts: tuple[str, ...]) -> None:
+    spec = ExperimentSpec(name="trial", backends=texts, controls=0)
+    assert len({variant.label for variant in spec.variants}) == 1 + len(texts)
+
+
+def test_a_setting_may_end_in_the_sign_that_joins_settings() -> None:
+    variant = parse_backend("inductor:cpp.cxx=/usr/bin/g+++cpp.simdlen=8")
+    assert variant.options == {"cpp.cxx": "/usr/bin/g++", "cpp.simdlen": 8}
+    assert parse_backend("inductor:cpp.cxx=g++").options == {"cpp.cxx": "g++"}
+
+
+def test_a_backend_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="must not name a backend twice"):
+        ExperimentSpec(name="trial", backends=("inductor:cpp.cxx=/a b",) * 2)
 
 
 def test_modes_with_cuda_graphs_switch_dropout_off() -> None:

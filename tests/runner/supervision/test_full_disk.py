@@ -1,34 +1,46 @@
 """A disk that fills up while runs go on: a real file system of a few megabytes."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-import runner.folders.queue
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, RunSpec, TrainingSpec
-from storage import queries
-from storage.errors import StoreUnusable
-from storage.index.store import Store
+import breakeven.runner.folders.queue
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.locks import is_locked
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
+    CheckpointSpec,
+    DataSpec,
+    ExperimentSpec,
+    RunSpec,
+    TrainingSpec,
+)
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.exits import WorkerExit, explain
+from breakeven.storage import queries
+from breakeven.storage.errors import StoreUnusable
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import record_experiment
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
 FIRST, SECOND = "20261121-093015-000000-aaaa", "20261121-093016-000000-bbbb"
 SUPERVISE = """
 import sys
-from runner.folders.data_dir import DataDir
-from runner.supervision import supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.supervision import supervisor
 supervisor.LINGER_SECONDS = 0.0
 supervisor.supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))
 """
@@ -64,37 +76,134 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_how_a_run_ended_is_recorded_once_there_is_room(
-    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    disk = small_disk(20)
-    monkeypatch.setattr(runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
-    data_dir = DataDir(disk / "data")
-    submit(data_dir, ExperimentSpec(
-        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=10_000),
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Callable[[DataDir], subprocess.Popen[bytes]]]:
+    """Starts one on a data folder; what it says is in `said`, on another disk."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(data_dir: DataDir) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", SUPERVISE, str(data_dir.path)]
+        with (tmp_path / "said").open("w") as said:
+            started.append(subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=said))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def submit_slow(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> tuple[RunDir, RunDir]:
+    """A baseline and a run of a second a block, which take minutes together."""
+    monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
+    experiment_id = submit(data_dir, ExperimentSpec(
+        name="full", backends=("slow",), controls=0, data=DataSpec(num_train_samples=2_000),
         training=TrainingSpec(batch_size=1),
     ))  # fmt: skip
-    said = tmp_path / "said"
-    with said.open("w") as output:
-        command = [sys.executable, "-c", SUPERVISE, str(data_dir.path)]
-        supervisor = subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=output)
-    try:
-        (experiment,) = experiments(data_dir)
-        baseline, slow = experiment.runs
-        wait_until(lambda: slow.claim_file.exists() and slow.events_file.exists())
-        wait_until(lambda: slow.events_file.stat().st_size > 1000)
-        filler = fill(disk)
-        wait_until(lambda: slow.run_id in said.read_text())
-        assert not slow.exit_file.exists() and supervisor.poll() is None
-        filler.unlink()
-        wait_until(lambda: slow.exit_file.exists() and baseline.exit_file.exists())
-        stands = slow.standing
-        assert stands.state is RunState.FAILED and "the disk was full" in str(stands.reason)
-        assert "written late" in str(stands.reason)
-        assert supervisor.wait(timeout=20) == 0
-    finally:
-        supervisor.kill()
-        supervisor.wait()
+    baseline, slow = find_experiment(data_dir, experiment_id).runs
+    return baseline, slow
+
+
+def has_begun(run: RunDir) -> bool:
+    return run.claim_file.exists() and run.events_file.exists() and (
+        run.events_file.stat().st_size > 1000
+    )  # fmt: skip
+
+
+def test_how_a_run_ended_is_recorded_once_there_is_room(
+    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
+) -> None:  # fmt: skip
+    disk = small_disk(20)
+    data_dir = DataDir(disk / "data")
+    baseline, slow = submit_slow(data_dir, monkeypatch)
+    process = supervisor(data_dir)
+    wait_until(lambda: has_begun(slow))
+    filler = fill(disk)
+    claim = slow.read_claim()
+    assert claim is not None
+    with suppress(ProcessLookupError):  # It may have met the full disk already.
+        os.kill(claim.process.pid, signal.SIGKILL)
+    wait_until(lambda: slow.run_id in (tmp_path / "said").read_text())
+    assert not slow.exit_file.exists() and process.poll() is None
+    filler.unlink()
+    wait_until(lambda: slow.exit_file.exists() and baseline.exit_file.exists())
+    stands = slow.standing
+    assert stands.state is RunState.FAILED and "the disk was full" in str(stands.reason)
+    assert "written late" in str(stands.reason)
+    assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_full_disk_is_told_as_what_runs_wait_for_and_who_stops_them_then_has_cancelled_them(
+    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
+) -> None:  # fmt: skip
+    disk = small_disk(20)
+    data_dir = DataDir(disk / "data")
+    runs = submit_slow(data_dir, monkeypatch)
+    supervisor(data_dir)
+    wait_until(lambda: all(map(has_begun, runs)))
+    filler = fill(disk)
+    assert main(["status", "--data-folder", str(data_dir.path)]) == 0
+    said = capsys.readouterr().out
+    lack = f": 0.00 MB free in {data_dir.runs}, 1 MB needed"
+    assert said.count("running: waits for disk space to ") == said.count(lack) == 2
+    assert {run.standing.state for run in runs} == {RunState.RUNNING}
+    (experiment,) = experiments(data_dir)
+    cancel(experiment)
+    ends = f"waits for disk space to record how it ended{lack}"
+    wait_until(lambda: {run.standing.reason for run in runs} == {ends})
+    filler.unlink()
+    wait_until(lambda: all(run.exit_file.exists() for run in runs))
+    for run in runs:
+        assert run.standing.state is RunState.CANCELLED
+        assert "stopped on request" in str(run.standing.reason)
+
+
+@pytest.mark.parametrize("ended", ["failed", "finished"])
+def test_what_the_disk_ended_and_somebody_stopped_before_it_was_recorded_was_cancelled(
+    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    disk = small_disk(20)
+    run, _ = submit_slow(DataDir(disk / "data"), monkeypatch)
+    exits = ExitRecords()
+    filler = fill(disk)
+    status = WorkerExit.DISK_FULL if ended == "failed" else WorkerExit.FINISHED
+    exits.write(run, *explain(status), status)
+    assert exits.is_owing
+    run.request_cancel()
+    filler.unlink()
+    exits.write_owed()
+    stands = run.standing
+    if ended == "finished":
+        assert stands.state is RunState.FINISHED
+    else:
+        assert stands.state is RunState.CANCELLED
+        assert "waited for disk space; before: the disk was full" in str(stands.reason)
+
+
+def test_nothing_begins_on_a_full_disk_and_all_begins_once_there_is_room(
+    small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
+    supervisor: Callable[[DataDir], subprocess.Popen[bytes]],
+) -> None:  # fmt: skip
+    disk = small_disk(20)
+    monkeypatch.setattr(breakeven.runner.folders.queue, "MIN_FREE_BYTES", 1_000_000)
+    data_dir = DataDir(disk / "data")
+    submit(data_dir, ExperimentSpec(name="full", backends=(), controls=0,
+                                    data=DataSpec(num_train_samples=20),
+                                    training=TrainingSpec(batch_size=1)))  # fmt: skip
+    (run,) = data_dir.run_dirs()
+    filler = fill(disk)
+    process = supervisor(data_dir)
+    wait_until(lambda: is_locked(data_dir.supervisor_lock))
+    time.sleep(2.0)  # for whoever would begin all the same
+    stands = run.standing
+    assert stands.state is RunState.QUEUED
+    assert str(stands.reason).startswith("waits for disk space to begin: 0.00 MB free in ")
+    filler.unlink()
+    assert process.wait(PATIENCE_SECONDS) == 0
+    assert run.state is RunState.FINISHED
 
 
 def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk_was_full(
@@ -110,7 +219,7 @@ def test_a_half_written_checkpoint_does_not_stay_and_the_exit_says_that_the_disk
     run_spec = RunSpec(experiment_id="full", experiment=spec, variant=spec.variants[0])
     run = RunDir(disk / "runs" / run_spec.run_id)
     run.write_spec(run_spec)
-    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.doctor.findings import Health
-from runner.doctor.processes import check_dashboard, check_locks
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
+from breakeven.runner.doctor.findings import Health
+from breakeven.runner.doctor.processes import check_dashboard, check_locks
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.pages import close_store
-from views.shared import resources
 
 pytestmark = pytest.mark.heavy
 
@@ -57,13 +57,13 @@ def test_commands_on_a_read_only_data_folder_answer_or_say_so_in_a_sentence(disk
     freeze(disk)
     place = ("--data-folder", str(disk.path))
     for arguments in (("supervise",), ("cancel", waiting), ("submit", "--name=x")):
-        refused = command("runner", *arguments, *place)
+        refused = command("breakeven", *arguments, *place)
         assert refused.returncode == 2, refused.stderr
         assert "cannot be written: Read-only file system. Make " in refused.stderr
         assert refused.stderr.count("\n") == 1
-    listed = command("runner", "status", *place)
+    listed = command("breakeven", "status", *place)
     assert listed.returncode == 0 and "waits" in listed.stdout
-    compared = command("storage", "compare", EXPERIMENT_ID, *place)
+    compared = command("breakeven", "show", EXPERIMENT_ID, *place)
     assert "inductor" in compared.stdout and not compared.stderr
 
 
@@ -113,8 +113,8 @@ def test_a_run_folder_that_may_not_be_read_is_named_and_hides_no_other(data_dir:
     before = WITHOUT_PRIVILEGE if os.getuid() == 0 else ()
     place = ("--data-folder", str(data_dir.path))
     try:
-        listed = command("runner", "status", *place, before=before)
-        compared = command("storage", "compare", other, *place, before=before)
+        listed = command("breakeven", "status", *place, before=before)
+        compared = command("breakeven", "show", other, *place, before=before)
     finally:
         for path in closed:
             path.chmod(0o755)

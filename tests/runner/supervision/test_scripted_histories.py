@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulation.boundary import simulated
-from benchmarks.simulation.history import SPECS, History
+from benchmarks.simulation.history import LIMIT_SECONDS, SPECS, History
 from benchmarks.simulation.kernel import Kernel
 from benchmarks.simulation.workers import Nature
-from runner.folders.queue import find_experiment, resume, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
 
 ON_CUDA = SPECS[2]
 """A baseline and two backends, which take turns."""
@@ -89,13 +90,29 @@ def test_what_passed_while_the_supervisor_was_suspended_is_in_no_time_limit(tmp_
         assert set(script.states().values()) == {RunState.FINISHED}
 
 
+@pytest.mark.parametrize("too_long", [
+    Nature(load_seconds=0.1, step_seconds=0.4 * LIMIT_SECONDS),
+    Nature(load_seconds=0.1, step_seconds=0.1, hangs_in="work"),
+])  # fmt: skip
+def test_a_run_that_works_too_long_is_stopped_and_waiting_for_a_turn_is_no_work(
+    tmp_path: Path, too_long: Nature
+) -> None:
+    with scripted(tmp_path, USUAL, too_long) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
+        assert script.kernel.now > LIMIT_SECONDS
+        states = script.states()
+        assert states.pop("eager") is RunState.TIMEOUT
+        assert set(states.values()) == {RunState.FINISHED}
+
+
 def test_runs_that_fit_go_on_where_the_others_cannot_be_repeated_for_want_of_room(
     tmp_path: Path,
 ) -> None:
-    greedy = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("work", 77))
+    greedy = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 77))
     with scripted(tmp_path, USUAL, greedy) as script:
         script.person(0.0, script.submit_on_cuda)
-        script.kernel.run(0.15)
+        script.kernel.run(0.3)  # it has its first turn
         script.system.disk_is_full_until = 1.5
         script.kernel.run()
         states = script.states()
@@ -157,8 +174,68 @@ def test_what_ended_on_a_full_disk_is_not_started_again_with_what_was_resumed(
         script.kernel.run()
         begun = [line for line in script.kernel.said if " begins: " in line]
         labels = ("baseline", "eager", "inductor")
-        # The ends of two were owed when the third began once more, which had no room either.
+        # The ends of two were owed, and the third begins once more when there is room.
         assert [sum(f"{one} begins" in line for line in begun) for one in labels] == [1, 2, 1]
+        assert float(begun[-1].split()[0]) > 60.0
+        assert set(script.states().values()) == {RunState.FINISHED}
+
+
+@pytest.mark.parametrize("phase", ["load", "work"])
+def test_a_baseline_that_fails_before_its_first_step_ends_the_experiment_with_the_reason(
+    tmp_path: Path, phase: str
+) -> None:
+    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=(phase, 1))
+    with scripted(tmp_path, fails) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
+        assert script.states() == {
+            "baseline": RunState.FAILED,
+            "eager": RunState.CANCELLED,
+            "inductor": RunState.CANCELLED,
+        }
+        why = str(script.runs()["inductor"].standing.reason)
+        assert why.startswith("no baseline to compare with: exit status 1")
+
+
+@pytest.mark.parametrize("phase", ["load", "work"])
+def test_a_backend_that_fails_before_its_first_step_ends_nobody_else(
+    tmp_path: Path, phase: str
+) -> None:
+    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=(phase, 1))
+    with scripted(tmp_path, USUAL, fails) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
         states = script.states()
         assert states.pop("eager") is RunState.FAILED
         assert set(states.values()) == {RunState.FINISHED}
+
+
+def test_a_baseline_that_fails_after_its_first_step_keeps_what_was_compared_with_it(
+    tmp_path: Path,
+) -> None:
+    fails = Nature(load_seconds=0.1, step_seconds=0.1, last_breath=("report", 1))
+    with scripted(tmp_path, fails) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run()
+        states = script.states()
+        assert states.pop("baseline") is RunState.FAILED
+        assert set(states.values()) == {RunState.FINISHED}
+
+
+def test_runs_of_one_round_are_always_of_one_supervisor(tmp_path: Path) -> None:
+    with scripted(tmp_path, SLOW, SLOW, SLOW) as script:
+        script.person(0.0, script.submit_on_cuda)
+        script.kernel.run(14.0)
+        script._kill_supervisor()
+        script.kernel.run()
+        before = {label: rounds(run) for label, run in script.runs().items()}
+        assert all(before.values()), "each had a turn"
+        script.person(0.0, script._ensure)
+        script.kernel.run()
+        assert set(script.states().values()) == {RunState.FINISHED}
+        assert all(rounds(run) == [0, 1, 2] for run in script.runs().values())
+        script._judge()
+
+
+def rounds(run: RunDir) -> list[int]:
+    return [event["round"] for event in each_event(run.events_file) if event["kind"] == "block"]

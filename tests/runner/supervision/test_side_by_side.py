@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-import runner.supervision.scheduler
-import runner.supervision.supervisor
-from runner.commands import cli
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import cancel, find_experiment, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.machine.capabilities import Device
-from runner.machine.cpus import CpuAllowance
-from runner.supervision.supervisor import supervise
+import breakeven.runner.supervision.scheduler
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.commands import cli
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import cancel, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.capabilities import Device
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.machine import MACHINE, keep
 from tests.helpers.waiting import wait_until
@@ -32,9 +32,9 @@ two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(runner.supervision.supervisor, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
 
 
 def span(data_dir: DataDir, experiment_id: str) -> tuple[float, float]:
@@ -78,9 +78,11 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
     data_dir.path.mkdir()
     keep(data_dir, replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
     keys = [submit(data_dir, experiment("slow", steps=10, devices=("cuda",))) for _ in range(4)]
-    monkeypatch.setattr(runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None)
+    monkeypatch.setattr(
+        breakeven.runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None
+    )
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr("runner.machine.occupancy.cpu_allowance", lambda: four)
+    monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
     supervise(data_dir, FAKE_WORKER)
     places: dict[str, list[tuple[float, float]]] = {}
     for key in keys:
@@ -103,10 +105,14 @@ def test_devices_that_nobody_asked_torch_for_yet_work_at_the_same_time_too(
     gpus = [Device(id=f"cuda:{number}", name="Test GPU", memory_bytes=None) for number in (0, 1)]
     found = asdict(replace(MACHINE, devices=(*MACHINE.devices, *gpus)))
     answer = f"import json; print(json.dumps({found!r}))"
-    monkeypatch.setattr("runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer))
-    monkeypatch.setattr(runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None)
+    monkeypatch.setattr(
+        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", answer)
+    )
+    monkeypatch.setattr(
+        breakeven.runner.supervision.placing.os, "sched_setaffinity", lambda pid, cpus: None
+    )
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr("runner.machine.occupancy.cpu_allowance", lambda: four)
+    monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
     first, second = (
         submit(data_dir, experiment("slow", steps=10, devices=(gpu.id,))) for gpu in gpus
     )
@@ -122,7 +128,9 @@ def test_a_torch_that_does_not_answer_is_asked_once(
 ) -> None:
     asked = tmp_path / "asked"
     fails = f"open({str(asked)!r}, 'a').write('once '); raise SystemExit(1)"
-    monkeypatch.setattr("runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", fails))
+    monkeypatch.setattr(
+        "breakeven.runner.machine.capabilities.PROBE_COMMAND", (sys.executable, "-c", fails)
+    )
     keys = [submit(data_dir, experiment("eager", devices=("cuda:0",))) for _ in range(2)]
     supervise(data_dir, FAKE_WORKER)
     assert asked.read_text() == "once "
@@ -204,7 +212,7 @@ def test_those_that_compile_do_so_side_by_side_only_if_asked_and_only_in_the_fir
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, compile: str
 ) -> None:
     four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
-    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: four)
+    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: four)
     tuned = "inductor:mode=max-autotune-no-cudagraphs"
     spec = experiment("slow", "slower", tuned, steps=20, compile=compile)
     experiment_id = submit(data_dir, spec)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
@@ -64,18 +64,19 @@ def test_sigkill_of_the_supervisor_ends_a_compilation_with_all_its_children(
     written = {label: kinds(run).count("step") for label, run in compiling.items()}
     assert leaders <= sessions()
     os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: not leaders & sessions(), patience_seconds=15)
+    wait_until(lambda: not leaders & sessions())
     assert {run.state for run in compiling.values()} == {RunState.LOST}
     for label, run in compiling.items():
         assert kinds(run).count("step") >= written[label]
     subprocess.run(
-        [sys.executable, "-m", "runner", "cancel", compiling["baseline"].run_id.partition(".")[0],
+        [sys.executable, "-m", "breakeven", "cancel",
+         compiling["baseline"].run_id.partition(".")[0],
          f"--data-folder={data_dir.path}"],
         cwd=PROJECT_ROOT, check=True,
     )  # fmt: skip
     ensure_supervisor(data_dir)
     wait_until(lambda: all(run.exit_file.exists() for run in compiling.values()))
-    assert {run.state for run in compiling.values()} == {RunState.LOST}
+    assert {run.state for run in compiling.values()} == {RunState.CANCELLED}
 
 
 def test_sigkill_of_a_compiling_run_frees_the_turn_for_the_others(
@@ -88,4 +89,4 @@ def test_sigkill_of_a_compiling_run_frees_the_turn_for_the_others(
     assert compiling["inductor"].state == RunState.FAILED
     assert compiling["baseline"].state == RunState.FINISHED
     assert kinds(compiling["baseline"]).count("step") == 100
-    wait_until(lambda: claim.process.pid not in sessions(), patience_seconds=15)
+    wait_until(lambda: claim.process.pid not in sessions())

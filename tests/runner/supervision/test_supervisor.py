@@ -15,39 +15,46 @@ from typing import Any
 
 import pytest
 
-import runner.supervision.run_process
-import runner.supervision.supervisor
-from runner.folders import queue_order
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import cancel, experiments, find_experiment, submit
-from runner.folders.records import Claim, Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.machine.cpus import CpuAllowance
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import CacheSpec, DataSpec, ExperimentSpec, TrainingSpec
-from runner.supervision.exit_records import ExitRecords
-from runner.supervision.orphans import close_orphans
-from runner.supervision.supervisor import supervise
+import breakeven.runner.supervision.run_process
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.folders import queue_order
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import cancel, experiments, find_experiment, submit
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.machine.cpus import CpuAllowance
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
+    CacheSpec,
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    TrainingSpec,
+)
+from breakeven.runner.supervision.exit_records import ExitRecords
+from breakeven.runner.supervision.orphans import close_orphans
+from breakeven.runner.supervision.supervisor import supervise
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.heavy
 
 SUPERVISE = """
 import sys
-from runner.folders.data_dir import DataDir
-from runner.supervision.supervisor import supervise
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.supervision.supervisor import supervise
 supervise(DataDir(sys.argv[1]), (sys.executable, "-m", "tests.helpers.fake_worker"))
 """
 
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(runner.supervision.run_process, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(breakeven.runner.supervision.run_process, "GRACE_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -88,13 +95,6 @@ def states(data_dir: DataDir, experiment_id: str) -> dict[str, str]:
 
 def events(run: RunDir, kind: str) -> list[dict[str, Any]]:
     return [event for event in read_events(run.events_file)[0] if event["kind"] == kind]
-
-
-def wait_until(condition: Callable[[], bool], patience_seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + patience_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
@@ -179,7 +179,7 @@ def test_no_more_runs_load_at_once_than_there_are_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: one)
+    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: one)
     experiment_id = submit(data_dir, experiment("late", "eager"))
     supervise(data_dir, FAKE_WORKER)
     loads = sorted(
@@ -195,7 +195,7 @@ def test_a_run_stopped_before_its_process_was_started_never_starts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
-    monkeypatch.setattr(runner.supervision.scheduler, "cpu_allowance", lambda: one)
+    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: one)
     experiment_id = submit(data_dir, experiment("late", "eager"))
     run_dirs(data_dir, experiment_id)["eager"].request_cancel()
     supervise(data_dir, FAKE_WORKER)
@@ -223,6 +223,36 @@ def test_a_run_that_crashes_gives_its_turn_back(data_dir: DataDir) -> None:
     assert {runs[label].state for label in ("baseline", "control", "eager")} == {RunState.FINISHED}
 
 
+def test_what_no_run_can_load_ends_the_experiment_with_the_first_failure_and_its_sentence(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = CpuAllowance(in_machine=8, cpus=frozenset({3, 4}), quota=None)
+    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: two)
+    spec = experiment("eager", model=ModelSpec(source="no-such/model"), time_limit_seconds=20.0)
+    runs = run_dirs(data_dir, submit(data_dir, spec))
+    supervise(data_dir, FAKE_WORKER)
+    ends = {label: run.standing for label, run in runs.items()}
+    first = ends.pop("control")
+    assert (first.state, first.reason) == (RunState.FAILED, "there is no such model")
+    for end in ends.values():
+        assert end.state is RunState.CANCELLED
+        assert end.reason == "what all runs share cannot be loaded: there is no such model"
+    assert runs["eager"].read_claim() is None, "it is not tried again"
+
+
+def test_what_others_could_load_is_one_runs_own_failure_and_the_others_go_on(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    monkeypatch.setattr(breakeven.runner.supervision.scheduler, "cpu_allowance", lambda: one)
+    for schedule in ("turns", "sequential"):
+        experiment_id = submit(data_dir, experiment("unloadable", "eager", schedule=schedule))
+        supervise(data_dir, FAKE_WORKER)
+        found = states(data_dir, experiment_id)
+        assert found.pop("unloadable") is RunState.FAILED
+        assert set(found.values()) == {RunState.FINISHED}
+
+
 def test_a_run_that_leaves_politely_in_the_middle_has_not_finished(data_dir: DataDir) -> None:
     experiment_id = submit(data_dir, experiment("quit"))
     supervise(data_dir, FAKE_WORKER)
@@ -232,30 +262,17 @@ def test_a_run_that_leaves_politely_in_the_middle_has_not_finished(data_dir: Dat
     assert states(data_dir, experiment_id)["baseline"] is RunState.FINISHED
 
 
-def test_a_run_that_works_too_long_is_stopped_and_the_others_go_on(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment("hang", "eager", time_limit_seconds=1.5))
-    supervise(data_dir, FAKE_WORKER)
-    found = states(data_dir, experiment_id)
-    assert found.pop("hang") == RunState.TIMEOUT
-    assert set(found.values()) == {RunState.FINISHED}
-
-
-def test_waiting_for_a_turn_does_not_count_as_work(data_dir: DataDir) -> None:
-    # `slow` takes 0.1 s a step: its first block keeps the baseline waiting for 3 s, one second
-    # longer than a run may work, and is itself stopped for it.
-    spec = experiment("slow", steps=60, block_steps=30, time_limit_seconds=2.0, controls=0)
-    experiment_id = submit(data_dir, spec)
-    supervise(data_dir, FAKE_WORKER)
-    found = states(data_dir, experiment_id)
-    assert found == {"baseline": RunState.FINISHED, "slow": RunState.TIMEOUT}
-
-
 def test_a_run_that_ignores_sigterm_is_killed(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment("stubborn", time_limit_seconds=1.0))
-    supervise(data_dir, FAKE_WORKER)
-    ended = run_dirs(data_dir, experiment_id)["stubborn"].read_exit()
+    experiment_id = submit(data_dir, experiment("stubborn"))
+    stubborn = run_dirs(data_dir, experiment_id)["stubborn"]
+    supervising = threading.Thread(target=supervise, args=(data_dir, FAKE_WORKER))
+    supervising.start()
+    wait_until(lambda: bool(events(stubborn, "phase")))  # from then on it ignores the signal
+    cancel(find_experiment(data_dir, experiment_id))
+    supervising.join()
+    ended = stubborn.read_exit()
     assert ended is not None
-    assert (ended.state, ended.returncode) == (RunState.TIMEOUT, -signal.SIGKILL)
+    assert (ended.state, ended.returncode) == (RunState.CANCELLED, -signal.SIGKILL)
 
 
 def test_cancelling_stops_a_running_experiment_with_all_its_processes(data_dir: DataDir) -> None:
@@ -315,15 +332,16 @@ def test_a_second_supervisor_leaves_at_once(
     assert not supervise(data_dir, FAKE_WORKER)
 
 
-def test_sigkill_of_the_supervisor_leaves_no_process_and_the_next_start_tells_the_truth(
+def test_what_is_killed_with_its_supervisor_before_a_checkpoint_begins_anew_and_nobody_is_left(
     data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    experiment_id = submit(data_dir, experiment("slow", "child", steps=100))
+    # Nobody finishes in the first attempt: one run keeps its second turn.
+    experiment_id = submit(data_dir, experiment("stuck", "child"))
     process = supervisor()
     runs = run_dirs(data_dir, experiment_id)
     child_file = runs["child"].artifacts / "child"
-    wait_until(lambda: child_file.exists() and len(events(runs["slow"], "step")) >= 10)
-    written = {label: len(events(run, "step")) for label, run in runs.items()}
+    wait_until(lambda: all(events(run, "block") for run in runs.values()))
+    written = {label: events(run, "step") for label, run in runs.items()}
     claims = [run.read_claim() for run in runs.values()]
     process.kill()
     process.wait()
@@ -331,20 +349,22 @@ def test_sigkill_of_the_supervisor_leaves_no_process_and_the_next_start_tells_th
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert {run.state for run in runs.values()} == {RunState.LOST}
     supervise(data_dir, FAKE_WORKER)
+    assert set(states(data_dir, experiment_id).values()) == {RunState.FINISHED}
     for label, run in runs.items():
-        ended = run.read_exit()
-        assert ended is not None and ended.state == RunState.LOST
-        assert len(events(run, "step")) >= written[label]
+        assert [block["round"] for block in events(run, "block")] == [0, 1, 2]
+        assert [step["step"] for step in events(run, "step")] == list(range(30))
+        aside, _ = read_events(run.attempts / "1" / "events.jsonl")
+        steps = [event for event in aside if event["kind"] == "step"]
+        assert steps[: len(written[label])] == written[label], "nothing is lost"
 
 
 def test_an_experiment_whose_supervisor_died_before_every_run_had_a_turn_begins_anew_whole(
     data_dir: DataDir, supervisor: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    experiment_id = submit(data_dir, experiment("late"))
+    experiment_id = submit(data_dir, experiment("unready"))
     runs = run_dirs(data_dir, experiment_id)
     process = supervisor()
     wait_until(lambda: len(events(runs["baseline"], "block")) == 1)
-    assert not events(runs["late"], "phase"), "still loading"
     process.kill()
     process.wait()
     first = events(runs["baseline"], "step")
@@ -353,20 +373,104 @@ def test_an_experiment_whose_supervisor_died_before_every_run_had_a_turn_begins_
     rounds = {
         label: [block["round"] for block in events(run, "block")] for label, run in runs.items()
     }
-    assert rounds == {"baseline": [0, 1, 2], "control": [0, 1, 2], "late": [0, 1, 2]}
+    assert rounds == {"baseline": [0, 1, 2], "control": [0, 1, 2], "unready": [0, 1, 2]}
     aside, _ = read_events(runs["baseline"].attempts / "1" / "events.jsonl")
     assert [event for event in aside if event["kind"] == "step"] == first, "nothing is lost"
 
 
-def test_a_run_whose_end_nobody_saw_begins_anew_five_times_at_most(data_dir: DataDir) -> None:
-    experiment_id = submit(data_dir, experiment(controls=0))
-    (run,) = run_dirs(data_dir, experiment_id).values()
+def vanish(run: RunDir) -> None:
+    """As if a supervisor had begun it and both had been killed."""
     gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
+    run.write_claim(replace(Claim.by(gone), supervisor=gone))
+
+
+def leave_checkpoint(run: RunDir) -> None:
+    run.checkpoints.mkdir(parents=True)
+    (run.checkpoints / "1.pt").touch()
+
+
+def test_after_five_supervisors_died_with_the_baseline_the_experiment_ends_with_the_reason(
+    data_dir: DataDir,
+) -> None:
+    # One CPU: the baseline alone had begun each time, and the others have attempts left.
+    experiment_id = submit(data_dir, experiment("eager"))
+    runs = run_dirs(data_dir, experiment_id)
     for attempt in range(1, 6):
-        assert (run.attempt, run.state) == (attempt, RunState.QUEUED)
-        run.write_claim(replace(Claim.by(gone), supervisor=gone))
+        assert states(data_dir, experiment_id) == dict.fromkeys(runs, RunState.QUEUED)
+        assert runs["baseline"].attempt == attempt
+        vanish(runs["baseline"])
         close_orphans(data_dir, ExitRecords())
-    assert (run.attempt, run.state) == (5, RunState.LOST)
+    supervise(data_dir, FAKE_WORKER)
+    ends = {label: run.standing for label, run in runs.items()}
+    assert (ends["baseline"].state, runs["baseline"].attempt) == (RunState.LOST, 5)
+    assert "5 attempts" in str(ends["baseline"].reason)
+    for label in ("control", "eager"):
+        assert ends[label].state is RunState.CANCELLED
+        assert "no baseline to compare with: its process and" in str(ends[label].reason)
+
+
+def test_a_backend_that_takes_turns_with_nobody_is_lost_alone_after_five_attempts(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment("eager", schedule="sequential", controls=0)
+    experiment_id = submit(data_dir, spec)
+    runs = run_dirs(data_dir, experiment_id)
+    for _ in range(5):
+        vanish(runs["eager"])
+        close_orphans(data_dir, ExitRecords())
+    assert states(data_dir, experiment_id) == {
+        "baseline": RunState.QUEUED,
+        "eager": RunState.LOST,
+    }
+
+
+def test_runs_that_took_turns_all_begin_anew_if_one_of_them_has_no_checkpoint(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("eager"))
+    runs = run_dirs(data_dir, experiment_id)
+    for run in runs.values():
+        vanish(run)
+    leave_checkpoint(runs["baseline"])
+    close_orphans(data_dir, ExitRecords())
+    assert states(data_dir, experiment_id) == dict.fromkeys(runs, RunState.QUEUED)
+    assert not runs["baseline"].has_checkpoint
+    assert (runs["baseline"].attempts / "1" / "artifacts" / "checkpoints" / "1.pt").exists()
+    # Also where the next supervisor died when it had put one of them aside.
+    leave_checkpoint(runs["baseline"])
+    vanish(runs["baseline"])
+    close_orphans(data_dir, ExitRecords())
+    assert not runs["baseline"].has_checkpoint
+
+
+def test_beside_a_run_that_has_finished_none_begins_anew_and_those_with_checkpoints_go_on(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("eager", "inductor"))
+    runs = run_dirs(data_dir, experiment_id)
+    for run in runs.values():
+        vanish(run)
+    ExitRecords().write(runs["baseline"], RunState.FINISHED, "training is over", 0)
+    leave_checkpoint(runs["inductor"])
+    close_orphans(data_dir, ExitRecords())
+    assert states(data_dir, experiment_id) == {
+        "baseline": RunState.FINISHED,
+        "control": RunState.LOST,
+        "eager": RunState.LOST,
+        "inductor": RunState.QUEUED,
+    }
+    assert runs["inductor"].has_checkpoint
+
+
+def test_what_was_to_be_stopped_when_its_supervisor_vanished_is_recorded_as_stopped(
+    data_dir: DataDir,
+) -> None:
+    experiment_id = submit(data_dir, experiment("eager"))
+    for run in run_dirs(data_dir, experiment_id).values():
+        vanish(run)
+    cancel(find_experiment(data_dir, experiment_id))
+    close_orphans(data_dir, ExitRecords())
+    assert set(states(data_dir, experiment_id).values()) == {RunState.CANCELLED}
 
 
 def test_a_warm_run_that_vanished_is_lost_for_the_caches_it_began_with_are_gone(
@@ -374,9 +478,8 @@ def test_a_warm_run_that_vanished_is_lost_for_the_caches_it_began_with_are_gone(
 ) -> None:
     spec = experiment("eager", scenario="cache", cache=CacheSpec(repeats=1, steps=2))
     runs = run_dirs(data_dir, submit(data_dir, spec))
-    gone = ProcessIdentity(pid=2**31 - 1, started="another-boot/1")
     for run in runs.values():
-        run.write_claim(replace(Claim.by(gone), supervisor=gone))
+        vanish(run)
     close_orphans(data_dir, ExitRecords())
     assert {label: run.state for label, run in runs.items()} == {
         "baseline": RunState.QUEUED,
@@ -407,7 +510,7 @@ def test_sigkill_of_a_run_is_recorded_and_loses_no_written_step(
 def test_a_claim_whose_pid_now_belongs_to_another_process_is_lost(data_dir: DataDir) -> None:
     experiment_id = submit(data_dir, experiment(controls=0))
     (run,) = run_dirs(data_dir, experiment_id).values()
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         claim = {
             "host": os.uname().nodename,

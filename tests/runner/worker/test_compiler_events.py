@@ -14,28 +14,34 @@ import torch
 from torch._dynamo import callback
 from torch._dynamo import utils as dynamo_utils
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import (
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
     ModelSpec,
     RunSpec,
     TrainingSpec,
 )
-from runner.worker.compiler.caches import CompileCaches
-from runner.worker.compiler.compiling import CompileObserver
-from runner.worker.compiler.source_lines import PACKAGES, TORCH, innermost_line, users_line
-from runner.worker.event_log import EventLog
+from breakeven.runner.worker.compiler.caches import CompileCaches
+from breakeven.runner.worker.compiler.compiling import CompileObserver
+from breakeven.runner.worker.compiler.source_lines import (
+    PACKAGES,
+    TORCH,
+    innermost_line,
+    users_line,
+)
+from breakeven.runner.worker.event_log import EventLog
 from tests.helpers.loop import experiment, of_kind, run
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 MINE = FrameSummary("/home/me/model.py", 12, "forward")
 LIBRARY = FrameSummary(f"{PACKAGES}transformers/modeling.py", 30, "forward")
 TORCHS = FrameSummary(f"{TORCH}nn/functional.py", 7, "linear")
-RUNNERS = FrameSummary(f"{PROJECT_ROOT}/runner/worker/step/stepping.py", 90, "iterate")
+RUNNERS = FrameSummary(f"{PACKAGE}/runner/worker/step/stepping.py", 90, "iterate")
 PYTHONS = FrameSummary(f"{sysconfig.get_path('stdlib')}/json/encoder.py", 5, "encode")
 
 
@@ -190,9 +196,9 @@ def test_a_backward_that_compiles_within_compiled_code_comes_to_its_end(tmp_path
     (variant,) = (one for one in spec.variants if one.role == "backend")
     run = RunDir(tmp_path / "x.aot_eager")
     run.write_spec(RunSpec(experiment_id="x", experiment=spec, variant=variant))
-    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     allowed = {**os.environ, CODE_VARIABLE: str(file.parent)}
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=120, env=allowed)
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True, timeout=PATIENCE_SECONDS, env=allowed)
     ends = of_kind(read_events(run.events_file)[0], "compile_ended")
     assert "LAZY_BACKWARD" in {event["trigger"] for event in ends}
 

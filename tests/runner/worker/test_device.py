@@ -13,28 +13,28 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from runner.folders.data_dir import DataDir
-from runner.folders.run_dir import RunDir
-from runner.machine.cgroups import cpu_groups, cpu_quota, throttled_periods
-from runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import RunSpec
-from runner.worker.device import monitor as device_monitor
-from runner.worker.device import nvidia, processes
-from runner.worker.device.base import Unavailable
-from runner.worker.device.cpu import CpuDevice
-from runner.worker.device.cpu_usage import CpuMonitor, cpu_frequency, machine_time
-from runner.worker.device.monitor import Watch
-from runner.worker.device.nvidia import NvidiaDriver, named_reasons
-from runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
-from storage.comparison.comparison import compare
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.machine.cgroups import cpu_groups, cpu_quota, throttled_periods
+from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, explain_threads
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.worker.device import monitor as device_monitor
+from breakeven.runner.worker.device import nvidia, processes
+from breakeven.runner.worker.device.base import Unavailable
+from breakeven.runner.worker.device.cpu import CpuDevice
+from breakeven.runner.worker.device.cpu_usage import CpuMonitor, cpu_frequency, machine_time
+from breakeven.runner.worker.device.monitor import Watch
+from breakeven.runner.worker.device.nvidia import NvidiaDriver, named_reasons
+from breakeven.runner.worker.device.processes import Family, Stranger, busy_strangers, cpu_seconds
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
 from tests.helpers.loop import experiment, of_kind, run
 from tests.helpers.told import doubts_of, warnings_of
 from tests.helpers.waiting import wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux's /proc")
-BUSY = "import time; end = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+BUSY = "import time; end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 """Ends by itself, should a test fail to end it."""
 
 
@@ -167,7 +167,7 @@ def test_why_there_are_so_many_threads_is_said() -> None:
 def test_a_process_that_is_pinned_to_one_cpu_counts_one() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "from runner.machine.cpus import cpu_allowance; a = cpu_allowance(); "
+        "from breakeven.runner.machine.cpus import cpu_allowance; a = cpu_allowance(); "
         "print(a.usable, a.default_threads)"
     )
     answer = subprocess.run(
@@ -180,11 +180,11 @@ def test_a_process_that_is_pinned_to_one_cpu_counts_one() -> None:
 def test_the_runs_of_an_experiment_and_their_children_are_family() -> None:
     starts_child = (
         "import subprocess, sys, time; "
-        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
-        "flush=True); time.sleep(60)"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid, "
+        "flush=True); time.sleep(600)"
     )
     worker = subprocess.Popen(
-        [sys.executable, "-c", starts_child, "runner.worker", "/data/runs/e-1.inductor"],
+        [sys.executable, "-c", starts_child, "breakeven.runner.worker", "/data/runs/e-1.inductor"],
         stdout=subprocess.PIPE,
     )
     assert worker.stdout is not None
@@ -390,13 +390,13 @@ def test_busy_processes_are_named_and_the_familys_are_not() -> None:
     [
         (["/usr/bin/streamlit", "run", "dashboard.py", "--server.port", "8501"], True),
         (["streamlit", "run", str(PROJECT_ROOT / "dashboard.py")], True),
-        (["-m", "runner", "supervise"], True),
-        (["-m", "storage", "compare", "x"], True),
+        (["-m", "breakeven", "supervise"], True),
+        (["-m", "breakeven.storage", "compare", "x"], True),
         (["streamlit", "run", "/elsewhere/dashboard.py"], False),
         (["streamlit", "run", "other.py"], False),
         (["-m", "runners"], False),
         # Another experiment's training does disturb, whoever started it.
-        (["-m", "runner.worker", "/data/runs/other.baseline"], False),
+        (["-m", "breakeven.runner.worker", "/data/runs/other.baseline"], False),
     ],
 )
 def test_breakevens_own_processes_and_their_children_are_no_strangers(
@@ -432,8 +432,8 @@ def test_the_time_of_breakevens_own_page_is_not_that_of_others() -> None:
             monitor.begin()
             before = cpu_seconds([page.pid])[page.pid]
             wait_until(lambda before=before: cpu_seconds([page.pid])[page.pid] > before + 0.5)
-            found = monitor.end()
             spent = cpu_seconds([page.pid])[page.pid] - before
+            found = monitor.end()
             assert (found["own_cpu_seconds"] > 0.9 * spent) is is_own
     finally:
         page.kill()

@@ -12,16 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-from runner.errors import WorkloadError
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ModelSpec, TrainingSpec
-from runner.specs.tasks import Task
-from runner.specs.training import EvaluationSpec, Metric
-from runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
-from runner.worker.model.losses import Objective
-from runner.worker.model.models import perturb, weights_sha256
-from runner.worker.model.workload import load_workload
-from runner.worker.probe import tasks
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.project import PACKAGE
+from breakeven.runner.specs.experiment import ModelSpec, TrainingSpec
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.training import EvaluationSpec, Metric
+from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.models import perturb, weights_sha256
+from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.probe import tasks
 from tests.helpers.machine import TASKS
 from tests.helpers.workloads import BUILTIN, load, spec
 
@@ -83,8 +83,8 @@ def test_every_builtin_source_fits_some_task_and_every_task_names_existing_ones(
 NEW_TASK = '''
 """The better of two texts."""
 
-from runner.specs.tasks import Task
-from runner.worker.tasks import text_classification
+from breakeven.runner.specs.tasks import Task
+from breakeven.runner.worker.tasks import text_classification
 
 TASK = Task(learns="the better text", samples="texts", models=("builtin:bert-tiny",))
 
@@ -95,10 +95,10 @@ def load(experiment):
 USE_NEW_TASK = """
 import json
 from dataclasses import asdict
-from runner.commands.options import CHOICES
-from runner.specs.experiment import ExperimentSpec
-from runner.worker.probe import tasks
-from runner.worker.model.workload import load_workload
+from breakeven.runner.commands.options import CHOICES
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.worker.probe import tasks
+from breakeven.runner.worker.model.workload import load_workload
 
 assert "better" in CHOICES["task"]
 load_workload(ExperimentSpec(name="x", task="better"))
@@ -107,8 +107,9 @@ print(json.dumps(asdict(tasks()["better"])))
 
 
 def test_a_new_module_is_a_new_task_and_nothing_else_is_needed(tmp_path: Path) -> None:
-    shutil.copytree(PROJECT_ROOT / "runner", tmp_path / "runner")
-    (tmp_path / "runner" / "worker" / "tasks" / "better.py").write_text(NEW_TASK)
+    shutil.copytree(PACKAGE / "runner", tmp_path / "breakeven" / "runner")
+    shutil.copy(PACKAGE / "__init__.py", tmp_path / "breakeven")
+    (tmp_path / "breakeven" / "runner" / "worker" / "tasks" / "better.py").write_text(NEW_TASK)
     done = subprocess.run(
         [sys.executable, "-c", USE_NEW_TASK],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.project import PROJECT_ROOT
-from runner.supervision.exits import WorkerExit
-from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
-from runner.worker.event_log import EventLog
-from runner.worker.turn_source import AnnouncedTurns
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.turn_source import AnnouncedTurns
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.views.shared import words
 from tests.helpers.journals import EXPERIMENT_ID, Recording
-from views.shared import words
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.heavy
 
@@ -77,8 +78,8 @@ def test_whoever_watches_sees_one_run_that_has_the_turn(data_dir: DataDir) -> No
 DEAF = """
 import os, sys, time
 from pathlib import Path
-from runner.supervision.turns import TurnTaker
-from runner.worker.turn_source import open_turns
+from breakeven.runner.supervision.turns import TurnTaker
+from breakeven.runner.worker.turn_source import open_turns
 
 turns = open_turns(lambda: Path(sys.argv[1]).write_text("saved"))
 print("listening", flush=True)
@@ -101,7 +102,7 @@ def test_a_run_that_does_not_look_up_leaves_by_itself_and_saves_what_it_has(
     post.close_run_ends()
     assert process.stdout is not None and process.stdout.readline() == "listening\n"
     process.terminate()
-    assert process.wait(timeout=60) == WorkerExit.CANCELLED
+    assert process.wait(PATIENCE_SECONDS) == WorkerExit.CANCELLED
     assert saved.read_text() == "saved"
     process.stdout.close()
     post.close()

@@ -6,13 +6,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.specs.experiment import AccuracySpec, ExperimentSpec
-from storage import queries
-from storage.__main__ import main
-from storage.comparison.correctness import Check, checks
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import AccuracySpec, ExperimentSpec
+from breakeven.storage import queries
+from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.correctness import Check, checks
+from breakeven.storage.index.store import Store
 from tests.helpers.correctness_journals import SPEC, passing, record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
@@ -111,7 +111,7 @@ def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Sto
 
 
 def compared(data_dir: DataDir) -> int:
-    return main(["compare", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
+    return main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
 
 
 def test_the_terminal_shows_every_check_and_what_failed(

@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import queries
-from storage.comparison.comparison import compare
-from storage.difference.scaling import scalings
-from storage.difference.sides import load_sides
-from storage.index.store import Store
-from storage.profile.explanation import explain
-from storage.terminal.parity_words import parity_words
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.difference.scaling import scalings
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.summary import summarize
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.parity_words import parity_words
 from tests.helpers.told import notes_of, warnings_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -50,21 +51,25 @@ def test_correct_backends_hold_parity_by_a_wide_margin(store: Store) -> None:
         assert parity.max_ratio_to_band < 0.6
 
 
-def test_cudagraphs_holds_the_memory_that_its_peak_leaves_out(store: Store) -> None:
-    by_label = {one.label: one for one in compare(store, REVIEWS).results}
-    graphs, baseline = by_label["cudagraphs"], by_label["baseline"]
-    assert graphs.measured.peak_memory_bytes and baseline.measured.peak_memory_bytes
-    assert graphs.measured.reserved_memory_bytes and baseline.measured.reserved_memory_bytes
-    assert graphs.measured.peak_memory_bytes < 0.5 * baseline.measured.peak_memory_bytes
-    assert graphs.measured.reserved_memory_bytes > baseline.measured.reserved_memory_bytes
+def test_what_captured_graphs_keep_to_themselves_is_memory_that_the_training_needs(
+    store: Store,
+) -> None:
+    """3.23 GiB were reserved under cudagraphs, more than under any other, and 1.04 allocated."""
+    needed = {one.label: one.value("peak_memory_bytes") for one in compare(store, REVIEWS).results}
+    assert sorted(needed, key=lambda label: needed[label] or 0) == [
+        "inductor", "baseline", "control", "eager", "aot_eager", "cudagraphs"
+    ]  # fmt: skip
+    assert needed["cudagraphs"] == 3472883712 and needed["inductor"] == 3030384640
+    told = {one.label: one.peak_memory_bytes for one in summarize(store, REVIEWS).backends}
+    assert told == {label: needed[label] for label in told} and "cudagraphs" in told
 
 
 def test_what_all_runs_share_is_a_note_and_only_what_casts_doubt_a_warning(store: Store) -> None:
     comparison = compare(store, REVIEWS)
-    noise, memory = warnings_of(comparison)
-    assert noise.startswith("This machine is noisy") and memory.startswith("cudagraphs: ")
+    (noise,) = warnings_of(comparison)
+    assert noise.startswith("This machine is noisy")
     assert notes_of(comparison)[0] == "The reviews are written by a generator, not by people."
-    assert len(notes_of(comparison)) == 2
+    assert len(notes_of(comparison)) == 3
 
 
 def test_the_control_is_as_fast_as_the_baseline_within_the_noise_that_is_told(

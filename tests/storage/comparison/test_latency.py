@@ -1,14 +1,15 @@
 """Cold and warm compile latencies, of recorded runs whose times are known."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import CacheSpec, ExperimentSpec
-from storage.__main__ import main
-from storage.comparison.latency import ColdWarm, NoLatency, cold_and_warm, without_latency
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import CacheSpec, ExperimentSpec
+from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.latency import ColdWarm, NoLatency, cold_and_warm, without_latency
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 STEP = 0.5
@@ -59,7 +60,7 @@ def test_single_processes_are_not_judged_and_have_no_empty_columns(
     experiment = spec(repeats=1)
     for label in ("baseline", "inductor-cold-1", "inductor-warm-1"):
         record(store, label, 8.0, experiment)
-    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    main(["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
     printed = capsys.readouterr().out
     header = next(line for line in printed.splitlines() if line.startswith("run "))
     assert header.split() == ["run", "state", "step", "samples/s", "compile", "memory", "final",
@@ -104,19 +105,33 @@ def recorded(store: Store, num_repeats: int, baseline_step: float) -> ColdWarm:
 
 def test_break_even_is_known_cold_and_warm_in_steps_time_and_epochs(store: Store) -> None:
     # 0.25 s saved per step: 8 s are earned in 32 steps, 2 s in 8; an epoch has 20 steps.
-    found = recorded(store, num_repeats=1, baseline_step=0.75)
+    found = recorded(store, num_repeats=6, baseline_step=0.75)
     cold, warm = found.cold_break_even, found.warm_break_even
     assert cold is not None and warm is not None
     assert (cold.steps, warm.steps) == (32.0, 8.0)
     assert (cold.seconds, warm.seconds) == (8 + 32 * 0.5, 2 + 8 * 0.5)
     assert (cold.epochs, warm.epochs) == (1.6, 0.4)
-    assert cold.low is None and cold.high is None, "no interval from one repeat"
+
+
+def test_from_one_repeat_break_even_is_unsure_as_the_speed_is(store: Store) -> None:
+    found = recorded(store, num_repeats=1, baseline_step=0.75).cold_break_even
+    assert found is not None
+    assert (found.verdict, found.steps, found.low, found.high) == ("unsure", None, None, None)
+    assert found.steps_if_real == 32.0
 
 
 def test_what_saves_nothing_never_pays_off_not_even_on_filled_caches(store: Store) -> None:
-    found = recorded(store, num_repeats=1, baseline_step=STEP)
-    assert found.cold_break_even is not None and found.cold_break_even.never
-    assert found.warm_break_even is not None and found.warm_break_even.never
+    found = recorded(store, num_repeats=6, baseline_step=STEP)
+    for one in (found.cold_break_even, found.warm_break_even):
+        assert one is not None and (one.verdict, one.steps) == ("never", math.inf)
+
+
+def test_the_interval_of_break_even_reaches_over_all_compile_latencies() -> None:
+    found = ColdWarm(backend="x", cold_seconds=(8.0, 10.0, 12.0), warm_seconds=(2.0, 2.0, 2.0),
+                     gains=(0.25,) * 6, speed_verdict="faster", baseline_seconds=0.75)  # fmt: skip
+    cold = found.cold_break_even
+    assert cold is not None
+    assert (cold.low, cold.steps, cold.high, cold.num_latencies) == (32.0, 40.0, 48.0, 3)
 
 
 def test_six_repeats_give_an_interval_and_without_a_baseline_nothing_is_earned(
@@ -136,10 +151,11 @@ def test_the_terminal_says_what_filled_caches_save(
     record(store, "baseline", 0.0, experiment, step=0.75)
     record(store, "inductor-cold-1", 8.0, experiment)
     record(store, "inductor-warm-1", 2.0, experiment)
-    command = ["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
     said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
-    pays = "break-even cold: unsure (32 steps by the median), warm: unsure (8 steps by the median)"
+    pays = ("break-even cold: unsure, the saving may be chance; if it is real, 32 steps; "
+            "warm: unsure, the saving may be chance; if it is real, 8 steps")  # fmt: skip
     printed = capsys.readouterr().out
     assert f"{said}repeats: 1; {pays}" in printed
     assert "control's run folder" not in printed  # this scenario never has one
@@ -164,7 +180,7 @@ def test_processes_that_ended_and_tell_nothing_are_told_from_those_that_go_on(
         NoLatency(label="inductor-cold-1", compiled=True),
         NoLatency(label="eager-cold-1", compiled=False),
     ]
-    main(["compare", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    main(["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
     printed = capsys.readouterr().out
     assert "inductor-cold-1 finished, but no step came after the turns that compiled" in printed
     assert "eager-cold-1 finished without having compiled anything." in printed

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.states import RunState
-from runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
-from storage.comparison.comparison import compare
-from storage.comparison.device_peaks import peak_flops
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.terminal.report import report
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, TrainingSpec
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.device_peaks import peak_flops
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.report import report
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -152,7 +152,7 @@ def test_a_run_that_failed_after_another_stopped_is_not_said_to_have_trained_les
     record(data_dir, "inductor").blocks([0.1] * 2, LOSSES).end(RunState.FAILED, "exit status 1")
     warnings = warnings_of(compared(data_dir))
     assert not any("different numbers" in warning for warning in warnings)
-    assert any("inductor did not finish" in warning for warning in warnings)
+    assert any("inductor failed at step 20 of 80" in warning for warning in warnings)
 
 
 def test_throughput_counts_padding_apart_and_operations_against_the_devices_peak(

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison
-from storage.index.store import Store
-from storage.terminal.caution_words import caution_words
-from storage.terminal.parity_words import parity_words
-from storage.terminal.report import report
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.report import report
 from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses
 from tests.helpers.told import warnings_of
 
@@ -78,9 +78,10 @@ def test_a_backend_that_saw_other_data_is_not_judged_and_the_step_is_named(
     verdict, why = parity(data_dir)
     assert verdict == "unknown"
     assert why.startswith(
-        "the runs saw other data from step 10 on or earlier, but not before step 1: all generators "
-        "stood alike"
+        "the runs saw other data from step 10 on or earlier, but not before step 1. The script's "
+        "data may depend on what the model answers, as in reinforcement learning"
     )
+    assert why.index("reinforcement learning") < why.index("all generators stood alike")
 
 
 def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: DataDir) -> None:
@@ -88,7 +89,9 @@ def test_where_each_step_was_looked_at_the_first_other_one_is_known(data_dir: Da
     record(data_dir, "control", offset=1e-5)
     record(data_dir, "inductor", {**ALIKE, 1: "other"}, random={**TORCH, "python": "elsewhere"})
     _, why = parity(data_dir)
-    assert why.startswith("the runs saw other data from step 1 on: the random numbers of python")
+    assert why.startswith("the runs saw other data from step 1 on. ")
+    clock = "seeds itself by the clock: those of python had been drawn otherwise"
+    assert why.index("reinforcement learning") < why.index(clock)
 
 
 def test_numbers_that_compiled_code_draws_in_its_own_way_are_nobodys_fault(
@@ -200,3 +203,61 @@ def test_a_script_that_began_anew_has_the_compile_latency_of_the_attempt_that_co
     run.resume(0).blocks([0.1] * 8, LOSSES, 3.0)
     run.end()
     assert compared(data_dir).results[-1].measured.compile_seconds == pytest.approx(3.0)
+
+
+def record_sizes(data_dir: DataDir, label: str, sizes: list[int | None], seconds: float) -> None:
+    """A run of blocks of ten steps, each of which worked on so many samples."""
+    run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=80, samples_per_step=55)
+    for number, size in enumerate(sizes):
+        losses = [2.0 - 0.1 * number] * 10
+        run.block([seconds] * 10, losses, samples=None if size is None else 10 * size)
+    run.end()
+
+
+def test_rounds_in_which_the_runs_worked_on_different_amounts_are_not_compared(
+    data_dir: DataDir,
+) -> None:
+    """Of 14 rounds the first never counts; in 4 of the others inductor had 54 samples a step where
+    the baseline had 56: as many rounds in which it looks three times as fast as it is."""
+    alike: list[int | None] = [54, 56] * 5
+    record_sizes(data_dir, "baseline", [*alike, 56, 56, 56, 56], 0.2)
+    record_sizes(data_dir, "control", [*alike, 56, 56, 56, 56], 0.2)
+    run = Recording(data_dir.runs, "inductor", SPEC).claim().start(num_steps=80)
+    for number, size in enumerate([*alike, 54, 54, 54, 54]):
+        seconds = 0.1 if number < 10 else 0.03
+        run.block([seconds] * 10, [1.0] * 10, samples=10 * (size or 0))
+    run.end()
+    comparison = compared(data_dir)
+    found = comparison.results[-1]
+    assert found.speedup is not None and (found.speedup.n, found.speedup.median) == (9, 2)
+    assert (
+        "The script gave runs other amounts of work than the baseline: inductor in 4 rounds (54 "
+        "samples a step instead of 56 in the first of them). These rounds are not compared. Have "
+        "every run take the same samples."
+    ) in warnings_of(comparison)
+
+
+def test_runs_that_never_worked_on_the_same_amount_have_no_speedup(data_dir: DataDir) -> None:
+    """As many samples in all, and never in the same round."""
+    record_sizes(data_dir, "baseline", [54, 56] * 4, 0.2)
+    record_sizes(data_dir, "inductor", [56, 54] * 4, 0.1)
+    comparison = compared(data_dir)
+    found = comparison.results[-1]
+    assert (found.speedup, found.break_even, found.speed_verdict) == (None, None, "unsure")
+    told = warnings_of(comparison)
+    assert any("inductor in 7 rounds (54 samples a step instead of 56 in" in one for one in told)
+    assert not any("Train for more steps" in one for one in told)
+
+
+def test_throughput_is_of_the_samples_of_the_timed_steps(data_dir: DataDir) -> None:
+    """The first block of 10 never counts: the others have 30 and 50 samples a step."""
+    record_sizes(data_dir, "baseline", [100, 30, 50], 0.2)
+    assert compared(data_dir).results[0].measured.samples_per_second == pytest.approx(40 / 0.2)
+
+
+def test_a_script_that_tells_no_samples_is_compared_as_it_is(data_dir: DataDir) -> None:
+    record_sizes(data_dir, "baseline", [None] * 8, 0.2)
+    record_sizes(data_dir, "inductor", [None] * 8, 0.1)
+    found = compared(data_dir).results[-1]
+    assert found.speedup is not None and found.speedup.n == 7
+    assert found.measured.samples_per_second == pytest.approx(55 / 0.1)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import (
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,
     ExperimentSpec,
@@ -15,11 +15,16 @@ from runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from storage import queries
-from storage.__main__ import main
-from storage.compiling.difference import CompiledRun, compile_difference, load_compiled, phases
-from storage.compiling.timeline import timeline
-from storage.index.store import Store
+from breakeven.storage import queries
+from breakeven.storage.__main__ import main
+from breakeven.storage.compiling.difference import (
+    CompiledRun,
+    compile_difference,
+    load_compiled,
+    phases,
+)
+from breakeven.storage.compiling.timeline import timeline
+from breakeven.storage.index.store import Store
 from tests.faults.trial import train
 
 pytestmark = pytest.mark.heavy

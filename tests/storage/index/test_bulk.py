@@ -1,6 +1,7 @@
 """Much that is taken in at once: many looks a transaction, the next one while rows are written."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.errors import StoreUnusable
-from storage.index import folders, ingest, journal_inserts, line_views, watch
-from storage.index.journal_lines import FREQUENT
-from storage.index.journal_rows import EVENT_TABLES
-from storage.index.store import CONFIG, Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import StoreUnusable
+from breakeven.storage.index import folders, ingest, journal_inserts, line_views, watch
+from breakeven.storage.index.journal_lines import FREQUENT
+from breakeven.storage.index.journal_rows import EVENT_TABLES
+from breakeven.storage.index.store import CONFIG, Store
 from tests.helpers.journals import Recording, experiment_spec, record_experiment
 from tests.helpers.serving import ROOT
 
@@ -31,7 +32,7 @@ def ids(count: int) -> list[str]:
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two looks a transaction, each of one experiment or so."""
     monkeypatch.setattr(folders, "MAX_TICK_BYTES", 3_000)
-    monkeypatch.setattr("storage.index.store.BULK_TICKS", 2)
+    monkeypatch.setattr("breakeven.storage.index.store.BULK_TICKS", 2)
     monkeypatch.setattr(ingest, "MANY_LOOKS", 2)
     monkeypatch.setattr(journal_inserts, "SMALL_BYTES", 0)
 
@@ -100,10 +101,10 @@ def test_nothing_is_lost_or_doubled_where_a_transaction_fails_after_others_were_
 
 
 NO_EVENTS = (
-    b'{"v":1,"kind":"step",oops}\n',
-    b'{"v":1,"kind":"step","seq":7,"step":3,"x":"\xff"}\n',
-    b'{"v":1,"kind":"block","seq":7}\n',
-    b'{"v":1,"kind":"phase","seq":7,"time":1,"phase":"x",oops}\n',
+    b'{"v":1,"kind":"step","seq":%d,oops}\n',
+    b'{"v":1,"kind":"step","seq":%d,"step":3,"x":"\xff"}\n',
+    b'{"v":1,"kind":"block","seq":%d}\n',
+    b'{"v":1,"kind":"phase","seq":%d,"time":1,"phase":"x",oops}\n',
 )
 
 
@@ -113,11 +114,15 @@ def test_a_line_that_is_no_event_keeps_no_other_out(
 ) -> None:
     for one in ids(7):
         record_experiment(data_dir.runs, SPEC, one)
-    expected = at_once(data_dir)
     journal = data_dir.run_dir(f"{ids(7)[3]}.baseline").events_file
-    before = journal.read_bytes()
-    half = before.index(b"\n", len(before) // 2) + 1
-    journal.write_bytes(before[:half] + line + before[half:])
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines = [re.sub(rb'"seq":\d+', b'"seq":%d' % (2 * number), one)
+             for number, one in enumerate(lines)]  # fmt: skip
+    journal.write_bytes(b"".join(lines))
+    expected = at_once(data_dir)
+    half = len(lines) // 2
+    lines.insert(half, line % (2 * half - 1))
+    journal.write_bytes(b"".join(lines))
     with Store.open(data_dir) as store:
         store.ingest_all()
         found = content(store)
@@ -184,8 +189,8 @@ def test_lines_that_were_read_are_let_go_before_the_transaction_ends(tmp_path: P
 
 INGEST_ALL = """
 import sys
-from runner.folders.data_dir import DataDir
-from storage.index import folders, ingest, store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index import folders, ingest, store
 folders.MAX_TICK_BYTES, ingest.MANY_LOOKS = 3_000, 2
 whole = ingest.whole
 def told(cursor, write):

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.records import Exit
-from runner.folders.states import RunState
-from runner.worker.event_log import EventLog
-from storage import queries
-from storage.index import folders
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.storage import queries
+from breakeven.storage.index import folders
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -97,12 +97,14 @@ def test_bad_lines_are_skipped_and_the_good_ones_around_them_kept(data_dir: Data
         b"17",
         b"[1, 2]",
         b"null",
-        b'{"kind":"step","seq":8}',
+        b'{"kind":"step","seq":65}',
         b'{"kind":"step","seq":"many","step":3}',
-        b'{"v":1,"seq":9,"kind":"step","step":3} and more',
-        b'{"v":1,"seq":9,"kind":"nobody knows this kind","time":1}',
+        b'{"v":1,"seq":85,"kind":"step","step":3} and more',
+        b'{"v":1,"seq":95,"kind":"nobody knows this kind","time":1}',
     ]
-    lines = [line for index, wrong in enumerate(bad) for line in (wrong, good % (index, index))]
+    lines = [
+        line for index, wrong in enumerate(bad) for line in (wrong, good % (10 * index + 10, index))
+    ]
     recording.run.events_file.write_bytes(b"\n".join(lines) + b"\n")
     with Store.open(data_dir) as store:
         assert store.ingest() == len(bad)
@@ -326,8 +328,8 @@ def test_examples_are_told_apart_and_a_local_copy_takes_their_place(
 
 INGEST_FOREVER = """
 import sys
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
 
 with Store.open(DataDir(sys.argv[1])) as store:
     while True:

@@ -11,12 +11,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.project import PROJECT_ROOT
-from storage import queries
-from storage.errors import NotInStore, StoreLocked, StoreUnusable
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.storage import queries
+from breakeven.storage.errors import NotInStore, StoreLocked, StoreUnusable
+from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,11 +48,11 @@ def test_a_second_owner_is_refused_and_reads_in_memory_instead(data_dir: DataDir
 def test_another_process_is_refused_until_the_owner_is_killed(data_dir: DataDir) -> None:
     script = (
         "import sys, time\n"
-        "from runner.folders.data_dir import DataDir\n"
-        "from storage.index.store import Store\n"
+        "from breakeven.runner.folders.data_dir import DataDir\n"
+        "from breakeven.storage.index.store import Store\n"
         "store = Store.open(DataDir(sys.argv[1]))\n"
         "print(store.ingest(), flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     command = [sys.executable, "-c", script, str(data_dir.path)]
     owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -78,13 +79,13 @@ def test_what_was_taken_in_in_bulk_does_not_stay_in_memory(
 ) -> None:
     held = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
     with Store.open(data_dir) as store:
-        monkeypatch.setattr("storage.index.store.MANY_ROWS", 154)
+        monkeypatch.setattr("breakeven.storage.index.store.MANY_ROWS", 154)
         assert store.ingest_all() == 153
         assert log_of(data_dir) > 0
         assert store.rows(held)[0][0] > 1_000_000
     record_experiment(data_dir.runs, experiment_id="20260101-000000-000000-0001")
     with Store.open(data_dir) as store:
-        monkeypatch.setattr("storage.index.store.MANY_ROWS", 153)
+        monkeypatch.setattr("breakeven.storage.index.store.MANY_ROWS", 153)
         assert store.ingest_all() == 153
         assert log_of(data_dir) == 0
         assert store.rows(held)[0][0] == 0
@@ -104,8 +105,8 @@ def test_what_comes_in_bulk_may_take_twice_the_memory(
         return tick(store, ticks)
 
     monkeypatch.setattr(Store, "_tick", noted)
-    monkeypatch.setattr("storage.index.folders.MAX_TICK_BYTES", 10_000)
-    monkeypatch.setattr("storage.index.store.BULK_TICKS", 1)
+    monkeypatch.setattr("breakeven.storage.index.folders.MAX_TICK_BYTES", 10_000)
+    monkeypatch.setattr("breakeven.storage.index.store.BULK_TICKS", 1)
     with Store.open(data_dir) as store:
         assert store.ingest_all() == 153
         assert (len(limits) > 1, set(limits)) == (True, {"190.7 MiB"})
@@ -157,7 +158,7 @@ def test_without_a_file_the_database_keeps_more(data_dir: DataDir) -> None:
 def test_a_look_that_finds_more_than_fits_takes_more_memory_for_as_long_as_it_lasts(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.index.store.SETTLED_MEMORY", "50MB")
+    monkeypatch.setattr("breakeven.storage.index.store.SETTLED_MEMORY", "50MB")
     with Store.open(data_dir, PROJECT_ROOT / "examples") as store:
         assert store.ingest_all() > 10_000
         assert store.rows("SELECT current_setting('memory_limit')") == [("47.6 MiB",)]
@@ -184,7 +185,7 @@ def test_a_database_that_a_foreign_program_holds_is_not_deleted(data_dir: DataDi
         "import duckdb, sys, time\n"
         "connection = duckdb.connect(sys.argv[1])\n"
         "print('open', flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     command = [sys.executable, "-c", script, str(data_dir.database_file)]
     other = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -260,9 +261,9 @@ def test_threads_query_rightly_while_another_one_ingests(data_dir: DataDir) -> N
         readers = [pool.submit(read, store, label) for label in ("baseline", "control", "inductor")]
         writers = [pool.submit(write_and_ingest, store)]
         other = pool.submit(lambda: [store.ingest() for _ in range(20)])
-        assert all(reader.result(timeout=60) > 9 for reader in readers)
-        writers[0].result(timeout=60)
-        other.result(timeout=60)
+        assert all(reader.result(timeout=PATIENCE_SECONDS) > 9 for reader in readers)
+        writers[0].result(timeout=PATIENCE_SECONDS)
+        other.result(timeout=PATIENCE_SECONDS)
         store.ingest()
         assert num_steps(store) == 120 + 200
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import find_experiment, submit
-from runner.folders.states import RunState
-from storage.comparison.comparison import compare
-from storage.index.store import Store
-from storage.kept.code_version import hash_of
-from storage.library import kept
-from storage.library import sizes as disk
-from storage.library.catalog import catalog, compute
-from storage.library.facts import facts
-from storage.library.summary import BackendSummary, Summary, summarize
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from breakeven.storage.kept.code_version import hash_of
+from breakeven.storage.library import kept
+from breakeven.storage.library import sizes as disk
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.facts import facts
+from breakeven.storage.library.summary import BackendSummary, Summary, summarize
 from tests.helpers.journals import (
     EXPERIMENT_ID,
     Recording,
@@ -55,7 +55,7 @@ def test_a_row_says_what_the_comparison_says(recorded: DataDir) -> None:
     assert shown["speedup"] == told.value("speedup") == pytest.approx(2.0)
     assert shown["compile_seconds"] == pytest.approx(3.0)
     # So few rounds have no interval: it may be chance.
-    assert told.value("break_even_steps") == pytest.approx(30)
+    assert told.break_even is not None and told.break_even.steps_if_real == pytest.approx(30)
     assert (shown["break_even_steps"], shown["break_even_verdict"]) == (None, "unsure")
     assert (shown["best"], shown["parity"]) == ("inductor", told.value("parity"))
     assert (shown["name"], shown["model"], shown["data"]) == ("test", "bert-tiny", "reviews")
@@ -160,19 +160,6 @@ def test_a_broken_backend_is_not_the_best_however_fast() -> None:
     assert summary.best == slow and summary.parity == "broken"
     assert Summary(backends=(broken,)).best == broken
     assert Summary().best is None and Summary().parity is None
-
-
-@pytest.mark.parametrize(
-    ("verdict", "steps", "told"),
-    [("reached", 30.0, 30.0), ("unsure", 30.0, None), ("never", math.inf, math.inf)],
-)
-def test_a_break_even_is_told_only_if_it_is_sure(
-    verdict: str, steps: float, told: float | None
-) -> None:
-    one = BackendSummary(
-        label="a", state="finished", break_even_steps=steps, break_even_verdict=verdict
-    )
-    assert one.sure_break_even == told
 
 
 def test_a_summary_is_read_back_as_it_was() -> None:

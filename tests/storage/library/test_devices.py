@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.__main__ import main
-from storage.index.store import Store
-from storage.library.catalog import compute
-from storage.library.device_readings import DeviceReading, device_readings
-from storage.library.devices import Device, Moment, devices
-from storage.terminal.devices import worsening_words
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.__main__ import main
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import compute
+from breakeven.storage.library.device_readings import DeviceReading, device_readings
+from breakeven.storage.library.devices import Device, Moment, devices
+from breakeven.storage.terminal.devices import report, verdict, worsening_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 from tests.helpers.speed_journals import record_speed
 from tests.storage.comparison.test_spread import spread_spec
@@ -63,8 +63,30 @@ def test_of_a_hundred_devices_that_stay_as_they_are_hardly_one_is_named() -> Non
     assert named <= 4
 
 
-def test_one_bad_night_names_nobody() -> None:
-    assert device([*noises(3), 0.5]).worsenings == ()
+def test_one_bad_night_is_no_worse_level_and_is_called_noisy_as_long_as_it_is_the_newest() -> None:
+    bad = device([*noises(3), 0.5])
+    assert bad.worsenings == ()
+    assert verdict([bad]) == "1 device is noisy, none became worse"
+    assert "two equal runs differ by up to 50.0 %" in report([bad])
+    calm = device([0.5, *noises(3)])
+    assert not calm.is_noisy and "noisy" not in report([calm])
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ([[0.346]], "1 device is noisy"),
+        ([[0.03], [0.05], [0.01]], "2 devices are noisy"),
+        ([[0.01]], "No device is noisy"),
+        ([[0.01] * 11], "No device is noisy, none became worse"),
+        ([[0.01] * 10 + [0.06] * 10], "1 device is noisy, 1 device became worse"),
+        ([[math.nan]], "How noisy the devices are is not known"),
+    ],
+)
+def test_no_number_beyond_its_bound_stands_below_a_word_of_calm(
+    measured: list[list[float]], said: str
+) -> None:
+    assert verdict([device(one) for one in measured]) == said
 
 
 def test_an_experiment_tells_of_each_device_that_it_was_spread_over(data_dir: DataDir) -> None:

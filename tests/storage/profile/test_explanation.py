@@ -1,16 +1,18 @@
 """Why a backend is faster, from journals to sentences; and what is said without a profile."""
 
+import json
 import math
 from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.__main__ import main
-from storage.index.store import Store
-from storage.profile.explanation import Explanation, explain
-from storage.terminal.explain import NO_PROFILE, explain_report
-from storage.terminal.finding_words import bridge_words
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.__main__ import main
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.terminal.as_json import explanation_json
+from breakeven.storage.terminal.explain import explain_report, unprofiled_words
+from breakeven.storage.terminal.finding_words import bridge_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
@@ -64,9 +66,25 @@ def test_timings_and_speedups_are_those_without_a_profile(data_dir: DataDir, tmp
     assert not without.is_known and not without.bridges and not without.findings
 
 
+def test_the_json_has_the_parts_of_each_difference(data_dir: DataDir) -> None:
+    """100 ms less 60 are 40, of which kernels saved 32 and idle time 8."""
+    record(data_dir)
+    found = json.loads(explanation_json(explained(data_dir)))
+    (bridge,) = found["bridges"]
+    parts = {part["work_class"]: part["difference"] for part in bridge["parts"]}
+    assert bridge["difference"] == pytest.approx(-0.040) and found["why_not"] is None
+    assert sum(parts.values()) == pytest.approx(-0.040)
+    assert parts["idle"] == pytest.approx(-0.008)
+    assert bridge["own_speedup"]["ratio"] == pytest.approx(80 / 48)
+    profile = found["profiles"][0]
+    assert sum(profile["by_class"].values()) == pytest.approx(profile["step_seconds"])
+    assert {kernel["name"] for kernel in profile["kernels"]} == {GEMM["name"], ADD["name"]}
+
+
 def test_without_a_profile_the_report_says_so(data_dir: DataDir) -> None:
     record(data_dir, profiled=False)
-    assert NO_PROFILE in explain_report(explained(data_dir))
+    found = explained(data_dir)
+    assert unprofiled_words(found) in explain_report(found)
 
 
 def test_where_the_cpus_are_the_device_nothing_idles_and_there_is_one_speedup(
@@ -120,7 +138,7 @@ def test_a_profile_of_numbers_that_no_run_measured_is_no_explanation_and_breaks_
     for label in ("baseline", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim()
         run.start(environment={"device_type": device_type}).blocks([0.1] * 8, [1.0] * 80)
-        run.profile([GEMM | {"seconds": seconds}], **{"seconds": 0.06, "busy_seconds": 0.05} | turn)
+        run.profile([GEMM | {"seconds": seconds}], **{"seconds": 0.1, "busy_seconds": 0.05} | turn)
         run.end()
     found = explained(data_dir)
     believable = seconds == 0.05 and "launches" in turn

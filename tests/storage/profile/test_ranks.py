@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.index.store import Store
-from storage.profile.ranks import ranks_of
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.ranks import ranks_of
 from tests.helpers.journals import Recording, experiment_spec
 
 
@@ -20,7 +20,8 @@ def recorded(folder: DataDir, sent: dict[str, float | None]) -> str:
     spec = replace(experiment_spec(), devices=("cpu", "cpu"))
     run = Recording(folder.runs, "baseline", spec, "a").claim().start()
     for round, peaks in enumerate(((100, 70), (90, 80))):
-        rows = [{"rank": rank, "seconds": 1.0, "cpu_seconds": 0.5, "peak_memory_bytes": peak}
+        rows = [{"rank": rank, "seconds": 1.0, "cpu_seconds": 0.5, "peak_memory_bytes": peak,
+                 "reserved_memory_bytes": None}
                 for rank, peak in enumerate(peaks)]  # fmt: skip
         run.log.extend("rank_block", rows, round=round, first_step=10 * round)
     for round, slower in enumerate((0.30, 0.33, 0.90)):

@@ -6,6 +6,7 @@ import pytest
 from benchmarks.repeat_trials import trials
 from benchmarks.stopping_trials import SPEED, simulate
 from benchmarks.suite_mean_trials import CASES, row
+from breakeven.storage.statistics.speedups import holm, noise_floor, paired_ratio, speed_verdict
 
 pytestmark = pytest.mark.heavy
 
@@ -37,3 +38,30 @@ def test_the_interval_holds_the_truth_of_simulated_suites(case: object) -> None:
     """Of 200 suites at 95 % fewer than 181 hold it once in a hundred times."""
     found = row(case, 5, 200)  # type: ignore[arg-type]
     assert float(str(found["interval holds the truth"]).rstrip("%")) >= 90.5
+
+
+def drifting(chance: np.random.Generator, correlation: float, shape: tuple[int, int]) -> np.ndarray:
+    """Logarithms that stray by 5 %, each round's as much like the one before as asked."""
+    values = chance.normal(0, 0.05, shape)
+    for place in range(1, shape[1]):
+        values[:, place] += correlation * values[:, place - 1]
+    return values
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3])
+@pytest.mark.parametrize("num_rounds", [6, 7])
+def test_few_rounds_of_four_equal_backends_call_one_of_them_other_than_equal_in_one_of_twenty(
+    num_rounds: int, correlation: float
+) -> None:
+    """Noise that drifts from round to round makes every test of so few rounds too sure; the floor,
+    which a control makes that drifts as much, is what keeps verdicts from it."""
+    chance, wrong = np.random.default_rng(3), 0
+    for _ in range(200):
+        baseline, *others = np.exp(drifting(chance, correlation, (6, num_rounds)))
+        control, *backends = [paired_ratio(baseline, one) for one in others]
+        p_holm = holm([one.p_value for one in backends if one])
+        floor = noise_floor([control])
+        verdicts = [speed_verdict(one, p, floor)
+                    for one, p in zip(backends, p_holm, strict=True) if one]  # fmt: skip
+        wrong += any(one in ("faster", "slower") for one in verdicts)
+    assert wrong <= 17  # more come of 5 % in one of fifty

@@ -5,14 +5,14 @@ import math
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec, TrainingSpec
-from runner.specs.training import Precision
-from storage.comparison.comparison import compare
-from storage.comparison.results import Comparison, Result
-from storage.index.store import Store
-from storage.statistics.inference import judge_inference
-from storage.terminal.parity_words import parity_words
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
+from breakeven.runner.specs.training import Precision
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.inference import judge_inference
+from breakeven.storage.terminal.parity_words import parity_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 
 pytestmark = pytest.mark.heavy
@@ -192,7 +192,8 @@ def judged(losses: tuple[float, float], accuracies: tuple[float, float], num_sam
             for compiled in (False, True)
         ]
     )  # fmt: skip
-    return judge_inference(scores, first_loss, "float32").fault
+    answers = pd.DataFrame(columns=["step", "split", "wrong"])
+    return judge_inference(scores, answers, first_loss, "float32").fault
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.statistics.learning import has_learned
-from storage.statistics.loss_band import loss_band
-from storage.statistics.parity import Parity, judge_learning, judge_losses, judge_without_control
-from storage.terminal.parity_words import parity_words
+from breakeven.storage.statistics.learning import has_learned
+from breakeven.storage.statistics.loss_band import loss_band
+from breakeven.storage.statistics.parity import (
+    Parity,
+    judge_learning,
+    judge_losses,
+    judge_without_control,
+)
+from breakeven.storage.terminal.parity_words import parity_words
 
 BASELINE = pd.Series([2.0, *[1.0] * 23])
 CONTROL = BASELINE.copy()

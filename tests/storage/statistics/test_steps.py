@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from storage.statistics.steps import MAX_VALUES, NUM_PERMUTATIONS, _ranks, divide
+from breakeven.storage.statistics.steps import FEWEST, MAX_VALUES, NUM_PERMUTATIONS, _ranks, divide
 
 NOISE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0)
 
@@ -18,6 +18,19 @@ def test_a_series_that_comes_to_stay_a_tenth_lower_has_one_step_where_it_does() 
     assert 0.88 < low < 0.9 < high < 0.92
     # No other place, and hardly an order among all those drawn, divides it as clearly.
     assert step.p_value < 5 / (1 + NUM_PERMUTATIONS)
+
+
+def test_of_fewer_values_than_the_fewest_no_step_is_told_however_clear_it_is() -> None:
+    def stretches(count: int) -> list[list[float]]:
+        """Series whose values from one place to another are five times as large."""
+        return [
+            [(5.0 if first <= place < end else 1.0) * NOISE[place % 8] for place in range(count)]
+            for first in range(count)
+            for end in range(first + 1, count + 1)
+        ]
+
+    assert not any(divide(one)[1] for count in range(FEWEST) for one in stretches(count))
+    assert any(divide(one)[1] for one in stretches(FEWEST))
 
 
 def test_the_interval_of_a_step_is_that_of_welch_and_equal_values_share_their_rank() -> None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.records import Exit
-from runner.folders.states import RunState
-from storage import queries
-from storage.__main__ import main
-from storage.errors import NotInStore
-from storage.index.store import Store
-from storage.statistics.speedups import Ratio
-from storage.suite.cells import outcomes
-from storage.suite.groups import Cell, Group, Outcome, groups
-from storage.suite.regressions import Against, against
-from storage.terminal.suite import exit_status, other_conditions
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.__main__ import main
+from breakeven.storage.errors import NotInStore
+from breakeven.storage.index.store import Store
+from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.suite.cells import outcomes
+from breakeven.storage.suite.groups import Cell, Group, Outcome, groups
+from breakeven.storage.suite.regressions import Against, against
+from breakeven.storage.terminal.suite import exit_status, other_conditions
 from tests.helpers.suites import LOSSES, SuiteRecorder, spec
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds
@@ -75,7 +75,7 @@ def test_a_model_that_failed_is_counted_and_named(data_dir: DataDir, record: Sui
     found = summed(data_dir)
     assert found.speedup is not None and found.speedup.median == pytest.approx(2.0)
     assert found.num_counted == 1
-    assert found.failures == {"Huge": "it did not finish: out of memory"}
+    assert found.failures == {"Huge": "it did not finish: out of memory, all steps done"}
     assert found.pass_rate is None, "nothing was checked"
 
 
@@ -172,7 +172,7 @@ def test_each_kind_of_regression_is_named_with_both_values(
     assert texts["Slower"] == ("2.00x (2.00 to 2.00)", "1.60x (1.60 to 1.60)")
     assert texts["Longer"] == ("4.00 s", "6.00 s")
     assert texts["Bigger"] == ("1.00x", "0.80x")
-    assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed")
+    assert texts["Dying"] == ("2.00x (2.00 to 2.00)", "it did not finish: failed, all steps done")
     # Slower 0.8, Longer and Bigger 1: the cube root of 0.8.
     (mean,) = found.means.values()
     assert mean.ratio.median == pytest.approx(0.8 ** (1 / 3))
@@ -218,7 +218,7 @@ def test_cells_of_one_run_alone_are_named(data_dir: DataDir, record: SuiteRecord
 def printed(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
-    status = main(["suite", *arguments, f"--data-folder={data_dir.path}"])
+    status = main(["show", *arguments, f"--data-folder={data_dir.path}"])
     return status, capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""`python -m storage team`, and what everybody else notices of it: nothing."""
+"""`breakeven team`, and what everybody else notices of it: nothing."""
 
 import shutil
 import subprocess
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage import commands, queries
-from storage.__main__ import main
-from storage.index.store import Store
-from storage.team.store import TeamStore
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import commands, queries
+from breakeven.storage.__main__ import main
+from breakeven.storage.index.store import Store
+from breakeven.storage.team.store import TeamStore
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.team.stores import contents, data_folder, sqlite_store
 
@@ -47,7 +47,7 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     assert "1 experiments" in told
     assert f"{here.path}  3 runs" in told
     # Another machine compares what it has no folder of.
-    status, told = said(capsys, elsewhere, "compare", EXPERIMENT_ID)
+    status, told = said(capsys, elsewhere, "show", EXPERIMENT_ID)
     assert "inductor" in told
     status, told = said(capsys, elsewhere, "team", "upkeep")
     assert (status, told.splitlines()[-1][-4:]) == (0, "-> 0")
@@ -101,11 +101,14 @@ def test_a_run_whose_folder_is_on_another_machine_is_told_of_all_the_same(
 
 @pytest.mark.parametrize(
     "statement",
-    ["import storage.__main__", "import views.comparison.ahead as ahead; ahead.import_all()"],
+    [
+        "import breakeven.storage.__main__",
+        "import breakeven.views.comparison.ahead as ahead; ahead.import_all()",
+    ],
 )
 def test_who_names_no_store_loads_nothing_of_it(statement: str) -> None:
     code = f"import sys; {statement}; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    loaded = {name for name in told.stdout.split() if name.startswith("storage.team.")}
-    few = {f"storage.team.{name}" for name in ("address", "opening", "actions")}
-    assert "storage.team.address" in loaded <= few
+    loaded = {name for name in told.stdout.split() if name.startswith("breakeven.storage.team.")}
+    few = {f"breakeven.storage.team.{name}" for name in ("address", "opening", "actions")}
+    assert "breakeven.storage.team.address" in loaded <= few

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import streamlit as st
 
-import serve
-from tests.helpers.waiting import awaited
-from views.access.asking import HERE, Places, TooMany, asker_of
-from views.access.session import Person
-from views.access.signin import PERSON
-from views.access.team import Role
-from views.parts.downloads import download
+from breakeven import serve
+from breakeven.views.access.asking import HERE, Places, TooMany, asker_of
+from breakeven.views.access.session import Person
+from breakeven.views.access.signin import PERSON
+from breakeven.views.access.team import Role
+from breakeven.views.parts.downloads import download
+from tests.helpers.waiting import PATIENCE_SECONDS, awaited
 
 
 def test_who_asks_for_many_is_refused_and_others_are_not() -> None:
@@ -42,11 +42,11 @@ def test_places_hold_between_threads() -> None:
     def work() -> None:
         with places.one_of("vic"):
             taken.set()
-            done.wait(10)
+            done.wait(PATIENCE_SECONDS)
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert taken.wait(10)
+    assert taken.wait(PATIENCE_SECONDS)
     with pytest.raises(TooMany), places.one_of("vic"):
         pass
     done.set()
@@ -85,10 +85,13 @@ def test_files_that_wait_keep_no_other_from_being_made(monkeypatch: pytest.Monke
 
     async def one_more() -> bytes:
         async with serve.preparing(None):  # type: ignore[arg-type]
-            waiting = [asyncio.create_task(asyncio.to_thread(gate.wait, 20)) for _ in range(40)]
+            waiting = [
+                asyncio.create_task(asyncio.to_thread(gate.wait, PATIENCE_SECONDS))
+                for _ in range(40)
+            ]
             await asyncio.sleep(0)
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_SECONDS / 2):
                     return await asyncio.to_thread(bytes)
             finally:
                 gate.set()

@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 from uvicorn.config import HTTP_PROTOCOLS
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.access import patience
 from tests.helpers.serving import served
-from tests.helpers.waiting import wait_until
-from views.access import patience
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 PATIENCE, ANSWERING = 0.4, 1.2
@@ -44,22 +44,23 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     patience.give_up_at_last()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_keep_alive=60)
+        config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_keep_alive=3600)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         wait_until(lambda: server.started)
         yield listening.getsockname()[1]
         server.should_exit = server.force_exit = True
-        thread.join(20)
+        thread.join()
 
 
-def said(port: int, *parts: bytes, every: float = 0.0, patience: float = 5) -> tuple[bytes, float]:
-    """What is answered until the connection is closed, and after how many seconds it is."""
+def said(port: int, *parts: bytes, every: float = 0.0) -> tuple[bytes, float]:
+    """What is answered until the connection is closed, and after how many seconds it is; fails
+    where it stays open."""
     began = time.monotonic()
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=patience) as connection,
-        suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection,
+        suppress(ConnectionError),
     ):
         for part in parts:
             connection.sendall(part)
@@ -73,18 +74,18 @@ def said(port: int, *parts: bytes, every: float = 0.0, patience: float = 5) -> t
 
 def test_who_says_nothing_or_half_a_request_is_cut_off(port: int) -> None:
     for parts in ([], [HALF], [b"GET"], [b"x: y\r\n"] * 20):
-        answer, seconds = said(port, *parts, every=0.1)
-        assert b"200 OK" not in answer and seconds < 4 * PATIENCE + 1
+        answer, _ = said(port, *parts, every=0.1)
+        assert b"200 OK" not in answer
     # The second request of a connection, too, after its first one was answered.
     answer, seconds = said(port, HALF + b"\r\n" + HALF)
-    assert answer.count(b"200 OK") == 1 and ANSWERING < seconds < ANSWERING + 4 * PATIENCE
+    assert answer.count(b"200 OK") == 1 and seconds > ANSWERING
 
 
 @pytest.mark.slow
 def test_the_dashboard_cuts_off_half_a_request(tmp_path: Path) -> None:
     with served(DataDir(tmp_path)) as (url, _server):
-        _, seconds = said(urlsplit(url).port or 0, HALF, patience=60)
-        assert patience.HEAD_SECONDS <= seconds < 50
+        _, seconds = said(urlsplit(url).port or 0, HALF)
+        assert seconds >= patience.HEAD_SECONDS
 
 
 def test_who_waits_for_an_answer_is_not_and_neither_is_a_websocket(port: int) -> None:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.access import session, signin, team
+from breakeven.views.access.session import SignedOut, person_of, seal_name
+from breakeven.views.access.team import Role, Team, TeamUnusable, read_team
 from tests.helpers.oidc.sign_in import (
     ADDRESS,
     ISSUER,
@@ -23,9 +26,6 @@ from tests.helpers.oidc.sign_in import (
     write_team,
 )
 from tests.helpers.waiting import awaited
-from views.access import session, signin, team
-from views.access.session import SignedOut, person_of, seal_name
-from views.access.team import Role, Team, TeamUnusable, read_team
 
 
 @pytest.fixture
@@ -70,6 +70,75 @@ def test_what_somebody_may_do_follows_from_what_the_provider_verified(
     known: Team, said: dict[str, Any], role: Role | None
 ) -> None:
     assert known.role_of(said) is role
+
+
+KELVIN, DOTLESS, LONG_S = "\u212a", "\u0131", "\u017f"
+FULLWIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
+MARK = "mark.iris@example.org"
+LOOKALIKES = (
+    MARK.replace("k", KELVIN), MARK.upper().replace("K", KELVIN), MARK.replace("i", DOTLESS),
+    MARK.replace("s", LONG_S), MARK.translate(FULLWIDTH), MARK.replace("@", "\uff20"),
+    MARK.replace("i", "\u0130"), MARK.replace("a", "\u0430"), f" {MARK}", f"{MARK}\0",
+    MARK.replace("@", "+a@"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def with_mark(file: Path) -> Team:
+    """A team whose operators are an address and a subject."""
+    file.write_text(file.read_text().replace('"Oda@example.org"', f'"{MARK.title()}", "a1B2c3"'))
+    return read_team(file)
+
+
+def test_members_are_verified_addresses_in_any_case_and_subjects_as_they_are_written(
+    with_mark: Team,
+) -> None:
+    for email in (MARK, MARK.upper(), MARK.title()):
+        assert with_mark.role_of(claims("x", email=email)) is Role.OPERATOR
+    assert with_mark.role_of(claims("a1B2c3", email=None)) is Role.OPERATOR
+
+
+@pytest.mark.parametrize("name", LOOKALIKES, ids=ascii)
+@pytest.mark.parametrize("field", ["sub", "email"])
+def test_nobody_passes_for_a_member_by_a_name_that_looks_like_theirs(
+    with_mark: Team, field: str, name: str
+) -> None:
+    said = {"email": "x@example.org", **claims("x"), field: name}
+    assert with_mark.role_of(said) is None
+    person = person_of(cookies(with_mark, said))
+    assert person is not None and person.name.isascii() and person.name.lower() != MARK
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"sub": subject} for subject in (MARK, MARK.title(), "A1B2C3", "a1b2c3", "a1B2c3 ")),
+        *({"sub": subject} for subject in (["a1B2c3"], {"a1B2c3": 1}, True, 7, None, "")),
+        {"email": "a1B2c3"},
+        *({"email": MARK, "email_verified": word} for word in (False, "true", 1, ["x"], None)),
+        *({"email": email} for email in ([MARK], {MARK: MARK}, True, 7)),
+    ],
+    ids=repr,
+)
+def test_what_is_no_verified_address_and_no_exact_subject_is_no_member(
+    with_mark: Team, said: dict[str, Any]
+) -> None:
+    assert with_mark.role_of(claims("x") | said) is None
+    person = person_of(cookies(with_mark, claims("x") | said))
+    named = {"x@example.org"} if person and "email" not in said else set()
+    assert person is None or person.name in {f"subject {person.subject}", *named}
+
+
+def test_an_address_that_a_provider_calls_unverified_counts_in_no_case(file: Path) -> None:
+    write_team(file, more="trust_emails = true")
+    trusting = read_team(file)
+    silent = {name: value for name, value in claims("oda").items() if name != "email_verified"}
+    assert trusting.role_of(silent) is Role.OPERATOR
+    for word in (False, "true", "false", 0, 1, []):
+        said = silent | {"email_verified": word}
+        assert trusting.role_of(said) is None
+        person = person_of(cookies(trusting, said))
+        assert person is not None and person.name == "subject oda"
 
 
 def test_groups_may_stand_deep_in_what_a_provider_says(file: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from runner.folders import audit
-from runner.folders.process import ProcessIdentity
+from breakeven.runner.folders import audit
+from breakeven.runner.folders.process import ProcessIdentity
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.oidc.proxied import Proxied, proxied
 from tests.helpers.oidc.sign_in import header
 from tests.helpers.oidc.socket_client import Page as Socket
 from tests.helpers.oidc.socket_client import buttons
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.views.access.test_team import EVERYTHING
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -64,7 +65,7 @@ def asked(address: str, path: str, method: str = "GET", **headers: str) -> tuple
     request = urllib.request.Request(f"{address}{path}", method=method, headers=names)
     try:
         with urllib.request.urlopen(
-            request, timeout=20, context=ssl._create_unverified_context()
+            request, timeout=PATIENCE_SECONDS, context=ssl._create_unverified_context()
         ) as answer:
             return answer.status, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
@@ -190,8 +191,8 @@ def test_a_role_that_is_taken_away_cuts_off_an_open_page_without_a_restart(
         page.ask("definitions")
         server.team_file.write_text(text.replace("vic@example.org", "nobody@example.org"))
         with pytest.raises(ConnectionClosed):
-            page.connection.recv(timeout=20)
-            page.connection.recv(timeout=20)
+            page.connection.recv(timeout=PATIENCE_SECONDS)
+            page.connection.recv(timeout=PATIENCE_SECONDS)
     with pytest.raises(InvalidStatus):
         Socket(server.address, vic)
     server.team_file.write_text(text)
@@ -210,10 +211,7 @@ def test_a_sign_out_ends_the_session_for_every_copy_of_its_cookie(
         pass
     page.get_by_text("vic").first.click()
     page.get_by_role("link", name="Sign out").click()
-    deadline = time.monotonic() + 20
-    while asked(server.address, "/launch", Cookie=header(copy))[0] != 401:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: asked(server.address, "/launch", Cookie=header(copy))[0] == 401)
     with pytest.raises(InvalidStatus):
         Socket(server.address, copy)
     page.goto(f"{server.address}/launch")
@@ -224,10 +222,12 @@ def test_a_sign_out_ends_the_session_for_every_copy_of_its_cookie(
 def test_the_proxy_passes_on_names_headers_and_encryption(server: Proxied) -> None:
     request = urllib.request.Request(f"{server.address}/", headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=20, context=ssl._create_unverified_context())
+        urllib.request.urlopen(
+            request, timeout=PATIENCE_SECONDS, context=ssl._create_unverified_context()
+        )
     assert refused.value.code == 403
     with pytest.raises(urllib.error.HTTPError) as stranger:
-        urllib.request.urlopen(f"{server.address}/", timeout=20,
+        urllib.request.urlopen(f"{server.address}/", timeout=PATIENCE_SECONDS,
                                context=ssl._create_unverified_context())  # fmt: skip
     told = stranger.value.headers
     assert told["strict-transport-security"] == "max-age=31536000"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.project import PROJECT_ROOT
-from storage.comparison import comparison
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.storage.comparison import comparison
+from breakeven.storage.index.store import Store
+from breakeven.views.comparison import ahead, charts
+from breakeven.views.shared import resources
+from breakeven.views.shared.resources import get_store, open_store
 from tests.helpers.journals import EXPERIMENT_ID, Recording, record_experiment
 from tests.helpers.waiting import awaited
-from views.comparison import ahead, charts
-from views.shared import resources
-from views.shared.resources import get_store, open_store
 
 
 def refuse(*_: object) -> None:
@@ -74,7 +74,7 @@ def test_pages_wait_until_all_is_imported() -> None:
         ask("http")
         page.join(0.05)
         assert asked == ["http"]
-    page.join(10)
+    page.join()
     assert asked == ["http", "websocket"]
 
 
@@ -105,7 +105,7 @@ def test_a_store_that_cannot_be_opened_is_left_to_the_first_page(folder: DataDir
 @pytest.mark.heavy
 def test_what_the_first_page_needs_not_is_not_imported_before_it() -> None:
     """Each takes as long as a tenth of all that a reader waits for."""
-    code = "import sys; from views.comparison.ahead import import_all; import_all()"
+    code = "import sys; from breakeven.views.comparison.ahead import import_all; import_all()"
     code += "; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
                             text=True, check=True)  # fmt: skip

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from runner.errors import InvalidSpec
-from runner.folders.data_dir import DataDir
-from runner.specs.experiment import ExperimentSpec
-from storage.index.store import Store
-from storage.profile.explanation import explain
+from breakeven.runner.errors import InvalidSpec
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.views.charts.profile import breakdown, waterfall
+from breakeven.views.comparison import why
+from breakeven.views.form.again import changed
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 from tests.helpers.pages import opened, text
-from views.charts.profile import breakdown, waterfall
-from views.comparison import why
-from views.form.again import changed
 
 GEMM = {"name": "nvjet_sm90_tst_1", "op": "aten::mm", "phase": "forward", "dtype": "bf16"}
 SLOW = {"name": "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "op": "aten::bmm", "phase": "forward"}
@@ -55,7 +55,7 @@ def test_compare_says_why_and_offers_to_measure_a_remedy(folder: DataDir) -> Non
 def test_a_page_without_profiles_says_so_and_stays_whole(folder: DataDir) -> None:
     record(folder, profiled=False)
     said = text(opened(experiment=EXPERIMENT_ID))
-    assert "No run of this experiment was profiled" in said
+    assert "No run was profiled" in said
     assert "**Step time**" in said
 
 

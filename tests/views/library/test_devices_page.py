@@ -1,11 +1,13 @@
 """The page Devices as a reader gets it."""
 
+import json
 import socket
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 from tests.helpers.machine import MACHINE
 from tests.helpers.pages import compare_all, opened, text
@@ -15,14 +17,21 @@ SPEC = experiment_spec(backends=(), num_steps=16, block_steps=2)
 
 
 def record(
-    folder: DataDir, day: int, seconds: float, *, host: str = "node-1", num_blocks: int = 8
+    folder: DataDir,
+    day: int,
+    seconds: float,
+    *,
+    host: str = "node-1",
+    num_blocks: int = 8,
+    control: float | None = None,
 ) -> None:
     for variant in SPEC.variants:
         spec = replace(SPEC, name=f"night {day}")
         run = Recording(folder.runs, variant.label, spec, f"202611{day:02d}-093015-123456-7f3a")
         environment = {"host": host, "device_name": "H100", "devices": ["cuda:1"]}
         run.claim().start(environment=environment)
-        run.blocks([seconds] * num_blocks, falling_losses(16), 0.0)
+        own = control if control and variant.label == "control" else seconds
+        run.blocks([own] * num_blocks, falling_losses(16), 0.0)
         run.evaluation(0.8).end()
 
 
@@ -34,7 +43,7 @@ def test_a_device_that_became_slow_is_told_first_and_what_is_here_stands_apart(
     compare_all(folder)
     app = opened("devices")
     said = text(app)
-    assert "1 device became worse" in said
+    assert "No device is noisy, 1 device became worse" in said
     assert "slower since 2026-11-09" in said and "over its last 4 experiments" in said
     here, elsewhere = (frame.value for frame in app.dataframe)
     assert set(here["id"]) == {one.id for one in MACHINE.devices}
@@ -42,6 +51,22 @@ def test_a_device_that_became_slow_is_told_first_and_what_is_here_stands_apart(
     (row,) = elsewhere[elsewhere["host"] == "node-1"].to_dict("records")
     assert (row["device"], row["id"], row["experiments"]) == ("H100", "cuda:1", 12)
     assert row["worse"] == "slower"
+
+
+def test_a_noisy_device_is_called_so_and_a_single_experiment_has_a_day_of_its_own(
+    folder: DataDir,
+) -> None:
+    record(folder, 1, 0.1, control=0.1 / 1.346)
+    compare_all(folder)
+    app = opened("devices")
+    said = text(app)
+    assert "1 device is noisy" in said and "No device" not in said
+    assert "two equal runs differ by up to 34.6 %" in said
+    assert "is told from 11 experiments on it" in said
+    (drawn,) = [json.loads(one.proto.json) for one in app.get("bidi_component")
+                if "figure" in json.loads(one.proto.json)]  # fmt: skip
+    first, last = json.loads(drawn["figure"])["layout"]["xaxis"]["range"]
+    assert datetime.fromisoformat(last) - datetime.fromisoformat(first) == timedelta(days=1)
 
 
 def test_over_time_only_what_is_known_is_offered(folder: DataDir) -> None:

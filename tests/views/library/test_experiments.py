@@ -6,18 +6,20 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from runner.folders import library
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import experiments, find_experiment, submit
-from runner.folders.states import RunState
-from runner.specs.experiment import DataSpec, ModelSpec, TrainingSpec
-from storage.library.catalog import compute
+from breakeven.runner.folders import library
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import experiments, find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, ModelSpec, ScriptSpec, TrainingSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.views.access import permissions
+from breakeven.views.library import pictures, saved, table
+from breakeven.views.parts import actions
+from breakeven.views.shared import resources
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
 from tests.helpers.pages import opened, text
-from views.access import permissions
-from views.library import pictures, saved, table
-from views.parts import actions
-from views.shared import resources
 
 OTHER = "20261121-093016-123456-7f3b"
 
@@ -263,3 +265,25 @@ def test_what_was_deleted_under_one_name_in_one_minute_is_told_apart(folder: Dat
         library.delete(folder, experiment_id)
     lines = [line for line in text(opened("experiments")).splitlines() if "deleted" in line]
     assert sorted(line[-4:] for line in lines if line.startswith("Twice")) == ["7f3a", "7f3b"]
+
+
+def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(folder: DataDir):
+    record_experiment(folder.runs)
+    with Store.in_memory(folder) as store:
+        compute(store, 100.0)
+        (verdict,) = table.written(catalog(store), table.USUAL)["verdict"]
+    assert verdict == "unsure: inductor"
+    # Of 390 pixels margins take 32 and the boxes to tick 40; a number of two digits needs 70.
+    wide = {name: dict(table.COLUMNS[name].settings).get("width", 70) for name in table.USUAL[:3]}
+    assert list(wide) == ["name", "speedup", "verdict"] and sum(wide.values()) <= 358
+
+
+def test_a_script_without_a_name_is_listed_by_its_own(folder: DataDir):
+    spec = experiment_spec(
+        name="My script", task="script", data=DataSpec(source="script"), training=TrainingSpec(),
+        model=ModelSpec(source="script:/home/me/nanogpt/train.py"), script=ScriptSpec(steps=40),
+    )  # fmt: skip
+    record_experiment(folder.runs, spec)
+    with Store.in_memory(folder) as store:
+        assert list(catalog(store)["name"]) == ["nanogpt/train.py"]
+        assert list(queries.list_experiments(store)["name"]) == ["nanogpt/train.py"]

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.states import RunState
 from tests.helpers.journals import record_experiment
-from tests.helpers.nights import SPEC, record_slower_torch
-from tests.helpers.pages import compare_all, opened, text
+from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
+from tests.helpers.pages import close_store, compare_all, opened, text
 
 pytestmark = pytest.mark.heavy
 
@@ -25,7 +27,22 @@ def test_a_worse_level_is_told_first_with_the_day_and_what_changed(folder: DataD
     assert (
         "**inductor** since" in said and "2026-11-09" in said and "torch 2.12.0 to 2.13.0" in said
     )
-    assert "Nothing came to a worse level" in text(opened("trends", torch="2.12.0"))
+    # Eight nights, of which no step can be told.
+    assert "Not enough experiments to tell a step yet" in text(opened("trends", torch="2.12.0"))
+
+
+def test_nothing_is_called_well_above_a_backend_that_failed_last(folder: DataDir) -> None:
+    for day in range(1, 12):
+        record_night(folder, day, 0.1 * NOISE[day % 6])
+    compare_all(folder)
+    assert "Nothing came to a worse level" in text(opened("trends"))
+    crashed = folder.run_dir(f"{record_night(folder, 12, 0.1)}.inductor")
+    crashed.exit_file.unlink()
+    crashed.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
+    close_store(folder)
+    compare_all(folder)
+    said = text(opened("trends"))
+    assert "1 backend failed last" in said and "Nothing came to a worse level" not in said
 
 
 def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from runner.folders.data_dir import DataDir
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.views.charts import bars
+from breakeven.views.charts import layers as charts
+from breakeven.views.parts import downloads
+from breakeven.views.parts.exports import Origin, slug, to_html
+from breakeven.views.parts.pictures import picture
+from breakeven.views.shared.inert import inert_figure
 from tests.helpers.comparisons import result, series
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.pages import opened
-from views.charts import bars
-from views.charts import layers as charts
-from views.parts import downloads
-from views.parts.exports import Origin, slug, to_html
-from views.parts.pictures import picture
-from views.shared.inert import inert_figure
 
 ABOUT = Origin(
     name="bert-20261121-7f3a",
@@ -84,7 +84,7 @@ BOXES = """names => names.map(name => {
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1000, "height": 1200})
+    page = browser.new_context(viewport={"width": 1000, "height": 1200}).new_page()
     yield page
     page.close()
 
@@ -124,12 +124,12 @@ def test_in_a_page_of_a_chart_no_title_lies_over_the_legend(page: Page, tmp_path
 def test_the_marks_of_memory_are_explained_in_the_chart_itself():
     results = [result("baseline", peak_memory_bytes=2**30),
                result("inductor", peak_memory_bytes=2**29, compile_peak_memory_bytes=2**30,
-                      reserved_memory_bytes=3 * 2**30)]  # fmt: skip
+                      allocated_memory_bytes=3 * 2**30)]  # fmt: skip
     figure = bars.peak_memory(results)
     explained = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend}
     assert explained == {
-        "Peak memory while compiling": "diamond-open",
-        "Reserved memory": "line-ns",
+        "Memory needed to compile": "diamond-open",
+        "Allocated memory": "line-ns",
     }
     assert figure.layout.showlegend
     plain = bars.peak_memory(results[:1])

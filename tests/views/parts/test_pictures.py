@@ -1,24 +1,19 @@
-"""Pictures of charts: in the size and the colours of where they go, by a browser that is kept."""
+"""Pictures of charts: in the size and the colours of where they go."""
 
-import os
-import re
-import signal
+import asyncio
 import struct
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
 
-from runner.project import PROJECT_ROOT
+from breakeven.views.charts import layers as charts
+from breakeven.views.parts.drawing import NotDrawn, draw
+from breakeven.views.parts.exports import Origin
+from breakeven.views.parts.pictures import SIZES, THEMES, Style, picture
 from tests.helpers.comparisons import series
-from views.charts import layers as charts
-from views.parts.drawing import KeptBrowser, NotDrawn
-from views.parts.exports import Origin
-from views.parts.pictures import SIZES, THEMES, Style, picture
 
 ABOUT = Origin(name="mine", facts=("Mine · 7f3a", "bert on reviews · cpu"))
 RUNS = {label: [2.0, 1.0] for label in ("baseline", "inductor", "cudagraphs")}
@@ -61,97 +56,31 @@ FIGURE = {"data": [{"type": "scatter", "y": [1, 2, 3]}], "layout": {}}
 PNG = {"format": "png", "width": 300, "height": 200, "scale": 2}
 
 
-@pytest.fixture(scope="module")
-def kept() -> Iterator[KeptBrowser]:
-    kept = KeptBrowser()
-    yield kept
-    kept.close()
-
-
-def processes(kept: KeptBrowser) -> int:
-    assert kept._kaleido is not None
-    return kept._kaleido.subprocess.pid
-
-
 @pytest.mark.browser
-def test_one_browser_draws_for_several_at_a_time(kept: KeptBrowser) -> None:
-    kept.picture(FIGURE, PNG)
-    first, pictures = processes(kept), {}
-
-    def draw(number: int) -> None:
-        pictures[number] = kept.picture(FIGURE, {**PNG, "width": 300 + number})
-
-    threads = [threading.Thread(target=draw, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def test_one_browser_draws_several_figures_each_in_its_format_and_size() -> None:
+    wide = {**PNG, "width": 400}
+    first, second, vectors, paper = draw(
+        [(FIGURE, {**PNG, "format": "png"}), (FIGURE, wide), (FIGURE, {**PNG, "format": "svg"}),
+         (FIGURE, {**PNG, "format": "pdf"})]
+    )  # fmt: skip
     # Width and height stand behind the signature and the head of the first chunk.
-    sizes = {n: struct.unpack(">II", one[16:24]) for n, one in pictures.items()}
-    assert sizes == {number: (600 + 2 * number, 400) for number in range(4)}
-    assert processes(kept) == first
+    assert [struct.unpack(">II", one[16:24]) for one in (first, second)] == [(600, 400), (800, 400)]
+    assert vectors.startswith(b"<svg") and paper.startswith(b"%PDF")
 
 
 @pytest.mark.browser
-def test_a_browser_that_was_killed_is_started_anew(kept: KeptBrowser) -> None:
-    kept.picture(FIGURE, PNG)
-    first = processes(kept)
-    os.kill(first, signal.SIGKILL)
-    assert kept.picture(FIGURE, PNG).startswith(b"\x89PNG")
-    assert processes(kept) != first
+def test_a_picture_is_drawn_where_an_event_loop_runs_already() -> None:
+    async def ask() -> bytes:
+        return draw([(FIGURE, PNG)])[0]
+
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this one.
+        assert thread.submit(asyncio.run, ask()).result().startswith(b"\x89PNG")
 
 
 @pytest.mark.browser
-def test_what_cannot_be_drawn_is_said_and_the_next_picture_comes(kept: KeptBrowser) -> None:
+def test_what_cannot_be_drawn_is_said_and_no_browser_stays_behind() -> None:
     with pytest.raises(NotDrawn, match="Try again"):
-        kept.picture({"data": [{"type": "no such chart", "y": 1}], "layout": 7}, PNG)
-    for format, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("pdf", b"%PDF")):
-        assert kept.picture(FIGURE, {**PNG, "format": format}).startswith(begins)
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("how", ["sys.exit()", "os.kill(os.getpid(), 9)"])
-def test_the_browser_ends_with_the_process_however_that_ends(how: str) -> None:
-    code = (
-        "import os, sys\nfrom views.parts.drawing import browser\n"
-        f"browser.picture({FIGURE!r}, {PNG!r})\n"
-        f"print(browser._kaleido.subprocess.pid, flush=True)\n{how}"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True,
-                           text=True, timeout=120)  # fmt: skip
-    pid = int(ended.stdout)
-    for _ in range(100):
-        if not is_alive(pid):
-            return
-        threading.Event().wait(0.1)
-    os.kill(pid, signal.SIGKILL)
-    raise AssertionError("the browser outlived the process that it drew for")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-LATE = """<body><script>
-setTimeout(() => {
-  window.drawn = async () => {
-    document.body.innerHTML = "<p style='break-after: page'>drawn</p>".repeat(3);
-    return true;
-  };
-}, 1500);
-</script></body>"""
-
-
-@pytest.mark.browser
-def test_a_page_that_takes_a_while_to_load_is_printed_once_it_is_drawn(
-    kept: KeptBrowser, tmp_path: Path
-) -> None:
-    page = tmp_path / "late.html"
-    page.write_text(LATE)
-    printed = kept.printed(page, "drawn()")
-    # Three breaks make three pages, and an empty one may follow.
-    assert re.search(rb"/Count [34]\b", printed), "printed before it was drawn"
+        draw([({"data": [{"type": "no such chart", "y": 1}], "layout": 7}, PNG)])
+    children = Path(f"/proc/self/task/{threading.main_thread().native_id}/children")
+    names = [Path(f"/proc/{pid}/comm").read_text() for pid in children.read_text().split()]
+    assert not [name for name in names if "chrom" in name]

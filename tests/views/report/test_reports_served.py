@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from storage.errors import NotExportable
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.errors import NotExportable
+from breakeven.storage.index.store import Store
+from breakeven.views.report import document, files, serving
+from breakeven.views.report.files import MANY, NotWanted, report_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
-from tests.helpers.waiting import awaited
-from views.report import document, files, serving
-from views.report.files import MANY, NotWanted, report_of
+from tests.helpers.waiting import PATIENCE_SECONDS, awaited
 
 IDS = [f"20261122-0930{number:02d}-123456-7f3b" for number in range(MANY + 1)]
 
@@ -63,7 +63,7 @@ def served(*asked: Asked) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -82,7 +82,7 @@ class Gate:
         for one in ids:
             go_on()
             self.came.append(one)
-            assert self.open.wait(20)
+            assert self.open.wait(PATIENCE_SECONDS)
         return f"a report of {len(ids)}"
 
 

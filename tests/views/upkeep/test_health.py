@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from runner.folders.data_dir import DataDir
-from runner.folders.process import ProcessIdentity
-from runner.folders.queue import submit
-from runner.folders.queue_order import hold, pause
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ExperimentSpec
-from storage.index.store import Store
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.queue_order import hold, pause
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.storage.index.store import Store
+from breakeven.views.upkeep import state
+from breakeven.views.upkeep.serving import OPEN_METRICS, open_metrics
 from tests.helpers.journals import Recording, record_experiment
 from tests.helpers.serving import served
-from tests.helpers.waiting import wait_until
-from views.upkeep import state
-from views.upkeep.serving import OPEN_METRICS, open_metrics
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from runner.locks import FileLock
+from breakeven.runner.locks import FileLock
 assert FileLock(Path(sys.argv[1])).try_acquire()
 print("held", flush=True)
 time.sleep(600)
@@ -62,7 +62,7 @@ def holder(folder: DataDir) -> Iterator[Callable[[], "subprocess.Popen[str]"]]:
 def get(address: str) -> tuple[int, str, str]:
     """Status, type and text of an answer."""
     try:
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.headers["content-type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["content-type"], error.read().decode()

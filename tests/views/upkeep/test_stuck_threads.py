@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import pytest
 from starlette.requests import Request
 
-from runner.alerts.events import Alerts
-from runner.doctor import processes
-from runner.doctor.findings import Health
-from runner.folders.data_dir import DataDir
-from runner.folders.queue import submit
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from runner.supervision import heartbeat, supervisor
-from runner.supervision.run_process import RunProcess
-from storage.index import store as store_module
+from breakeven.runner.alerts.events import Alerts
+from breakeven.runner.doctor import processes
+from breakeven.runner.doctor.findings import Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.supervision import heartbeat, supervisor
+from breakeven.runner.supervision.run_process import RunProcess
+from breakeven.storage.index import store as store_module
+from breakeven.views.upkeep import alerting, serving, state
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
 from tests.helpers.serving import Chat
 from tests.helpers.waiting import awaited, wait_until
-from views.upkeep import alerting, serving, state
 
 pytestmark = pytest.mark.heavy
 
@@ -57,7 +57,7 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     experiment_id = submit(folder, SPEC)
     at_work = threading.Thread(target=supervisor.supervise, args=(folder, FAKE_WORKER))
     at_work.start()
-    wait_until(lambda: bool(heartbeat.feel(folder).stuck), 20)
+    wait_until(lambda: bool(heartbeat.feel(folder).stuck))
     pulse = heartbeat.feel(folder)
     assert not pulse.is_still and list(pulse.stuck) == [experiment_id]
     found = processes.check_supervisor(folder)
@@ -68,7 +68,7 @@ def test_a_thread_that_no_longer_looks_after_its_experiment_is_told_until_it_goe
     said = serving.open_metrics(seen, {})
     assert "breakeven_supervisor_stuck_experiments 1.0" in said and "healthy 0.0" in said
     gate.set()
-    at_work.join(30)
+    at_work.join()
     assert not heartbeat.feel(folder).stuck and state.look().is_healthy
     assert folder.run_dir(f"{experiment_id}.baseline").state.is_final
 
@@ -94,14 +94,14 @@ def test_an_index_that_is_stuck_keeps_no_probe_waiting_and_is_told(
 
     monkeypatch.setattr(store_module, "run_tick", blocked)
     assert state.look().is_healthy  # at first it may just be slow
-    wait_until(lambda: not state.look().is_healthy, 20)
+    wait_until(lambda: not state.look().is_healthy)
     seen = state.look()
     assert "run folders have been taken in for" in seen.problems[0]
     assert seen.runs == {"finished": 3} and seen.ingest_seconds > 0.5
     found = processes.check_dashboard(folder)
     assert found.health is Health.WRONG and "kill -9" in found.remedy
     gate.set()
-    wait_until(lambda: state.look().is_healthy, 20)
+    wait_until(lambda: state.look().is_healthy)
     assert state.look().ingest_seconds == 0 and not state.look().problems
 
 
@@ -131,15 +131,14 @@ def test_the_dashboard_tells_of_a_supervisor_that_is_missing_and_that_it_is_ther
     watcher = threading.Thread(target=alerting.watch_over, daemon=True)
     experiment_id = submit(folder, SPEC)
     watcher.start()
-    wait_until(lambda: len(chat.told) == 1, 20)
+    wait_until(lambda: len(chat.told) == 1)
     folder.run_dir(f"{experiment_id}.baseline").request_cancel()
-    wait_until(lambda: len(chat.told) == 2, 20)
+    wait_until(lambda: len(chat.told) == 2)
     told = [(one["kind"], one["is_over"]) for one in chat.told]
     assert told == [("supervisor", False), ("supervisor", True)]
     assert "no supervisor has been at work" in chat.told[0]["text"]
     monkeypatch.setattr(Alerts, "is_any", False)
-    watcher.join(10)
-    assert not watcher.is_alive()
+    watcher.join()
     chat.shutdown()
 
 

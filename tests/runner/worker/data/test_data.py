@@ -13,18 +13,19 @@ import pandas as pd
 import pytest
 import torch
 
-from runner.errors import WorkloadError
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from runner.worker.data.reviews import generate_reviews
-from runner.worker.data.samples import choose_texts
-from runner.worker.data.splits import IGNORE, Dataset, Split, make_split
-from runner.worker.model.workload import load_workload
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
+from breakeven.runner.worker.data.reviews import generate_reviews
+from breakeven.runner.worker.data.samples import choose_texts
+from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
+from breakeven.runner.worker.model.workload import load_workload
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 VIT = ModelSpec(source="builtin:vit-small")
 HASH_OF_DATA = """
-from runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
-from runner.worker.model.workload import load_workload
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.worker.model.workload import load_workload
 data = DataSpec(num_train_samples=300, num_eval_samples=20, sequence_length=32)
 for task in ("text_classification", "masked_lm"):
     spec = ExperimentSpec(name="x", task=task, data=data, training=TrainingSpec(seed=3))
@@ -140,7 +141,7 @@ def test_two_processes_see_the_same_tokens(capsys: pytest.CaptureFixture[str]) -
     between processes."""
     other = subprocess.run(
         [sys.executable, "-c", HASH_OF_DATA], cwd=PROJECT_ROOT, capture_output=True, text=True,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True, timeout=120,
+        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     exec(HASH_OF_DATA, {})
     hashes = capsys.readouterr().out.split()
@@ -191,13 +192,13 @@ def test_rows_without_a_label_are_refused(tmp_path: Path) -> None:
 
 def test_a_hub_name_without_network_says_what_to_do() -> None:
     data = DataSpec(source="yelp_review_full", num_train_samples=6, num_eval_samples=2)
-    with pytest.raises(WorkloadError, match=r"cannot be reached.*give a path"):
+    with pytest.raises(WorkloadError, match=r"HF_HUB_OFFLINE is set.*give a path"):
         load(data)
 
 
 def test_a_pretrained_model_without_network_says_what_to_do() -> None:
     data = DataSpec(num_train_samples=50, num_eval_samples=2)
-    with pytest.raises(WorkloadError, match=r"bert-base-cased.*cannot be reached.*built-in"):
+    with pytest.raises(WorkloadError, match=r"bert-base-cased.*HF_HUB_OFFLINE is set.*built-in"):
         load(data, model=ModelSpec(source="bert-base-cased"))
 
 

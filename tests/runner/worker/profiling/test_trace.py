@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.worker.profiling.kernels import (
+from breakeven.runner.worker.profiling.kernels import (
     MAX_KERNELS,
     Cost,
     Kernel,
@@ -19,7 +19,7 @@ from runner.worker.profiling.kernels import (
     shared_seconds,
     underfilled_seconds,
 )
-from runner.worker.profiling.trace import DeviceWork, Trace, read_trace
+from breakeven.runner.worker.profiling.trace import Span, Trace, read_trace
 
 
 def event(
@@ -37,14 +37,11 @@ def trace_of(tmp_path: Path, *events: dict[str, Any]) -> Trace:
     return read_trace(file)
 
 
-def work(start: float, seconds: float) -> DeviceWork:
-    return DeviceWork(name="k", start=start, seconds=seconds, correlation=None, fills_device=True)
-
-
 def test_what_runs_at_once_shares_its_time() -> None:
     """0 to 4 and 2 to 6: of the two seconds together each has one, so 3 and 3, 6 in all. A third
     kernel of 1 s comes after a gap."""
-    assert shared_seconds([work(0, 4), work(2, 4), work(10, 1)]) == pytest.approx([3, 3, 1])
+    spans = [Span(0, 4), Span(2, 6), Span(10, 11)]
+    assert shared_seconds(spans) == pytest.approx([3, 3, 1])
 
 
 def test_a_kernel_belongs_to_the_operator_that_started_it(tmp_path: Path) -> None:
@@ -108,6 +105,43 @@ def test_on_the_cpu_an_operator_counts_without_those_it_called(tmp_path: Path) -
         "aten::linear": 20e-6, "aten::addmm": 20e-6, "aten::copy_": 10e-6,
         "CompiledFxGraph foihcyjn": 25e-6, "aten::mm": 15e-6,
     })  # fmt: skip
+
+
+def test_operators_of_threads_that_run_at_once_share_the_time(tmp_path: Path) -> None:
+    """Thread 1: 0 to 40, in which another operator works from 10 to 20. Thread 2: 15 to 55. Both
+    run from 15 to 40, each for half of it: 10 + 10, 5 + 2.5 and 12.5 + 15; together 55 us, not 80.
+    """
+    trace = trace_of(
+        tmp_path,
+        event("cpu_op", "aten::linear", 0, 40),
+        event("cpu_op", "aten::addmm", 10, 10),
+        event("cpu_op", "aten::mul", 15, 40, thread=2),
+        event("cpu_op", "autograd::engine::evaluate_function: X", 12, 50, thread=2),
+    )
+    seconds = {kernel.name: cost.seconds for kernel, cost in cpu_costs(trace).items()}
+    assert seconds == pytest.approx(
+        {"aten::linear": 20e-6, "aten::addmm": 7.5e-6, "aten::mul": 27.5e-6}
+    )
+    assert {cost.calls for cost in cpu_costs(trace).values()} == {1}
+
+
+def test_a_call_that_outlasts_its_caller_is_counted_once(tmp_path: Path) -> None:
+    """0 to 50 and 40 to 100: clocks of two recorders. 100 us, not 110, nor 60."""
+    trace = trace_of(
+        tmp_path, event("cpu_op", "aten::mm", 0, 50), event("cpu_op", "aten::add", 40, 60)
+    )
+    seconds = {kernel.name: cost.seconds for kernel, cost in cpu_costs(trace).items()}
+    assert seconds == pytest.approx({"aten::mm": 40e-6, "aten::add": 60e-6})
+
+
+def test_backward_passes_of_two_threads_at_once_take_the_time_of_the_longer(
+    tmp_path: Path,
+) -> None:
+    name = "autograd::engine::evaluate_function: X"
+    trace = trace_of(
+        tmp_path, event("cpu_op", name, 0, 30, thread=2), event("cpu_op", name, 5, 35, thread=3)
+    )
+    assert host_seconds(trace)["backward"] == pytest.approx(40e-6)
 
 
 def test_guards_within_guards_are_counted_once(tmp_path: Path) -> None:

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.process import end_group, start_in_own_session
-from runner.folders.queue import submit
-from runner.folders.records import Exit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import DataSpec, TrainingSpec
-from runner.supervision.exits import WorkerExit
-from runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.process import end_group, start_in_own_session
+from breakeven.runner.folders.queue import submit
+from breakeven.runner.folders.records import Exit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import DataSpec, TrainingSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
 from tests.helpers.loop import experiment
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.heavy
-RANK = "runner.worker.launching.rank"
+RANK = "breakeven.runner.worker.launching.rank"
 LISTENS = "0A"
 LOOPBACK = re.compile("0100007F|0{24}01000000|0{16}FFFF00000100007F")
 """127.0.0.1 and ::1 as Linux's table of sockets has them, words of the machine's order."""
@@ -51,7 +51,7 @@ class Work:
         self.post = TurnPost()
         read_fd, write_fd = self.post.run_fds
         self.process = start_in_own_session(
-            [sys.executable, "-m", "runner.worker", str(self.run.path)],
+            [sys.executable, "-m", "breakeven.runner.worker", str(self.run.path)],
             output=self.run.output_file,
             cwd=PROJECT_ROOT,
             env={**os.environ, TURN_PIPES_VARIABLE: f"{read_fd},{write_fd}"},
@@ -144,7 +144,7 @@ def test_a_rank_that_is_killed_ends_the_run_with_its_reason(looked_at: Work) -> 
     work = looked_at
     work.begin()
     os.kill(work.ranks[1], signal.SIGKILL)
-    assert work.process.wait(10) == WorkerExit.RANK_LOST
+    assert work.process.wait(PATIENCE_SECONDS) == WorkerExit.RANK_LOST
     (error,) = work.errors()
     assert error["rank"] == 1 and "rank 1: ended by signal SIGKILL" in str(error["message"])
     assert "rank 1 (cpu): rank 1: ended by signal SIGKILL" in work.run.log_tail()
@@ -174,14 +174,14 @@ def test_no_rank_outlives_the_process_of_its_run_not_even_a_stopped_one(work: Wo
     work.begin()
     os.kill(work.ranks[1], signal.SIGSTOP)
     os.kill(work.process.pid, signal.SIGKILL)
-    wait_until(lambda: not processes(str(work.run.path)), 5)
+    wait_until(lambda: not processes(str(work.run.path)))
 
 
 @pytest.mark.slow
 def test_ranks_end_when_their_supervisor_is_gone(work: Work) -> None:
     work.begin()
     work.post.close()
-    assert work.process.wait(10) == WorkerExit.CANCELLED
+    assert work.process.wait(PATIENCE_SECONDS) == WorkerExit.CANCELLED
     assert not processes(str(work.run.path)) and not work.errors()
 
 
@@ -198,10 +198,10 @@ def test_what_one_rank_raises_is_the_reason_and_not_what_the_others_say(tmp_path
     folder = DataDir(tmp_path / "data")
     spec = experiment(devices=("cpu", "cpu"), cpu_threads=1, callbacks=(f"{hook}:Fails",))
     run = folder.run_dir(f"{submit(folder, spec)}.baseline")
-    command = [sys.executable, "-m", "runner.worker", str(run.path)]
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
     allowed = {**os.environ, "BREAKEVEN_CODE": str(tmp_path)}
-    done = subprocess.run(command, cwd=PROJECT_ROOT, env=allowed, capture_output=True, timeout=120,
-                          check=False)  # fmt: skip
+    done = subprocess.run(command, cwd=PROJECT_ROOT, env=allowed, capture_output=True,
+                          timeout=PATIENCE_SECONDS, check=False)  # fmt: skip
     assert done.returncode == WorkerExit.FAILED, done.stderr[-2000:]
     (error,) = [e for e in read_events(run.events_file)[0] if e["kind"] == "error"]
     assert (error["rank"], error["error"], error["message"]) == (1, "ValueError", "only here")

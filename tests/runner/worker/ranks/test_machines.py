@@ -11,21 +11,21 @@ from unittest import mock
 
 import pytest
 
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.meetings import ADDRESS_VARIABLE, Meetings
-from runner.folders.process import end_group
-from runner.folders.queue import ensure_supervisor, find_experiment, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
-from runner.supervision.exits import WorkerExit
-from runner.worker.launching import elastic
-from runner.worker.launching.switchboard import Switchboard
-from runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.meetings import ADDRESS_VARIABLE, Meetings
+from breakeven.runner.folders.process import end_group
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.supervision.exits import WorkerExit
+from breakeven.runner.worker.launching import elastic
+from breakeven.runner.worker.launching.switchboard import Switchboard
+from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from tests.helpers.loop import SETTINGS, TINY_BERT, experiment, of_kind, run
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_endings import RANK, environment, processes
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 
@@ -41,13 +41,13 @@ def over_two(spec: ExperimentSpec = ALONE, **changes: object) -> ExperimentSpec:
 def other_machine(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """It takes part in whatever is called in the data folder."""
     monkeypatch.setenv(ADDRESS_VARIABLE, "localhost")
-    command = [sys.executable, "-m", "runner", "join", "--data-folder", str(data_dir.path)]
+    command = [sys.executable, "-m", "breakeven", "join", "--data-folder", str(data_dir.path)]
     joiner = subprocess.Popen(command, cwd=PROJECT_ROOT, start_new_session=True)
     yield
     joiner.terminate()
-    assert joiner.wait(20) == 0
+    assert joiner.wait(PATIENCE_SECONDS) == 0
     assert not processes(f"launching.node {data_dir.path}"), "nobody stays behind"
-    wait_until(lambda: not processes(f"{RANK} {data_dir.path}"), 20)
+    wait_until(lambda: not processes(f"{RANK} {data_dir.path}"))
     end_group(joiner)
 
 
@@ -67,7 +67,7 @@ def test_what_is_missing_is_said_when_nobody_comes(
     board.close()
     assert failure is not None and failure.status == WorkerExit.FAILED
     assert "1 of 2 machines were there within 0.2 s" in failure.fields["message"]
-    assert "python -m runner join" in failure.fields["message"]
+    assert "breakeven join" in failure.fields["message"]
     assert list(Meetings(data_dir).all()) == []
 
 
@@ -79,7 +79,7 @@ def test_a_training_over_two_machines_is_that_of_one_device(
     """Shards on both, a checkpoint that both wrote, and the rank of each in the record."""
     checkpoints = CheckpointSpec(every=3, unit="steps", keep_last=9)
     folder = begun(data_dir, over_two(parallel="fsdp", checkpoints=checkpoints))
-    wait_until(lambda: folder.state.is_final, 180)
+    wait_until(lambda: folder.state.is_final)
     assert folder.state is RunState.FINISHED, folder.log_tail()
     events, _ = read_events(folder.events_file)
     with mock.patch.dict(BUILTIN_CONFIGURATIONS, {"builtin:bert-tiny": (TINY_BERT, SETTINGS)}):
@@ -99,13 +99,13 @@ def test_a_rank_that_dies_on_the_other_machine_ends_the_run_with_its_reason(
 ) -> None:
     data = DataSpec(num_train_samples=40_000, num_eval_samples=4, sequence_length=8)
     folder = begun(data_dir, over_two(data=data, block_steps=500))
-    wait_until(lambda: bool(of_kind(read_events(folder.events_file)[0], "block")), 180)
+    wait_until(lambda: bool(of_kind(read_events(folder.events_file)[0], "block")))
     ranks = sorted(processes(f"{RANK} {folder.path}"), key=lambda pid: environment(pid)["RANK"])
     assert [environment(pid)["RANK"] for pid in ranks] == ["0", "1"]
     assert [environment(pid)["LOCAL_RANK"] for pid in ranks] == ["0", "0"]
     os.kill(ranks[1], signal.SIGKILL)
-    wait_until(lambda: folder.state.is_final, 40)
+    wait_until(lambda: folder.state.is_final)
     assert folder.state is RunState.FAILED
     (error,) = of_kind(read_events(folder.events_file)[0], "error")
     assert "rank 1: ended by signal SIGKILL" in error["message"]
-    wait_until(lambda: not processes(f"{RANK} {folder.path}"), 20)
+    wait_until(lambda: not processes(f"{RANK} {folder.path}"))

@@ -7,14 +7,14 @@ from unittest import mock
 
 import pytest
 
-from runner.__main__ import main
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import ensure_supervisor, find_experiment, submit
-from runner.folders.states import RunState
-from runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
-from runner.worker.model.models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, ModelSpec
+from breakeven.runner.worker.model.models import BUILTIN_CONFIGURATIONS
 from tests.helpers.loop import (
     SETTINGS,
     TINY_BERT,
@@ -22,7 +22,7 @@ from tests.helpers.loop import (
     of_kind,
     run,
 )
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.ranks.test_same_as_alone import ROUNDING, losses
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -61,7 +61,7 @@ def test_the_command_has_a_run_of_two_ranks_go_on_on_one_device(
     assert supervisor is not None
     wait_until(lambda: folder.state is RunState.FAILED)
     go_on = ["resume", experiment_id, "--device", "cpu", "--data-folder", str(data_dir.path)]
-    supervisor.wait(60)
+    supervisor.wait(PATIENCE_SECONDS)
     assert main([*go_on, "--allow-code", str(tmp_path)]) == 0
     assert "baseline goes on from step 6 on cpu" in capsys.readouterr().out
     wait_until(lambda: folder.state.is_final)

@@ -12,18 +12,18 @@ import pytest
 import torch
 
 import breakeven
-from runner.checks.user_code import CODE_VARIABLE
-from runner.folders.data_dir import DataDir
-from runner.folders.events import read_events
-from runner.folders.queue import find_experiment, resume, submit
-from runner.folders.run_dir import RunDir
-from runner.folders.states import RunState
-from runner.project import PROJECT_ROOT
-from runner.specs.experiment import ScriptSpec
-from storage import queries
-from storage.index.store import Store
+from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.queue import find_experiment, resume, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import ScriptSpec
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
 from tests.helpers.loop import of_kind
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 from tests.runner.worker.script.scripts import NET, Ran, experiment, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -163,8 +163,10 @@ def run_of(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> Run
 def work(run: RunDir) -> int:
     """Runs a worker on the folder, unsupervised, until it ends; its exit status."""
     environment = {**os.environ, CODE_VARIABLE: str(run.path.parents[2])}
-    command = [sys.executable, "-m", "runner.worker", str(run.path)]
-    return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, timeout=200).returncode
+    command = [sys.executable, "-m", "breakeven.runner.worker", str(run.path)]
+    return subprocess.run(
+        command, cwd=PROJECT_ROOT, env=environment, timeout=PATIENCE_SECONDS
+    ).returncode
 
 
 def killed_at(folder: Path, code: str, kills: Sequence[int], **changes: Any) -> RunDir:
@@ -300,7 +302,7 @@ def test_a_cancelled_script_is_resumed_in_the_folder_that_it_left(tmp_path: Path
         tmp_path / "mine", PLAIN.replace("strike(number)", "import time; time.sleep(0.1)"), ()
     )
     worker = subprocess.Popen(
-        [sys.executable, "-m", "runner.worker", str(ran.path)], cwd=PROJECT_ROOT,
+        [sys.executable, "-m", "breakeven.runner.worker", str(ran.path)], cwd=PROJECT_ROOT,
         env={**os.environ, CODE_VARIABLE: str(tmp_path / "mine")},
     )  # fmt: skip
     wait_until(lambda: ran.has_checkpoint)

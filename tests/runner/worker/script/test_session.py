@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.errors import CodeNotAllowed, WorkloadError
-from runner.folders.events import read_events
-from runner.folders.run_dir import RunDir
-from runner.specs.experiment import ScriptSpec
+from breakeven.runner.errors import CodeNotAllowed, WorkloadError
+from breakeven.runner.folders.events import read_events
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.specs.experiment import ScriptSpec
 from tests.helpers.loop import TurnsOnPaper, of_kind
 from tests.runner.worker.script.scripts import NET, Ran, run
 
@@ -52,6 +52,8 @@ def test_a_script_is_measured_with_the_losses_that_it_has_by_hand(tmp_path: Path
     assert ran.turns.said == ["ready", "done", "done", "finished"]
     assert ran.workload["num_steps"] == 10 and ran.workload["num_parameters"] == 4 * 2 + 2
     assert (ran.workload["samples_per_step"], ran.workload["tokens_per_step"]) == (8, 16)
+    worked_on = [(event["samples"], event["tokens"]) for event in ran.of("block")]
+    assert worked_on == [(32, 64), (32, 64), (16, 32)]
 
 
 def test_a_backend_compiles_what_the_script_names_and_learns_the_same(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ for number in range(8):
         model.eval()
         with torch.no_grad():
             model(torch.randn(8, 4))
-        time.sleep(0.3)
+        time.sleep(2)
         breakeven.evaluated("val", samples=8, loss=0.5, accuracy=torch.tensor(0.75))
         model.train()
 """
@@ -156,7 +158,7 @@ for number in range(8):
     (found,) = ran.of("evaluation")
     assert (found["split"], found["step"], found["loss"]) == ("validation", 6, 0.5)
     assert found["metrics"] == {"accuracy": 0.75} and found["num_samples"] == 8
-    assert max(event["seconds"] for event in ran.of("step")[1:]) < 0.3
+    assert max(event["seconds"] for event in ran.of("step")[1:]) < 2
     # What the evaluation compiled is none of the training's latency.
     phases = [event["phase"] for event in ran.of("compile_started")]
     assert phases == ["training", "evaluating"]

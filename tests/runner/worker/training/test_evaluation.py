@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch._dynamo import register_backend
 
-from runner.errors import WorkloadError
-from runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
-from runner.specs.variants import Variant
-from runner.worker.model.losses import Objective
-from runner.worker.model.workload import load_workload
-from runner.worker.step.inference import Inference
-from runner.worker.step.stepping import MixedPrecision
-from runner.worker.training.evaluation import evaluate
+from breakeven.runner.errors import WorkloadError
+from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ModelSpec, TrainingSpec
+from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.variants import Variant
+from breakeven.runner.worker.model.losses import Objective
+from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.step.inference import Inference
+from breakeven.runner.worker.step.stepping import MixedPrecision
+from breakeven.runner.worker.training.evaluation import evaluate
+from tests.faults.inference_faults import BEGINS, INFERENCE_FAULTS, steps
 from tests.faults.planted_faults import negated_inference
 from tests.helpers.loop import experiment, folder_of, of_kind, run
 
@@ -33,7 +35,9 @@ def test_evaluation_counts_right_answers_however_samples_are_cut_into_batches() 
 
     def scores(batch_size: int) -> dict[str, Any]:
         inference = Inference(workload.model, precision, BASELINE, batch_size, own_loss=True)
-        return evaluate(inference, workload, objective, "validation", split, compiled=False)
+        (found,) = evaluate(inference, workload, objective, "validation", split,
+                            precision="float32", compiled=False)  # fmt: skip
+        return found
 
     # 10 samples in batches of 4, the last one filled up, must give what all at once do.
     parts, whole = scores(4), scores(10)
@@ -92,6 +96,61 @@ def test_a_fault_of_inference_alone_shows(tmp_path: Path) -> None:
         for compiled in (False, True)
     )
     assert all(abs(w - p) > 0.01 for w, p in zip(wrong, plain, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("backend", "samples"),
+    [
+        ("permuted_logits", [0, 1, 2, 3, 4]),
+        ("one_wrong_sample", [1, 5, 9]),
+        ("one_nudged_sample", [2, 6]),
+        ("wrong_last_batch", [8, 9]),
+        ("nan_sample", [0, 4, 8]),
+    ],
+)
+def test_answers_that_are_wrong_with_the_right_loss_show(
+    tmp_path: Path, backend: str, samples: list[int]
+) -> None:
+    register_backend(INFERENCE_FAULTS[backend], name=backend)
+    asked = EvaluationSpec(predictions=("validation",))
+    spec = experiment(backends=(backend,), evaluation=asked)
+    events = run(spec, tmp_path / "e.jsonl", backend)
+    found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
+    plain = [e["loss"] for e in of_kind(events, "evaluation") if not e["compiled"]]
+    assert [e["loss"] for e in found] == pytest.approx(plain, abs=1e-6)
+    (written,) = of_kind(events, "prediction")
+    for one in (*found, written):
+        assert (one["answers"]["compared"], one["answers"]["samples"]) == (10, samples)
+
+
+def test_answers_that_go_wrong_late_show_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BEGINS, "7")
+    monkeypatch.setitem(steps, "trained", 0)
+    register_backend(INFERENCE_FAULTS["late_permuted"], name="late_permuted")
+    events = run(experiment(backends=("late_permuted",)), tmp_path / "e.jsonl", "late_permuted")
+    found = [e for e in of_kind(events, "evaluation") if e["compiled"]]
+    assert [(e["step"], e["answers"]["wrong"]) for e in found] == [(6, 0), (12, 10)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [
+        ("aot_eager", "float32"),
+        ("inductor", "bf16"),  # which rounds most, and compiles for half a minute
+        pytest.param("inductor", "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_answers_of_right_backends_differ_by_rounding_alone(
+    tmp_path: Path, backend: str, precision: Precision
+) -> None:
+    training = replace(experiment().training, precision=precision)
+    spec = experiment(backends=(backend,), training=training)
+    for event in of_kind(run(spec, tmp_path / "e.jsonl", backend), "evaluation"):
+        if event["compiled"]:
+            assert (event["answers"]["compared"], event["answers"]["wrong"]) == (10, 0)
+            assert event["answers"]["ratio"] < 0.5
 
 
 def test_predictions_are_those_of_the_final_weights_sample_by_sample(tmp_path: Path) -> None:

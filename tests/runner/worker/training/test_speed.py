@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from runner.specs.experiment import ExperimentSpec, RunSpec, SpeedSpec
-from runner.supervision.ending import Ending
-from runner.supervision.turns import Turn
-from runner.worker.data.batches import FixedBatches
-from runner.worker.description import describe_workload
-from runner.worker.model.workload import load_workload
-from runner.worker.training import forward_passes
+from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
+from breakeven.runner.supervision.ending import Ending
+from breakeven.runner.supervision.turns import Turn
+from breakeven.runner.worker.data.batches import FixedBatches
+from breakeven.runner.worker.model.workload import load_workload
+from breakeven.runner.worker.training import forward_passes
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -150,22 +149,6 @@ def test_forward_passes_cost_a_third_of_the_operations_of_a_step(tmp_path: Path)
     assert 0.30 < share < 0.40
     assert "A step is a forward pass, without gradients; steps go over the same 3 batches again " \
            "and again." in answered["notes"]  # fmt: skip
-
-
-def test_repeats_of_one_backend_share_the_note_about_its_memory() -> None:
-    spec = replace(speed("inference", repeats=3), backends=("cudagraphs",))
-    workload = load_workload(spec)
-    told = [
-        describe_workload(
-            RunSpec(experiment_id="x", experiment=spec, variant=variant),
-            workload,
-            torch.device("cpu"),
-        )["notes"]
-        for variant in spec.variants
-        if variant.backend
-    ]
-    assert len(told) == 3 and told[0] == told[1] == told[2]
-    assert sum(note.startswith("cudagraphs: peak memory leaves out") for note in told[0]) == 1
 
 
 def test_an_accumulated_step_takes_several_batches_and_a_forward_pass_one(tmp_path: Path) -> None:

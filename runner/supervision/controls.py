@@ -1,0 +1,89 @@
+"""Whether a training needs another control: decided by the losses, once all its runs have finished.
+
+A backend whose losses lie close to those of baseline and controls is called the same with one
+control, and one that lies beyond all that was learned is a fault whatever the others say. What lies
+in between one control seldom tells, and four mostly do (docs/decisions/controls-where-needed.md).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from breakeven.runner.folders.events import each_event
+from breakeven.runner.folders.run_dir import RunDir
+
+NUM_WINDOWS = 10
+MIN_WINDOW_STEPS = 5
+CLOSE, FAR = 1 / 8, 1.0
+"""Between these shares of what was learned a difference needs another control: half of what parity
+calls the same at most, and what is broken whatever equal trainings come to."""
+AT_ONCE = 0.01
+"""A share of what was learned by which no correct backend with the same random numbers differs in
+the first steps: there single losses tell, and no further control does."""
+MAX_SECONDS = 600.0
+"""How long further controls may take together: so long a person is made to wait unasked."""
+
+Losses = Mapping[int, float]
+
+
+def why_another_control(finished: Iterable[tuple[str, RunDir]]) -> str | None:
+    """In a sentence; None where no other control is needed, or those that were taken beyond the
+    first and another one would work longer than `MAX_SECONDS`. `finished`: roles and folders.
+
+    Raises `RunnerError` or what reading wrong values raises for a damaged journal.
+    """
+    losses: dict[str, list[Losses]] = {}
+    seconds = 0.0
+    for role, run in finished:
+        found, worked = _read(run)
+        losses.setdefault(role, []).append(found)
+        seconds = max(seconds, worked) if role == "control" else seconds
+    controls = losses.get("control", [])
+    equals = [*losses.get("baseline", []), *controls]
+    if not controls or len(equals) == len(controls) or len(controls) * seconds > MAX_SECONDS:
+        return None
+    distances = [distance(equals, one) for one in losses.get("backend", [])]
+    apart = max((one for one in distances if one <= FAR), default=0.0)
+    if apart <= CLOSE:
+        return None
+    return (
+        f"one more control, which takes about {seconds:.0f} s: the losses of a backend lie "
+        f"{100 * apart:.0f} % of what was learned from those of {len(equals)} equal trainings"
+    )
+
+
+def distance(equals: Sequence[Losses], backend: Losses) -> float:
+    """How far a backend's mean losses of tenths of the training lie at most from the mean of equal
+    trainings', as a share of what the best of these learned: how far its losses fell from the first
+    five steps to its lowest tenth. 0 where a training is too short, or nothing was learned, or the
+    backend parted from them at once."""
+    steps = sorted(step for step in backend if all(step in one for one in equals))
+    size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
+    if len(steps) < NUM_WINDOWS * MIN_WINDOW_STEPS:
+        return 0.0
+    windows = [steps[end - size : end] for end in range(len(steps), size - 1, -size)]
+    of_equals = [_means(one, windows) for one in equals]
+    learned = max(_means(one, [steps[:MIN_WINDOW_STEPS]])[0] - min(means)
+                  for one, means in zip(equals, of_equals, strict=True))  # fmt: skip
+    at_once = max(abs(backend[step] - fmean(one[step] for one in equals))
+                  for step in steps[:MIN_WINDOW_STEPS])  # fmt: skip
+    if not learned > 0 or at_once > AT_ONCE * learned:
+        return 0.0
+    expected = map(fmean, zip(*of_equals, strict=True))
+    mine = _means(backend, windows)
+    return max(abs(a - b) for a, b in zip(mine, expected, strict=True)) / learned
+
+
+def _means(losses: Losses, windows: Iterable[Sequence[int]]) -> list[float]:
+    return [fmean(losses[step] for step in window) for window in windows]
+
+
+def _read(run: RunDir) -> tuple[Losses, float]:
+    """Losses by step, and for how many seconds the run trained and evaluated."""
+    losses: dict[int, float] = {}
+    seconds = 0.0
+    for event in each_event(run.events_file):
+        if event["kind"] == "step" and event.get("loss") is not None:
+            losses[int(event["step"])] = float(event["loss"])
+        if event["kind"] in ("block", "evaluation"):
+            seconds += float(event["seconds"])
+    return losses, seconds

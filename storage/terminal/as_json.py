@@ -1,0 +1,149 @@
+"""A comparison or an explanation as JSON, with every digit: the same objects that pages show.
+
+docs/exchange.md says what stands where.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from breakeven.storage.comparison.caution import Caution
+from breakeven.storage.comparison.correctness import Check
+from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.profile.bridge import Bridge
+from breakeven.storage.profile.case import Finding
+from breakeven.storage.profile.explanation import Explanation
+from breakeven.storage.profile.profiles import Profile
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.explain import unprofiled_words
+from breakeven.storage.terminal.finding_words import (
+    bridge_words,
+    finding_words,
+    profile_words,
+    remedy_words,
+)
+from breakeven.storage.terminal.parity_words import parity_words
+
+INFINITE, NAN, NEVER = "infinite", "nan", "never"
+"""What JSON has no numbers for; a break-even that is infinite will never be."""
+
+
+def comparison_json(comparison: Comparison, latencies: Iterable[Any] = ()) -> str:
+    """`latencies`: what a comparison of compile caches came to, for each backend."""
+    rows = comparison.table().to_dict("records")
+    told = {
+        "experiment_id": comparison.experiment_id,
+        "name": comparison.spec.name,
+        "baseline": comparison.baseline,
+        "noise_floor": comparison.noise_floor,
+        "runs": [
+            _run(one, row) | {"reason": comparison.why_ended(one.label)}
+            for one, row in zip(comparison.results, rows, strict=True)
+        ],
+        "warnings": [_caution(one) for one in comparison.warnings],
+        "notes": [_caution(one) for one in comparison.notes],
+        "caches": [*latencies],
+    }
+    return _written(told)
+
+
+def checks_json(experiment_id: str, found: Iterable[Check]) -> str:
+    """The scenario `accuracy`."""
+    return _written({"experiment_id": experiment_id, "checks": [*found]})
+
+
+def explanation_json(found: Explanation) -> str:
+    told = {
+        "experiment_id": found.comparison.experiment_id,
+        "name": found.comparison.spec.name,
+        "why_not": None if found.is_known else unprofiled_words(found),
+        "profiles": [_profile(one) for one in found.profiles],
+        "bridges": [
+            {"label": label, "words": str(bridge_words(one, found.own_speedups.get(label))),
+             **_bridge(one), "own_speedup": found.own_speedups.get(label)}
+            for label, one in found.bridges.items()
+        ],
+        "findings": [_finding(one) for one in found.findings],
+    }  # fmt: skip
+    return _written(told)
+
+
+def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: value for name, value in row.items() if name not in IDENTITY}
+    never = {name for name in METRICS if name.startswith("break_even")}
+    parity = result.parity
+    return {
+        "run_id": result.run_id,
+        **{name: row[name] for name in IDENTITY},
+        "numbers": {name: plain(value, NEVER if name in never else INFINITE)
+                    for name, value in numbers.items()},
+        "speedup": result.speedup,
+        "more_rounds": result.more_rounds,
+        "break_even": plain(result.break_even, NEVER),
+        "parity": parity and {**_fields(parity), "words": str(parity_words(parity))},
+        "device_doubts": [_caution(one) for one in result.device_doubts],
+    }  # fmt: skip
+
+
+def _caution(caution: Caution) -> dict[str, Any]:
+    return {**_fields(caution), "words": str(caution_words(caution))}
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    told = {"label": profile.label, "step_seconds": profile.step_seconds}
+    if not profile.is_known:
+        return {**told, "failures": profile.failures, "why_not": str(profile_words(profile))}
+    return {
+        **told,
+        "busy_seconds": profile.busy_seconds,
+        "idle_seconds": profile.idle_seconds,
+        "by_class": profile.by_class.to_dict(),
+        "unknown_share": profile.unknown_share,
+        "cost_seconds": profile.cost_seconds,
+        "kernels": profile.kernels,
+        "failures": profile.failures,
+    }
+
+
+def _bridge(found: Bridge) -> dict[str, Any]:
+    return {"difference": found.difference, "parts": found.parts}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**_fields(finding), "words": str(finding_words(finding)),
+            "advice": remedy_words(finding)}  # fmt: skip
+
+
+def _written(told: Mapping[str, Any]) -> str:
+    return json.dumps(plain(told), indent=1, allow_nan=False)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def plain(value: Any, infinite: str = INFINITE) -> Any:
+    """As JSON has it; what is undefined, or missing in a table, is null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = _fields(value)
+    if isinstance(value, pd.DataFrame):
+        value = value.astype(object).where(value.notna(), None).to_dict("records")
+    if isinstance(value, Mapping):
+        return {str(name): plain(one, infinite) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | np.ndarray):
+        return [plain(one, infinite) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and math.isinf(value):
+        return infinite if value > 0 else f"-{infinite}"
+    if isinstance(value, float) and math.isnan(value):
+        return NAN
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,69 @@
+"""Break-evens in words, and why speeds are unsure: the same in every table and sentence."""
+
+from breakeven.storage.comparison.results import Result
+from breakeven.storage.numbers.formats import DASH
+from breakeven.storage.numbers.metrics import METRICS
+from breakeven.storage.statistics.resampling import MIN_PAIRS
+from breakeven.storage.statistics.speedups import BreakEven, ratio_text, speed_doubt
+from breakeven.storage.terminal.caution_words import caution_words
+
+_steps = METRICS["break_even_steps"].format
+
+
+def break_even_text(found: BreakEven | None) -> str:
+    """`210 steps (180 to 260, 84 s)`, `never`, `unsure`, or a dash for None."""
+    return _written(found, with_epochs=False)
+
+
+def break_even_in_full(found: BreakEven | None, doubt: str = "may be chance") -> str:
+    """The same with epochs; of what is unsure why, and what follows if the saving is real. `doubt`
+    is what is to be said of the saving."""
+    if found is None or found.verdict != "unsure":
+        return _written(found, with_epochs=True)
+    if found.steps_if_real is None:
+        return f"unsure, a step saves nothing, which {doubt}"
+    return f"unsure, the saving {doubt}; if it is real, {_steps(found.steps_if_real)} steps"
+
+
+def break_even_reason(result: Result) -> str:
+    """What a reader should know beside `break_even_text`; nothing where that says it all."""
+    found = result.break_even
+    if result.speed_verdict == "same":
+        return "The speed counts as the same, so compiling is never paid for."
+    if found is None or found.verdict != "unsure":
+        return " ".join(str(caution_words(doubt)) for doubt in result.break_even_doubts)
+    said = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
+    if found.steps_if_real is None:
+        return f"{said}; as measured, a step saves nothing."
+    return (
+        f"{said}. If it is real, compiling is paid for after {_steps(found.steps_if_real)} steps."
+    )
+
+
+def speed_reason(result: Result) -> str:
+    """Why the speed of a run is unsure, and what would tell; else nothing."""
+    if result.speed_verdict != "unsure":
+        return ""
+    if result.speedup is None or result.speedup.low is None:
+        return f"Fewer than {MIN_PAIRS} rounds were paired with the baseline."
+    said = f"The speedup of {ratio_text(result.speedup)} {doubt_of_saving(result)}"
+    more = f"; about {result.more_rounds:,} more rounds would tell" if result.more_rounds else ""
+    return f"{said}{more}."
+
+
+def doubt_of_saving(result: Result) -> str:
+    """Why the saving behind a break-even that is unsure is none to count on."""
+    doubt = result.speedup and speed_doubt(result.speedup, result.p_holm)
+    return "may be chance" if doubt != "margin" else "is too small to tell from noise"
+
+
+def _written(found: BreakEven | None, *, with_epochs: bool) -> str:
+    if found is None:
+        return DASH
+    if found.verdict != "reached":
+        return found.verdict
+    told = [] if found.low is None else [f"{_steps(found.low)} to {_steps(found.high)}"]
+    told.append(METRICS["break_even_seconds"].format(found.seconds))
+    if with_epochs and found.epochs is not None:
+        told.append(f"{METRICS['break_even_epochs'].format(found.epochs)} epochs")
+    return f"{_steps(found.steps)} steps ({', '.join(told)})"

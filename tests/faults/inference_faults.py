@@ -1,0 +1,87 @@
+"""Dynamo backends that train rightly and answer wrongly, each in another way.
+
+The loss that an inference graph computes stays right: only the logits that it puts out are wrong.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+BEGINS = "INFERENCE_FAULT_BEGINS_AT_STEP"
+"""Environment variable with the number of training steps after which `late_permuted` is wrong."""
+
+Run = Callable[..., Any]
+Wrong = Callable[[Tensor], Tensor]
+When = Callable[[Tensor], bool]
+steps = {"trained": 0}
+"""Of all graphs of this process, that compute a loss with gradients."""
+
+
+def _with_logits(wrong: Wrong, when: When = lambda labels: True) -> Callable[..., Run]:
+    """`wrong` is given logits (samples, ..., classes), `when` the labels of the batch."""
+
+    def backend(graph: GraphModule, inputs: list[Any]) -> Run:
+        placeholders = graph.graph.find_nodes(op="placeholder")
+        places = [i for i, node in enumerate(placeholders) if "labels" in node.name]
+        if not places:  # the optimizer's
+            return graph.forward
+
+        def run(*arguments: Any) -> Any:
+            outputs = graph.forward(*arguments)
+            if torch.is_grad_enabled():
+                steps["trained"] += 1
+                return outputs
+            if not when(arguments[places[0]]):
+                return outputs
+            return [
+                wrong(one.clone()) if torch.is_tensor(one) and one.ndim > 1 else one
+                for one in outputs
+            ]
+
+        return run
+
+    return backend
+
+
+def _in_sample(row: int, change: Wrong) -> Wrong:
+    def wrong(logits: Tensor) -> Tensor:
+        logits[row] = change(logits[row])
+        return logits
+
+    return wrong
+
+
+def _is_late(labels: Tensor) -> bool:
+    return steps["trained"] > int(os.environ[BEGINS])
+
+
+def _is_filled_up(labels: Tensor) -> bool:
+    """Fillers of the last, smaller batch have the label -100."""
+    return bool((labels == -100).any())
+
+
+def _nudged(logits: Tensor) -> Tensor:
+    """By less than it takes to answer otherwise, mostly."""
+    return logits * 1.01
+
+
+permuted_logits = _with_logits(lambda logits: logits.roll(1, -1))
+"""Every class's logit stands in the place of another one's."""
+one_wrong_sample = _with_logits(_in_sample(1, lambda logits: logits.roll(1, -1)))
+one_nudged_sample = _with_logits(_in_sample(2, _nudged))
+late_permuted = _with_logits(lambda logits: logits.roll(1, -1), _is_late)
+wrong_last_batch = _with_logits(lambda logits: logits.roll(1, -1), _is_filled_up)
+nan_sample = _with_logits(_in_sample(0, lambda logits: logits * float("nan")))
+
+INFERENCE_FAULTS = {
+    "permuted_logits": permuted_logits,
+    "one_wrong_sample": one_wrong_sample,
+    "one_nudged_sample": one_nudged_sample,
+    "late_permuted": late_permuted,
+    "wrong_last_batch": wrong_last_batch,
+    "nan_sample": nan_sample,
+}

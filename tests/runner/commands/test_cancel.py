@@ -1,0 +1,75 @@
+"""`cancel` stops many experiments at once, by ids and by a filter."""
+
+import pytest
+
+from breakeven.runner.commands.cli import main
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.labels import Labels
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
+
+
+@pytest.fixture
+def queued(data_dir: DataDir) -> list[str]:
+    """Three that wait, the first two of a sweep, beside one that is over."""
+    ids = [submit(data_dir, experiment_spec(name=name)) for name in ("a", "b", "unusual")]
+    for experiment_id in ids[:2]:
+        first = find_experiment(data_dir, experiment_id).runs[0]
+        first.write_labels(Labels(tags=("sweep",)))
+    record_experiment(data_dir.runs)
+    return ids
+
+
+def cancelled(data_dir: DataDir, ids: list[str]) -> list[str]:
+    """Those of which every run was cancelled."""
+    return [one for one in ids if {run.state for run in find_experiment(data_dir, one).runs}
+            == {RunState.CANCELLED}]  # fmt: skip
+
+
+def cancel(data_dir: DataDir, *arguments: str) -> int:
+    return main(["cancel", *arguments, "--data-folder", str(data_dir.path)])
+
+
+def test_many_ids_are_stopped_and_an_unknown_one_hinders_none(
+    data_dir: DataDir, queued: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cancel(data_dir, queued[0], "nobody", queued[2]) == 2
+    assert cancelled(data_dir, queued) == [queued[0], queued[2]]
+    said = capsys.readouterr()
+    assert f"{queued[2]}: is asked to stop (unusual)" in said.out and "'nobody'" in said.err
+
+
+@pytest.mark.heavy  # the filter asks storage, in a process of its own
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--tag=sweep",), (0, 1)),
+        (("--state=queued",), (0, 1, 2)),
+        (("--state=finished",), ()),
+        (("--text", "unusual"), (2,)),
+        (("--tag=sweep", "--state=running"), ()),
+    ],
+)
+def test_a_filter_stops_all_that_go_on_and_that_list_finds(
+    data_dir: DataDir,
+    queued: list[str],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    expected: tuple[int, ...],
+) -> None:
+    assert cancel(data_dir, *arguments) == 0
+    assert cancelled(data_dir, queued) == [queued[number] for number in expected]
+    said = capsys.readouterr().out
+    assert said.count("is asked to stop") == len(expected)
+    assert expected or said == "no experiment that goes on is like that\n"
+    finished = find_experiment(data_dir, EXPERIMENT_ID)
+    assert not any(run.cancel_requested for run in finished.runs)
+
+
+def test_without_any_choice_nothing_is_stopped(
+    data_dir: DataDir, queued: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cancel(data_dir) == 2
+    assert "cancel names no experiment" in capsys.readouterr().err
+    assert not cancelled(data_dir, queued)

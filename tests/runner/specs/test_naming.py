@@ -1,0 +1,28 @@
+"""What an experiment is called that nobody gave a name."""
+
+import pytest
+
+from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.workload import known_as, usual_name
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "name"),
+    [
+        ("builtin:bert-tiny", "builtin:reviews", "bert-tiny on reviews"),
+        ("google/bert", "/home/me/ag_news.csv", "bert on ag_news.csv"),
+        ("script:/home/me/nanogpt/train.py", "script", "nanogpt/train.py"),
+        ("script:/home/me/nanogpt/finetune.py", "script", "finetune.py"),
+        ("script:/train.py", "script", "train.py"),
+    ],
+)
+def test_what_has_no_name_is_called_after_what_it_trains(model: str, data: str, name: str) -> None:
+    assert usual_name(model, data) == name
+    assert known_as("My script", model, data) == known_as("My data", model, data) == name
+    assert known_as("Mine", model, data) == "Mine"
+
+
+def test_an_experiment_of_before_that_was_called_my_script_is_read_with_its_scripts_name() -> None:
+    written = {"name": "My script", "task": "script", "data": {"source": "script"},
+               "model": {"source": "script:/home/me/nanogpt/train.py"}}  # fmt: skip
+    assert ExperimentSpec.from_dict(written).name == "nanogpt/train.py"

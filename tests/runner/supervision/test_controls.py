@@ -1,0 +1,123 @@
+"""Which trainings take another control, by hand and with real processes."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import breakeven.runner.supervision.controls
+import breakeven.runner.supervision.supervisor
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment, listed, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import SpeedSpec
+from breakeven.runner.supervision.controls import distance
+from breakeven.runner.supervision.supervisor import supervise
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.runner.supervision.test_supervisor import events, experiment, run_dirs, states
+
+FALLS = {step: 2.0 - step / 100 for step in range(100)}
+"""The first five steps are 1.98 on average, the last ten 1.055: 0.925 were learned."""
+
+
+def test_a_distance_is_a_share_of_what_was_learned() -> None:
+    assert distance([FALLS, FALLS], FALLS) == 0
+    late = {step: loss + (0.185 if step >= 70 else 0) for step, loss in FALLS.items()}
+    assert distance([FALLS, FALLS], late) == pytest.approx(0.2)
+    # Halfway between two trainings that lie 0.37 apart from step 70 on.
+    apart = {step: loss + (0.37 if step >= 70 else 0) for step, loss in FALLS.items()}
+    assert distance([FALLS, apart], late) == pytest.approx(0.0)
+    assert distance([FALLS, apart], FALLS) == pytest.approx(0.2)
+
+
+def test_nothing_is_asked_of_what_is_short_or_learned_nothing_and_no_number_is_near() -> None:
+    short = {step: FALLS[step] for step in range(49)}
+    assert distance([short, short], {step: 9.0 for step in short}) == 0
+    early = {step: loss + 0.2 for step, loss in FALLS.items()}
+    assert distance([FALLS, FALLS], early) == 0, "the band tells, or it draws other numbers"
+    flat = dict.fromkeys(range(100), 1.0)
+    assert distance([flat, flat], {step: 9.0 for step in flat}) == 0
+    assert math.isnan(distance([FALLS, FALLS], {**FALLS, 90: math.nan}))
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(breakeven.runner.supervision.supervisor, "LOCK_PATIENCE_SECONDS", 0.1)
+
+
+ALONE = ["baseline", "control", "apart"]
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("schedule", ["turns", "sequential"])
+def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_else(
+    data_dir: DataDir, schedule: str
+) -> None:
+    spec = replace(experiment("apart", steps=60), schedule=schedule, more_controls=2)
+    experiment_id = submit(data_dir, spec)
+    assert list(states(data_dir, experiment_id)) == ALONE
+    supervise(data_dir, FAKE_WORKER)
+    assert states(data_dir, experiment_id) == dict.fromkeys(
+        [*ALONE, "control-2", "control-3"], RunState.FINISHED
+    )
+    runs = run_dirs(data_dir, experiment_id)
+    ends = [max(event["time"] for event in events(runs[label], "step")) for label in ALONE]
+    (first, *_), (second, *_) = (
+        [block["began"] for block in events(runs[label], "block")]
+        for label in ("control-2", "control-3")
+    )
+    assert max(ends) < first < second
+    (shown,) = listed(data_dir)
+    assert [label for label, _, _ in shown.runs] == list(runs)
+    with Store.in_memory(data_dir) as store:
+        compared = compare(store, experiment_id)
+    assert [one.label for one in compared.results] == list(runs)
+    few = [one for one in compared.warnings if one.kind == "few rounds"]
+    assert not any("control-2" in one.runs for one in few), "it was timed beside nothing"
+    seeds = [one.perturbation_seed for one in find_experiment(data_dir, experiment_id).variants]
+    assert seeds == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize(
+    ("backend", "changes"),
+    [
+        ("eager", {}),
+        ("farther", {}),  # a fault, whatever other controls would say
+        ("crash", {}),
+        ("apart", {"more_controls": 0}),
+        ("apart", {"controls": 0}),
+    ],
+)
+def test_nothing_more_is_run_where_it_would_tell_nothing(
+    data_dir: DataDir, backend: str, changes: dict[str, int]
+) -> None:
+    spec = replace(experiment(backend, steps=60), **changes)
+    experiment_id = submit(data_dir, spec)
+    supervise(data_dir, FAKE_WORKER)
+    assert len(states(data_dir, experiment_id)) == 2 + spec.controls
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("impatience")
+def test_nobody_is_made_to_wait_longer_than_so_many_seconds(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 60 steps of a millisecond: a second control more would make it 0.12 s.
+    monkeypatch.setattr(breakeven.runner.supervision.controls, "MAX_SECONDS", 0.1)
+    experiment_id = submit(data_dir, experiment("apart", steps=60))
+    supervise(data_dir, FAKE_WORKER)
+    assert list(states(data_dir, experiment_id)) == [*ALONE, "control-2"]
+
+
+def test_only_trainings_with_a_control_on_one_place_take_more() -> None:
+    spec = experiment("eager")
+    assert [one.label for one in spec.further_controls] == ["control-2", "control-3", "control-4"]
+    assert replace(spec, controls=4).further_controls[0].label == "control-5"
+    assert replace(spec, scenario="speed", speed=SpeedSpec()).further_controls == ()
+    assert spec.repeats_by_label["control-4"] == ("control-4",)

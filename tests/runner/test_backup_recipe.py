@@ -1,0 +1,77 @@
+"""The backup recipe in docs/operating.md, taken while a real training writes, restores a training
+that goes on to the same losses."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.specs.experiment import (
+    CheckpointSpec,
+    DataSpec,
+    EvaluationSpec,
+    ExperimentSpec,
+    TrainingSpec,
+)
+from breakeven.runner.supervision import supervisor
+from breakeven.storage.index.store import Store
+from tests.helpers.waiting import wait_until
+
+NUM_STEPS = 200
+SPEC = ExperimentSpec(
+    name="trial", backends=(), controls=0, block_steps=5, cpu_threads=1, profile_steps=0,
+    data=DataSpec(num_train_samples=104, num_eval_samples=8, sequence_length=16),
+    training=TrainingSpec(batch_size=4, max_steps=NUM_STEPS, learning_rate=1e-3, seed=3),
+    evaluation=EvaluationSpec(when="end"), checkpoints=CheckpointSpec(every=3, unit="steps"),
+)  # fmt: skip
+VANISHED = 24
+"""rsync's exit status if files were removed while it copied."""
+
+
+def recipe(data: Path, backup: Path) -> list[str]:
+    text = (PROJECT_ROOT / "docs/operating.md").read_text()
+    found = re.search(r"<!-- recipe: .*? -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    lines = found[1].replace("/backup/breakeven", str(backup)).replace(" data/", f" {data}/")
+    return lines.splitlines()
+
+
+def losses(data_dir: DataDir) -> list[tuple[int, float]]:
+    with Store.in_memory(data_dir) as store:
+        frame = store.query("SELECT step, loss FROM steps ORDER BY step")
+    return list(frame.itertuples(index=False, name=None))
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_a_training_restored_from_the_recipe_goes_on_and_computes_what_the_original_did(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = find_experiment(data_dir, submit(data_dir, SPEC))
+    (run,) = experiment.runs
+    ensure_supervisor(data_dir)
+    wait_until(lambda: RunProgress(run, SPEC).update() or run.has_checkpoint)
+    copies: list[DataDir] = []
+    while run.state is RunState.RUNNING:
+        copies.append(DataDir(tmp_path / f"copy-{len(copies)}"))
+        for line in recipe(data_dir.path, copies[-1].path):
+            assert subprocess.run(line, shell=True).returncode in (0, VANISHED)
+    assert len(copies) >= 3 and run.state is RunState.FINISHED
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
+    # The last copy may have been taken after the end.
+    again = copies[len(copies) // 2]
+    copy = RunDir(again.runs / run.run_id)
+    # The copy names the original's process, which may live on for a moment.
+    wait_until(lambda: copy.state is RunState.LOST)
+    assert 0 < len(losses(again)) < NUM_STEPS
+    assert supervisor.supervise(again)
+    assert copy.state is RunState.FINISHED and copy.attempt == 2
+    assert losses(again) == losses(data_dir)

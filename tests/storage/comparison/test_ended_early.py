@@ -1,0 +1,242 @@
+"""A run that ended early has no verdict but that, unless enough of it was measured."""
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.roles import of_role
+from breakeven.storage.compiling.ladder import find_ladder
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.terminal.explain import explain_report
+from breakeven.storage.terminal.gate import unfinished
+from breakeven.storage.terminal.parity_words import parity_words
+from breakeven.storage.terminal.report import report
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.told import warnings_of
+
+pytestmark = pytest.mark.heavy
+SPEC = experiment_spec(num_steps=100)
+SCRIPT = ExperimentSpec(
+    name="mine", task="script", model=ModelSpec(source="script:/home/me/train.py"),
+    data=DataSpec(source="script"), backends=("inductor",), block_steps=10,
+)  # fmt: skip
+LOSSES = falling_losses(100)
+WHY = "ValueError: no label 11"
+
+
+def record(
+    data_dir: DataDir,
+    label: str,
+    steps: int = 100,
+    state: RunState = RunState.FINISHED,
+    spec: ExperimentSpec = SPEC,
+    losses: list[float] | None = None,
+) -> None:
+    """Steps of 0.2 s in blocks of 10, those of inductor of 0.1; the first block never counts."""
+    run = Recording(data_dir.runs, label, spec).claim()
+    run.start(num_steps=spec.num_steps or (100 if steps == 100 else None))
+    losses = [loss + 1e-5 * (label == "inductor") for loss in (losses or LOSSES)[:steps]]
+    seconds = 0.1 if label == "inductor" else 0.2
+    run.blocks([seconds] * (steps // 10), losses, 3.0 if label == "inductor" else 0.0)
+    if state is RunState.FAILED:
+        run.log.append("error", error="ValueError", message="no label 11", traceback="")
+    run.end(state, "over" if state is RunState.FINISHED else "it was ended")
+
+
+def compared(data_dir: DataDir) -> Comparison:
+    with Store.in_memory(data_dir) as store:
+        return compare(store, EXPERIMENT_ID)
+
+
+def backend(comparison: Comparison) -> Result:
+    found = of_role(comparison.results, "backend")
+    assert found is not None
+    return found
+
+
+def warning_of(comparison: Comparison, label: str) -> str:
+    (found,) = (one for one in warnings_of(comparison) if one.startswith(f"{label} "))
+    return found
+
+
+def why(result: Result) -> str:
+    assert result.parity is not None
+    return str(parity_words(result.parity))
+
+
+def test_a_script_that_raises_has_failed_and_nothing_else(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        record(data_dir, label, 20, RunState.FAILED, SCRIPT, losses=[2.3] * 20)  # no learning
+    comparison = compared(data_dir)
+    found = backend(comparison)
+    assert (found.value("speed_verdict"), found.value("parity")) == ("failed", "failed")
+    assert (found.speedup, found.break_even, found.break_even_verdict) == (None, None, None)
+    assert warning_of(comparison, "inductor") == (
+        f"inductor failed at step 20: {WHY}. Too little was measured before to judge its speed."
+    )
+    assert warning_of(comparison, "baseline") == (
+        f"baseline failed at step 20: {WHY}. Nothing can be compared with it."
+    )
+    told = report(comparison) + "\n".join(unfinished(comparison))
+    for untrue in ("20 of 20", "of 0 steps", "rain for more steps", "train longer", "holds"):
+        assert untrue not in told
+
+
+def test_how_many_steps_a_script_makes_is_known_from_a_run_that_made_them(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, "baseline", spec=SCRIPT)
+    record(data_dir, "inductor", 20, RunState.FAILED, SCRIPT)
+    told = warning_of(compared(data_dir), "inductor")
+    assert told.startswith(f"inductor failed at step 20 of 100: {WHY}.")
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "ended"),
+    [
+        (RunState.FAILED, "failed", f"failed at step 20 of 100: {WHY}."),
+        (RunState.CANCELLED, "cancelled", "was cancelled at step 20 of 100: it was ended."),
+        (RunState.TIMEOUT, "failed", "was stopped by its time limit at step 20 of 100: it "),
+        (RunState.OUT_OF_MEMORY, "failed", "ran out of memory at step 20 of 100: it was ended."),
+        (RunState.LOST, "failed", "was lost at step 20 of 100: it was ended."),
+    ],
+)
+def test_however_a_run_ended_early_its_few_rounds_are_no_speed(
+    data_dir: DataDir, state: RunState, verdict: str, ended: str
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    record(data_dir, "inductor", 20, state)
+    comparison = compared(data_dir)
+    found = backend(comparison)
+    assert (found.speed_verdict, found.speedup, found.break_even) == (verdict, None, None)
+    assert found.parity is not None and found.parity.verdict == verdict
+    assert warning_of(comparison, "inductor").startswith(f"inductor {ended}")
+    assert not any("Train for more" in one for one in warnings_of(comparison))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said", "at"),
+    [
+        # The first block never counts: of 8 blocks 7 do, of 10 blocks 9.
+        (80, "before, in 7 rounds", "at step 80 of 100"),
+        (100, "whole, in 9 rounds", "after the last of its 100 steps"),
+    ],
+)
+def test_a_speed_that_was_measured_stands_though_the_run_failed_later(
+    data_dir: DataDir, steps: int, said: str, at: str
+) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    record(data_dir, "inductor", steps, RunState.FAILED)
+    comparison = compared(data_dir)
+    found = backend(comparison)
+    assert found.speedup is not None and found.speedup.median == pytest.approx(2)
+    assert found.speed_verdict == "faster"
+    told = warning_of(comparison, "inductor")
+    assert told == f"inductor failed {at}: {WHY}. Its speed was measured {said}."
+    assert found.parity is not None and found.parity.verdict == "failed"
+    assert why(found).startswith("the loss stays within ") and why(found).endswith(
+        f"it failed {at}"
+    )
+
+
+def test_a_fault_that_showed_before_the_run_failed_stays_broken(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label)
+    run = Recording(data_dir.runs, "inductor", SPEC).claim().start()
+    run.blocks([0.1] * 4, [loss + 3 * (step > 5) for step, loss in enumerate(LOSSES[:40])])
+    run.end(RunState.FAILED, "exit status 1")
+    parity = backend(compared(data_dir)).parity
+    assert parity is not None
+    assert (parity.verdict, parity.first_step_outside) == ("broken", 6)
+
+
+def test_nothing_holds_beside_a_baseline_that_failed(data_dir: DataDir) -> None:
+    record(data_dir, "baseline", 40, RunState.FAILED)
+    for label in ("control", "inductor"):
+        record(data_dir, label)
+    comparison = compared(data_dir)
+    found = backend(comparison)
+    assert found.speedup is None and found.break_even is None
+    assert found.speed_verdict == "unsure"
+    assert found.parity is not None and found.parity.verdict == "unknown"
+    assert why(found).endswith("but the baseline failed at step 40 of 100")
+    assert not any("Train for more" in one for one in warnings_of(comparison))
+
+
+def test_what_fails_without_a_compiler_too_fails_on_no_rung_of_the_ladder(
+    data_dir: DataDir,
+) -> None:
+    spec = experiment_spec(num_steps=100, backends=("eager", "aot_eager"))
+    for label in ("baseline", "eager", "aot_eager"):
+        record(data_dir, label, 20, RunState.FAILED, spec)
+    with Store.in_memory(data_dir) as store:
+        assert find_ladder(store, EXPERIMENT_ID) is None
+
+
+def test_a_speed_beside_a_baseline_that_failed_late_is_that_of_the_rounds_before(
+    data_dir: DataDir,
+) -> None:
+    record(data_dir, "baseline", 80, RunState.FAILED)
+    for label in ("control", "inductor"):
+        record(data_dir, label)
+    comparison = compared(data_dir)
+    assert backend(comparison).speed_verdict == "faster"
+    assert warning_of(comparison, "baseline").endswith(
+        f"{WHY}. The others are compared with what it did before."
+    )
+
+
+def test_a_control_that_failed_shows_no_parity(data_dir: DataDir) -> None:
+    record(data_dir, "control", 40, RunState.FAILED)
+    for label in ("baseline", "inductor"):
+        record(data_dir, label)
+    found = backend(compared(data_dir))
+    assert found.speed_verdict == "faster"
+    assert found.parity is not None and found.parity.verdict == "unknown"
+    assert why(found).endswith("but the control failed at step 40 of 100")
+
+
+def test_of_several_controls_those_count_that_came_to_their_end(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=100, controls=2)
+    record(data_dir, "control", 40, RunState.FAILED, spec)
+    for label in ("baseline", "control-2", "inductor"):
+        record(data_dir, label, spec=spec)
+    comparison = compared(data_dir)
+    parity = backend(comparison).parity
+    assert parity is not None and parity.verdict == "holds"
+    assert comparison.loss_band["step"].max() > 40
+
+
+def test_a_run_that_makes_no_step_differs_from_others_in_no_sample_size(data_dir: DataDir) -> None:
+    for label in ("baseline", "control"):
+        record(data_dir, label, spec=SCRIPT)
+    run = Recording(data_dir.runs, "inductor", SCRIPT).claim().start(samples_per_step=None)
+    run.end(RunState.FAILED, "exit status 1")
+    assert not any("differ in samples" in one for one in warnings_of(compared(data_dir)))
+
+
+def test_a_training_that_failed_is_not_said_to_be_of_an_older_version(data_dir: DataDir) -> None:
+    for label in ("baseline", "control", "inductor"):
+        record(data_dir, label, 20, RunState.FAILED)
+    with Store.in_memory(data_dir) as store:
+        told = explain_report(explain(store, EXPERIMENT_ID))
+    assert "No run came as far as its profile" in told
+    assert "older version" not in told and "--profile-steps 0" not in told
+
+
+def test_a_training_without_a_profile_says_why(data_dir: DataDir) -> None:
+    def told(**changes: int) -> str:
+        for run in data_dir.run_dirs():
+            run.spec_file.unlink()
+        record(data_dir, "baseline", spec=experiment_spec(num_steps=100, **changes))
+        with Store.in_memory(data_dir) as store:
+            return explain_report(explain(store, EXPERIMENT_ID))
+
+    assert "No run was profiled, as asked (--profile-steps 0)" in told(profile_steps=0)
+    assert "an older version" in told()

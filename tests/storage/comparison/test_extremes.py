@@ -1,0 +1,50 @@
+"""Numbers that no measurement can have disturb nothing that is computed, not even by a warning."""
+
+import math
+import warnings
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.index.store import Store
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+NUM_STEPS = 160
+EVEN = [1.0] * NUM_STEPS
+EXTREMES = {
+    "losses that are no numbers": ([math.nan] * NUM_STEPS, 0.1),
+    "infinite losses": ([math.inf] * NUM_STEPS, 0.1),
+    "infinite losses of both signs": ([-math.inf, math.inf] * (NUM_STEPS // 2), 0.1),
+    "huge losses": ([1e308] * NUM_STEPS, 0.1),
+    "huge losses of both signs": ([-1e308, 1e308] * (NUM_STEPS // 2), 1e-300),
+    "a loss that explodes": ([1.1**step for step in range(0, 20 * NUM_STEPS, 20)], 0.1),
+    "no time": (EVEN, 0.0),
+    "negative times": (EVEN, -1.0),
+    "infinite times": (EVEN, math.inf),
+    "times that are no numbers": (EVEN, math.nan),
+    "huge times": (EVEN, 1e308),
+}
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_no_number_of_a_journal_makes_arithmetic_warn(data_dir: DataDir, kind: str) -> None:
+    losses, seconds = EXTREMES[kind]
+    spec = experiment_spec(num_steps=NUM_STEPS)
+    for variant in spec.variants:
+        is_baseline = variant.role == "baseline"
+        run = Recording(data_dir.runs, variant.label, spec).claim().start()
+        run.blocks(
+            [0.2 if is_baseline else seconds] * 16,
+            falling_losses(NUM_STEPS) if is_baseline else losses,
+            3.0 if variant.role == "backend" else 0.0,
+        )
+        run.evaluation(0.8, loss=1.0 if is_baseline else losses[-1]).end()
+    with warnings.catch_warnings(), Store.in_memory(data_dir) as store:
+        warnings.simplefilter("error")
+        comparison = compare(store, EXPERIMENT_ID)
+    baseline = comparison.results[0]
+    assert baseline.measured.step_seconds == pytest.approx(0.2)
+    for result in comparison.results[1:]:
+        speedup = result.speedup
+        assert speedup is None or (math.isfinite(speedup.median) and speedup.median > 0)

@@ -1,0 +1,267 @@
+"""A journal's lines count once: what was copied into a journal changes no number, and is told."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.commands.progress import RunProgress
+from breakeven.runner.doctor.database import check_database
+from breakeven.runner.doctor.findings import Health
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import each_event, read_events
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.run_dir import RunDir
+from breakeven.runner.supervision.stopping_rule import JournalWatch
+from breakeven.runner.worker.event_log import TAIL_BYTES, EventLog
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import Comparison
+from breakeven.storage.errors import ImportUnusable
+from breakeven.storage.exchange.run_folders import pack, take_in
+from breakeven.storage.index import folders, journal_inserts
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import explain
+from breakeven.storage.team.feed import Feed
+from breakeven.storage.team.lake import Lake
+from breakeven.storage.terminal.as_json import comparison_json
+from breakeven.storage.terminal.caution_words import caution_words
+from breakeven.storage.terminal.report import report
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
+from tests.helpers.team.stores import sqlite_store
+
+BACKEND = f"{EXPERIMENT_ID}.inductor"
+Lines = list[bytes]
+COPIES: dict[str, Callable[[Lines], Lines]] = {
+    "the whole journal twice": lambda lines: lines * 2,
+    "the last line twice": lambda lines: [*lines, lines[-1]],
+    "the first line twice": lambda lines: [lines[0], *lines],
+    "the workload twice": lambda lines: [*lines[:3], *lines[2:]],
+    "a block of lines twice": lambda lines: [*lines[:30], *lines[10:30], *lines[30:]],
+    "the same lines at the end": lambda lines: [*lines, *lines[10:30]],
+    "the blocks in another order": lambda lines: [*lines, *reversed(lines)],
+}
+SEQUENCES = ("7", True, False, 7.0, 7.5, 1e300, None, [1], {"a": 1}, -1, 2**53 + 1, 10**30)
+
+
+def rewritten(run: RunDir, change: Callable[[Lines], Lines]) -> int:
+    """Changes a journal; returns how many lines it gained."""
+    lines = run.events_file.read_bytes().splitlines(keepends=True)
+    changed = change(lines)
+    run.events_file.write_bytes(b"".join(changed))
+    return len(changed) - len(lines)
+
+
+def numbers(comparison: Comparison) -> tuple[str, ...]:
+    """Every number and verdict, and all cautions but that of repeated lines."""
+    told = [one for one in comparison.warnings if one.kind != "repeated lines"]
+    return (
+        repr(comparison.results),
+        repr(told),
+        repr(comparison.notes),
+        repr(comparison.noise_floor),
+    )
+
+
+def doubts(comparison: Comparison) -> dict[str, int]:
+    """By run, the number of lines that are told to be left out."""
+    return {label: facts["num_lines"] for one in comparison.warnings
+            if one.kind == "repeated lines" for label, facts in one.runs.items()}  # fmt: skip
+
+
+@pytest.fixture
+def clean(data_dir: DataDir) -> tuple[str, ...]:
+    """What the undamaged experiment, which becomes faster, comes to."""
+    record_experiment(data_dir.runs, experiment_spec(num_steps=120))
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+    assert not doubts(comparison)
+    return numbers(comparison)
+
+
+@pytest.mark.parametrize("small_bytes", [0, 10**9])
+@pytest.mark.parametrize("copy", COPIES)
+def test_lines_that_are_there_twice_count_once_and_are_told(
+    data_dir: DataDir,
+    clean: tuple[str, ...],
+    copy: str,
+    small_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_inserts, "SMALL_BYTES", small_bytes)
+    gained = rewritten(data_dir.run_dir(BACKEND), COPIES[copy])
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        assert numbers(comparison) == clean
+        assert doubts(comparison) == {"inductor": gained}
+        (words,) = [str(caution_words(one)) for one in comparison.warnings
+                    if one.kind == "repeated lines"]  # fmt: skip
+        assert words in report(comparison)
+        assert words in comparison_json(comparison)
+        assert explain(store, EXPERIMENT_ID).comparison is comparison
+
+
+@pytest.mark.parametrize("seq", [*SEQUENCES, "missing"], ids=repr)
+def test_a_line_without_a_number_in_its_place_counts_nowhere(
+    data_dir: DataDir, clean: tuple[str, ...], seq: object
+) -> None:
+    def insert(lines: Lines) -> Lines:
+        event = json.loads(next(line for line in lines if b'"block"' in line)) | {"seq": seq}
+        if seq == "missing":
+            del event["seq"]
+        return [*lines[:40], json.dumps(event).encode() + b"\n", *lines[40:]]
+
+    run = data_dir.run_dir(BACKEND)
+    before = list(each_event(run.events_file))
+    rewritten(run, insert)
+    assert list(each_event(run.events_file)) == before
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        assert (numbers(comparison), doubts(comparison)) == (clean, {"inductor": 1})
+
+
+def test_a_number_that_goes_back_takes_out_what_follows_until_it_is_reached_again(
+    data_dir: DataDir, clean: tuple[str, ...]
+) -> None:
+    run = data_dir.run_dir(BACKEND)
+    lines = run.events_file.read_bytes().splitlines(keepends=True)
+    run.events_file.write_bytes(b"".join([*lines[:50], *lines[20:]]))
+    assert [event["seq"] for event in each_event(run.events_file)] == [*range(len(lines))]
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        assert (numbers(comparison), doubts(comparison)) == (clean, {"inductor": 30})
+
+
+@pytest.mark.parametrize("tick_bytes", [2_000, 10**9])
+def test_copies_that_arrive_between_two_looks_count_once(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, tick_bytes: int
+) -> None:
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", tick_bytes)
+    run = Recording(data_dir.runs, "baseline").start().block([0.1] * 10, [1.0] * 10)
+    journal = run.run.events_file
+    with Store.open(data_dir) as store:
+        store.ingest_all()
+        before = journal.read_bytes()
+        with journal.open("ab") as file:
+            file.write(before + before[: before.index(b"\n") + 1])
+    with Store.open(data_dir) as store:  # a process that learns from the database how far it is
+        assert store.ingest_all() == 0
+        run.block([0.1] * 10, [0.5] * 10)
+        assert store.ingest_all() == 11
+        steps = store.rows("SELECT step FROM steps ORDER BY step")
+        assert steps == [(step,) for step in range(20)]
+        told = store.rows("SELECT left_out FROM progress")
+        assert told == [(before.count(b"\n") + 1,)]
+
+
+def test_what_is_told_between_two_looks_counts_copies_once(data_dir: DataDir) -> None:
+    run = (
+        Recording(data_dir.runs, "baseline")
+        .claim(ProcessIdentity.of(os.getpid()))
+        .start()
+        .block([0.1] * 2, [2.0, 1.9])
+    )
+    with Store.open(data_dir) as store:
+        store.ingest()
+        copy = run.run.events_file.read_bytes()
+        with run.run.events_file.open("ab") as file:
+            file.write(copy)
+        run.block([0.1] * 3, [1.5, 1.4, 1.3])
+        assert queries.latest_runs(store, EXPERIMENT_ID)[0]["steps_done"].tolist() == [5]
+        store.ingest()
+        assert queries.list_runs(store, EXPERIMENT_ID)["steps_done"].tolist() == [5]
+
+
+def test_a_teams_store_counts_copies_once(
+    data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path
+) -> None:
+    lake = Lake(sqlite_store(tmp_path))
+    try:
+        feed = Feed(lake, data_dir, None)
+        feed.tick()
+        journal = data_dir.run_dir(BACKEND).events_file
+        with lake.reading() as cursor:
+            before = cursor.execute("SELECT count(*), sum(seq) FROM steps").fetchall()
+        journal.write_bytes(journal.read_bytes() * 2)
+        for again in (feed, Feed(lake, data_dir, None)):
+            assert again.tick() == (0, False)
+        with lake.reading() as cursor:
+            assert cursor.execute("SELECT count(*), sum(seq) FROM steps").fetchall() == before
+            told = cursor.execute("SELECT sum(left_out) FROM progress").fetchall()
+        assert told == [(journal.read_bytes().count(b"\n") // 2,)]
+    finally:
+        lake.close()
+
+
+def test_a_resumed_run_goes_on_behind_its_last_line_and_its_copies_count_once(
+    data_dir: DataDir,
+) -> None:
+    def recorded(damaged: bool) -> list[tuple[object, ...]]:
+        run = Recording(data_dir.runs, "baseline").start().block([0.1] * 20, [1.0] * 20)
+        run.log.close()
+        if damaged:
+            journal = run.run.events_file
+            journal.write_bytes(journal.read_bytes() * 2 + b'{"v":1,"seq":99,"kind":"st')
+        run.log = EventLog(run.run.events_file)
+        run.resume(10).block([0.2] * 10, [0.5] * 10).end()
+        with Store.in_memory(data_dir) as store:
+            rows = store.rows("SELECT seq, step, seconds FROM steps ORDER BY seq")
+        shutil.rmtree(data_dir.runs)
+        return rows
+
+    assert recorded(damaged=True) == recorded(damaged=False)
+
+
+def test_a_journal_is_gone_on_with_behind_its_last_number_however_long_its_last_line(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "events.jsonl"
+    for message in ("short", "x" * (TAIL_BYTES + 1), "short"):
+        log = EventLog(file)
+        log.append("error", message=message)
+        log.close()
+    with file.open("ab") as journal:
+        journal.write(file.read_bytes().splitlines(keepends=True)[0])
+    log = EventLog(file)
+    log.append("phase", phase="done")
+    log.close()
+    assert [event["seq"] for event in read_events(file)[0]] == [0, 1, 2, 3]
+
+
+def test_a_supervisor_and_a_terminal_count_copies_once(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=80)
+    runs = {}
+    for variant in spec.variants:
+        run = Recording(data_dir.runs, variant.label, spec).start()
+        run.blocks([0.1] * 8, [1.0] * 80)
+        runs[run.run] = variant
+    watch, progress = JournalWatch(spec, runs), RunProgress(next(iter(runs)), spec)
+    for run in runs:
+        watch.ending(runs)
+        progress.update()
+        run.events_file.write_bytes(run.events_file.read_bytes() * 2)
+    progress.update()
+    watch.ending(runs)
+    assert watch._rule._seconds == pytest.approx(len(runs) * 80 * 0.1)
+    assert progress.steps_done == 80
+
+
+@pytest.mark.heavy
+def test_the_doctor_tells_and_an_import_refuses(
+    data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path
+) -> None:
+    *_, journals = check_database(data_dir)
+    assert journals.health is Health.OK
+    gained = rewritten(data_dir.run_dir(BACKEND), lambda lines: lines * 2)
+    *_, journals = check_database(data_dir)
+    assert journals.health is Health.DOUBTFUL and journals.remedy
+    assert f"{BACKEND}: {gained:,}" in journals.evidence
+    archive, there = tmp_path / "runs.zip", DataDir(tmp_path / "there")
+    there.path.mkdir()
+    archive.write_bytes(pack(data_dir.runs.iterdir()))
+    with pytest.raises(ImportUnusable, match=f"events.jsonl of run {BACKEND} holds {gained} lines"):
+        take_in(there, archive)
+    assert not list(there.runs.glob("*"))

@@ -1,0 +1,149 @@
+"""Profiles that cannot be true are withheld everywhere; those of slowed steps are shares."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.index.store import Store
+from breakeven.storage.profile.explanation import Explanation, explain
+from breakeven.storage.profile.profiles import IDLE, Profile
+from breakeven.storage.terminal.as_json import explanation_json
+from breakeven.storage.terminal.explain import explain_report
+from breakeven.storage.terminal.finding_words import profile_words
+from breakeven.views.charts.profile import breakdown
+from breakeven.views.comparison import why
+from breakeven.views.report.content import content
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
+from tests.helpers.profiles.recorded import make_profile
+
+ADD, MM = {"name": "aten::add", "op": "aten::add"}, {"name": "aten::mm", "op": "aten::mm"}
+
+
+def profile(
+    *seconds: float, step: float | None = 0.010, on_cpu: bool = False, **turn: Any
+) -> Profile:
+    frame = pd.DataFrame({"name": "aten::add", "op": "aten::add", "seconds": seconds})
+    return make_profile(frame, step, works_by_itself=not on_cpu, **turn)
+
+
+def recorded(data_dir: DataDir, device_type: str, **seconds: tuple[float, float, float]) -> None:
+    """Each run: seconds of a timed step, of a profiled one, and of its one operator there."""
+    spec = experiment_spec(num_steps=80)
+    for label, (timed, profiled, busy) in seconds.items():
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment={"device_type": device_type}, padding_share=0.5)
+        run.blocks([timed] * 8, [1.0] * 80)
+        run.profile([ADD | {"seconds": busy}], seconds=profiled).end()
+
+
+def explained(data_dir: DataDir) -> Explanation:
+    with Store.in_memory(data_dir) as store:
+        return explain(store, EXPERIMENT_ID)
+
+
+def test_operators_of_a_slowed_step_are_shares_of_that_step() -> None:
+    """By the clock 34.1 ms. Profiled, beside others, 43: operators 36, so Python is 7 of 43, which
+    is 34.1 x 7 / 43 = 5.55 ms, and not 34.1 - 36 = -1.9 ms."""
+    found = profile(0.020, 0.016, step=0.0341, on_cpu=True, seconds=0.043)
+    assert found.misfit is None
+    assert found.idle_seconds == pytest.approx(0.0341 * 7 / 43)
+    assert found.by_class.sum() == pytest.approx(0.0341)
+    assert found.by_class["elementwise"] == pytest.approx(0.0341 * 36 / 43)
+
+
+def test_kernels_of_a_device_that_works_by_itself_take_as_long_as_they_took() -> None:
+    """10 ms by the clock: 7 ms of kernels stay 7, though the host took 30 ms under the profiler. Of
+    10.5 ms of kernels 10 are left, and nothing idles; more than 11 cannot be."""
+    found = profile(0.007, seconds=0.030)
+    assert found.idle_seconds == pytest.approx(0.003) and found.scale == 1.0
+    full = profile(0.0105)
+    assert full.misfit is None and full.idle_seconds == pytest.approx(0.0)
+    assert full.by_class.sum() == pytest.approx(0.010)
+    beyond = profile(0.012)
+    assert beyond.misfit is not None and not beyond.is_known
+
+
+@pytest.mark.parametrize(
+    ("seconds", "turn"),
+    [
+        ([0.004, -0.001], {}),
+        ([0.004, float("nan")], {}),
+        ([0.009, 0.009], {"seconds": 0.010}),  # two threads, each counted whole
+        ([0.004, 0.004], {"busy_seconds": 0.004}),  # every line twice
+        ([0.004], {"host_seconds": {"between_graphs": 0.5}}),  # a part longer than the step
+        ([0.004], {"underfilled_seconds": -0.002}),
+        ([0.004], {"underfilled_seconds": 0.5}),
+    ],
+)
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_parts_that_cannot_be_of_the_step_are_withheld(
+    seconds: list[float], turn: dict[str, Any], on_cpu: bool
+) -> None:
+    found = profile(*seconds, on_cpu=on_cpu, **turn)
+    assert not found.is_known and found.misfit is not None
+    assert str(profile_words(found)).count("withheld") == 1
+
+
+@pytest.mark.parametrize(("profiled", "shown"), [(0.014, True), (0.016, False), (0.006, False)])
+def test_steps_of_another_pace_than_the_timed_ones_are_not_explained_by_them(
+    profiled: float, shown: bool
+) -> None:
+    found = profile(0.005, on_cpu=True, seconds=profiled)
+    assert found.is_known is shown
+    assert profile(0.005, on_cpu=True, step=None, seconds=profiled).is_known, "nothing to compare"
+
+
+def test_every_surface_withholds_what_cannot_be(data_dir: DataDir) -> None:
+    """The baseline as seen on a busy machine: 34.1 ms by the clock, 60.5 ms of operators in steps
+    of 72 ms. Under Inductor the two agree."""
+    recorded(data_dir, "cpu", baseline=(0.0341, 0.072, 0.0605), inductor=(0.030, 0.031, 0.024))
+    with Store.in_memory(data_dir) as store:
+        found = explain(store, EXPERIMENT_ID)
+        printed, told = explain_report(found), json.loads(explanation_json(found))
+        report = content(store, EXPERIMENT_ID).told.why
+    sentence = "baseline: the profile is withheld, because steps took 72.0 ms while they were " \
+               "profiled and 34.1 ms before; run it again where nothing else runs."  # fmt: skip
+    assert printed.count("withheld") == 1 and sentence in printed
+    assert next(one["why_not"] for one in told["profiles"] if "by_class" not in one) == sentence
+    assert not told["bridges"] and not found.bridges
+    assert {one.label for one in found.findings} <= {"inductor"}
+    assert sum("withheld" in one for one in report) == 1
+    assert list(why.table(found)["run"]) == ["inductor"]
+    drawn = {label for trace in breakdown(found.profiles).data for label in trace.y}
+    assert drawn == {"inductor"}
+
+
+def test_where_all_profiles_are_withheld_that_is_what_is_said(data_dir: DataDir) -> None:
+    recorded(data_dir, "cuda", baseline=(0.010, 0.020, 0.015), inductor=(0.010, 0.020, 0.018))
+    found = explained(data_dir)
+    assert not found.is_known and not found.findings
+    assert explain_report(found).count("come to 15.0 ms where 10.0 ms were measured") == 1
+
+
+def test_nothing_that_is_shown_is_negative_or_longer_than_the_step(data_dir: DataDir) -> None:
+    recorded(data_dir, "cpu", baseline=(0.034, 0.045, 0.044), inductor=(0.030, 0.041, 0.040))
+    found = explained(data_dir)
+    for one in found.profiles:
+        assert one.step_seconds is None or not one.is_known or (
+            (one.by_class >= 0).all() and one.by_class.sum() == pytest.approx(one.step_seconds)
+        )  # fmt: skip
+    parts = found.bridges["inductor"].parts
+    assert (parts[["baseline", "run"]] >= 0).all(axis=None) and IDLE in set(parts["work_class"])
+    assert found.findings
+    for one in found.findings:
+        assert one.seconds is None or 0 <= one.seconds <= 0.034
+    padding = next(one for one in found.findings if one.kind == "padding")
+    assert padding.seconds == pytest.approx(0.5 * 0.034 * 44 / 45)
+
+
+def test_a_run_that_failed_is_not_said_to_have_been_recorded_without(data_dir: DataDir) -> None:
+    recorded(data_dir, "cpu", baseline=(0.034, 0.036, 0.03))
+    run = Recording(data_dir.runs, "inductor", experiment_spec(num_steps=80)).claim().start()
+    run.end(RunState.FAILED, "boom")
+    said = explain_report(explained(data_dir))
+    assert "inductor has no profile: the run failed before." in said
+    assert "recorded without" not in said.replace("control has no profile", "")

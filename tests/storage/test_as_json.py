@@ -1,0 +1,105 @@
+"""`compare --json` and `explain --json` print what the terminal prints, with every digit."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
+from breakeven.storage.__main__ import main
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.comparison.results import VALUES
+from breakeven.storage.index.store import Store
+from breakeven.storage.terminal.as_json import plain
+from tests.helpers import correctness_journals
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+from tests.helpers.told import warnings_of
+
+pytestmark = pytest.mark.heavy
+SPEC = experiment_spec(num_steps=100, backends=("inductor", "eager", "aot_eager"))
+
+
+def told(data_dir: DataDir, command: str, *more: str, capsys: Any) -> tuple[dict[str, Any], str]:
+    """What a command prints, and says on stderr."""
+    main([command, EXPERIMENT_ID, "--json", "--data-folder", str(data_dir.path), *more])
+    out, err = capsys.readouterr()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(out, parse_constant=refuse), err
+
+
+def record(data_dir: DataDir) -> None:
+    """inductor is a third faster, eager slower, aot_eager fails with a loss that is no number."""
+    losses = falling_losses(100)
+    for label, seconds in (("baseline", 0.2), ("control", 0.2), ("inductor", 0.15), ("eager", 0.3)):
+        run = Recording(data_dir.runs, label, SPEC).claim().start()
+        compile_seconds = 0.0 if label in ("baseline", "control") else 3.0
+        run.blocks([seconds] * 10, losses, compile_seconds).end()
+    failed = Recording(data_dir.runs, "aot_eager", SPEC).claim().start()
+    failed.blocks([0.2], [math.nan] * 10).end(RunState.FAILED, "exit status 1")
+
+
+def test_every_number_and_verdict_of_the_comparison_is_there_with_every_digit(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    found, _ = told(data_dir, "show", capsys=capsys)
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+    assert [run["label"] for run in found["runs"]] == [one.label for one in comparison.results]
+    for run, result in zip(found["runs"], comparison.results, strict=True):
+        assert VALUES.keys() <= run["numbers"].keys()
+        for name in VALUES:
+            value, expected = run["numbers"][name], result.value(name)
+            is_text = isinstance(expected, float) and not math.isfinite(expected)
+            assert isinstance(value, str) if is_text else value == expected, name
+    assert found["noise_floor"] == comparison.noise_floor
+    assert tuple(one["words"] for one in found["warnings"]) == warnings_of(comparison)
+    assert [run["reason"] for run in found["runs"]] == [None] * 4 + ["exit status 1"]
+    inductor = found["runs"][2]
+    assert inductor["speedup"]["median"] == inductor["numbers"]["speedup"] == 0.2 / 0.15
+    assert inductor["parity"]["verdict"] == inductor["numbers"]["parity"] == "holds"
+
+
+def test_what_json_has_no_number_for_is_a_text_and_what_is_undefined_null(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    found, _ = told(data_dir, "show", capsys=capsys)
+    numbers = {run["label"]: run["numbers"] for run in found["runs"]}
+    assert numbers["eager"]["break_even_steps"] == "never"
+    assert numbers["aot_eager"]["final_loss"] == "nan"
+    assert numbers["aot_eager"]["max_ratio_to_band"] == "infinite"
+    assert numbers["baseline"]["speedup"] is None
+    assert plain({"a": -math.inf, "b": (1.5, None)}) == {"a": "-infinite", "b": [1.5, None]}
+
+
+def test_the_reasons_of_a_gate_stay_out_of_the_json(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    _, reasons = told(data_dir, "show", "--fail-if=slower", capsys=capsys)
+    assert "FAIL eager: slower" in reasons
+
+
+def test_of_checks_against_double_precision_each_is_there(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    correctness_journals.record(data_dir, "inductor", correctness_journals.passing())
+    found, _ = told(data_dir, "show", capsys=capsys)
+    assert {(one["label"], one["status"]) for one in found["checks"]} >= {("inductor", "pass")}
+
+
+def test_an_explanation_without_a_profile_says_why(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(data_dir)
+    found, _ = told(data_dir, "explain", capsys=capsys)
+    assert found["why_not"].startswith("No run was profiled")
+    assert [one["label"] for one in found["profiles"]] == [
+        "baseline", "control", "inductor", "eager", "aot_eager",
+    ]  # fmt: skip

@@ -1,0 +1,102 @@
+"""What an experiment has spent its time on, worked out by hand from the times of its journals."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.process import ProcessIdentity
+from breakeven.runner.folders.records import Claim, Exit
+from breakeven.runner.folders.states import RunState
+from breakeven.storage import queries
+from breakeven.storage.index.store import Store
+from breakeven.storage.queries.timeline import elapsed
+from tests.helpers.journals import EXPERIMENT_ID, GONE, Recording, experiment_spec
+
+T0 = 1_800_000_000.0
+
+
+def run(folder: Path, label: str, phases: list[tuple[float, str]],
+        compiled: Sequence[tuple[float, float]] = (), claimed: float = 0.0,
+        ended: float | None = None) -> Recording:  # fmt: skip
+    """A run with these phases and compilations (end, seconds), in seconds after `T0`."""
+    recording = Recording(folder, label, experiment_spec(controls=0))
+    claim = Claim(host="box", process=GONE, supervisor=GONE, time=T0 + claimed)
+    recording.run.write_claim(claim)
+    told: list[tuple[float, str, dict[str, object]]] = [
+        (at, "phase", {"phase": phase}) for at, phase in phases
+    ]
+    told += [(end, "compile_ended",
+              {"step": 0, "phase": "training", "trigger": "DYNAMO", "compile_id": str(end),
+               "seconds": seconds}) for end, seconds in compiled]  # fmt: skip
+    for at, kind, fields in sorted(told, key=lambda one: one[0]):
+        recording.log.append(kind, time=T0 + at, **fields)
+    recording.log.flush()
+    if ended is not None:
+        recording.log.close()
+        record = Exit(state=RunState.FINISHED, reason="done", returncode=0, time=T0 + ended)
+        recording.run.write_exit(record)
+    return recording
+
+
+def record(folder: Path) -> None:
+    run(folder, "baseline", ended=100.0,
+        phases=[(1, "preparing"), (10, "waiting"), (11, "training"), (15, "waiting"),
+                (70, "training"), (75, "evaluating"), (80, "waiting"), (90, "done")])  # fmt: skip
+    run(folder, "inductor", compiled=[(60, 38), (40, 15), (68, 6)], claimed=2.0, ended=96.0,
+        phases=[(3, "preparing"), (13, "waiting"), (16, "training"), (69, "waiting"),
+                (80, "training"), (84, "profiling"), (88, "done")])  # fmt: skip
+
+
+def test_every_second_of_an_experiment_counts_once_as_what_it_did(data_dir: DataDir) -> None:
+    record(data_dir.runs)
+    with Store.in_memory(data_dir) as store:
+        seconds, told = elapsed(store, EXPERIMENT_ID)
+    # Loading from 0 to 11, when a run trains; one that compiles within another counts once: 22 to
+    # 60, and 62 to 68. Steps: 11 to 15, 16 to 22, 60 to 62, 68 to 69, 70 to 75, 80 to 84. From 15
+    # to 16 and from 69 to 70 nobody had a turn; what remains after 88 ends the processes.
+    assert seconds == pytest.approx({
+        "compiling": 44, "profiling": 4, "evaluating": 5, "steps": 22, "loading": 11,
+        "finishing": 12, "waiting": 2,
+    })  # fmt: skip
+    assert told == T0 + 100 and sum(seconds.values()) == pytest.approx(100)
+
+
+def test_what_a_run_has_compiled_is_told_of_all_its_graphs(data_dir: DataDir) -> None:
+    record(data_dir.runs)
+    with Store.in_memory(data_dir) as store:
+        runs = queries.list_runs(store, EXPERIMENT_ID).set_index("label")
+    assert runs["compiled_seconds"].to_dict() == pytest.approx({"baseline": 0, "inductor": 44})
+
+
+def test_before_a_run_was_claimed_nothing_is_told(data_dir: DataDir) -> None:
+    Recording(data_dir.runs, "baseline", experiment_spec(controls=0))
+    with Store.in_memory(data_dir) as store:
+        assert elapsed(store, EXPERIMENT_ID) == ({}, None)
+
+
+def test_what_went_on_before_a_run_was_resumed_is_left_out(data_dir: DataDir) -> None:
+    phases = [(1.0, "preparing"), (2.0, "training"), (5000.0, "preparing"), (5010.0, "training")]
+    run(data_dir.runs, "baseline", phases, claimed=4998.0, ended=5030.0)
+    with Store.in_memory(data_dir) as store:
+        seconds, _ = elapsed(store, EXPERIMENT_ID)
+    assert seconds == pytest.approx({"steps": 20, "loading": 12})
+
+
+def test_a_graph_that_ended_between_two_ticks_is_not_forgotten(data_dir: DataDir) -> None:
+    recording = Recording(data_dir.runs, "inductor", experiment_spec(controls=0))
+    recording.claim(ProcessIdentity.of(os.getpid())).start()
+    with Store.open(data_dir) as store:
+        store.ingest()
+        for at, kind, number in ((0, "started", "0/0"), (1, "started", "0/1"), (4, "ended", "0/1"),
+                                 (30, "ended", "0/0"), (31, "started", "1/0")):  # fmt: skip
+            recording.log.append(f"compile_{kind}", time=T0 + at, step=0, trigger="DYNAMO",
+                                 compile_id=number, seconds=30.0)  # fmt: skip
+        recording.log.flush()
+        latest, _ = queries.latest_runs(store, EXPERIMENT_ID)
+    (found,) = latest.to_dict("records")
+    assert found["compiled_seconds"] == pytest.approx(30)
+    assert found["compiling_since"] == pd.Timestamp(T0 + 31, unit="s", tz="UTC")

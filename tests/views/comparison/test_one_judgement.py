@@ -1,0 +1,98 @@
+"""What is said of speed and break-even is one judgement, whichever table or chart shows it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.storage import queries
+from breakeven.storage.comparison.comparison import compare
+from breakeven.storage.difference.sides import load_sides
+from breakeven.storage.difference.speedups import differences
+from breakeven.storage.index.store import Store
+from breakeven.storage.library.backend_rows import backend_rows
+from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.matrix import matrix
+from breakeven.storage.terminal.as_json import comparison_json
+from breakeven.storage.terminal.difference import difference_report
+from breakeven.storage.terminal.library import as_table
+from breakeven.storage.terminal.report import report
+from breakeven.views.charts import break_even
+from breakeven.views.comparison import leaderboard
+from breakeven.views.report.content import content
+from breakeven.views.report.slides import slides
+from breakeven.views.sides import tables
+from tests.helpers.device_journals import ON_CUDA, OTHER, SAMPLE
+from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
+
+SECOND = "20261122-000000-000000-aaaa"
+NUM_BLOCKS = 12
+# What disturbs every third block of the control makes a noise floor of a fifth.
+NOISY = [0.1, 0.1, 0.12] * (NUM_BLOCKS // 3)
+
+
+def record(runs: Path, experiment_id: str, step_seconds: float) -> None:
+    spec = experiment_spec(num_steps=NUM_BLOCKS * 10, block_steps=10)
+    losses = falling_losses(spec.num_steps)
+    for label, seconds in (
+        ("baseline", [0.1] * NUM_BLOCKS),
+        ("control", NOISY),
+        ("inductor", [step_seconds] * NUM_BLOCKS),
+    ):
+        run = Recording(runs, label, spec, experiment_id).claim()
+        run.start(environment=ON_CUDA)
+        run.blocks(seconds, losses, 3.0 if label == "inductor" else 0.0)
+        if label == "inductor":  # Another process was on its device, which marks its times.
+            run.device(**SAMPLE | {"processes": [OTHER]})
+        run.evaluation(0.8).end()
+
+
+# All rounds agree, yet no farther than equal runs differ here: 5 % slower, 5 % faster.
+@pytest.mark.parametrize("step_seconds", [0.105, 0.095])
+def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
+    data_dir: DataDir, step_seconds: float
+) -> None:
+    for one in (EXPERIMENT_ID, SECOND):
+        record(data_dir.runs, one, step_seconds)
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        result = next(one for one in comparison.results if one.role == "backend")
+        assert (result.speed_verdict, result.break_even_verdict) == ("unsure", "unsure")
+        numbers = {name: result.value(f"break_even_{name}")
+                   for name in ("steps", "low", "high", "seconds", "epochs")}  # fmt: skip
+        assert set(numbers.values()) == {None}, numbers
+        assert compute(store, 60.0) == 0
+        sides = load_sides(store, [EXPERIMENT_ID, SECOND])
+        cell = next(cell for cell in matrix(backend_rows(store), "model", "break_even_steps").cells)
+        times = queries.cumulative_times(store, EXPERIMENT_ID)
+        told = content(store, EXPERIMENT_ID)
+        row = catalog(store).iloc[0]
+        surfaces = {
+            "terminal": line(report(comparison), "inductor "),
+            "list": as_table(catalog(store)).splitlines()[2],
+            "difference": line(difference_report(sides).partition("Break-even")[2], "inductor"),
+            "Compare": leaderboard.html(comparison.results).rpartition("<tr>")[2],
+            "Side by side": tables.numbers_html(sides).rpartition("<tr>")[2],
+            "slides": next(str(one.sentences) for one in slides(told) if one.chart == "break-even"),
+        }
+        speeds = tables.speedup_html(sides, differences(sides))
+        said_on_sides = difference_report(sides)
+    for surface, said in surfaces.items():
+        assert "unsure" in said and "never<" not in said and " never" not in said, surface
+    (run,) = (one for one in json.loads(comparison_json(comparison))["runs"]
+              if one["label"] == "inductor")  # fmt: skip
+    assert (run["break_even"]["verdict"], run["break_even"]["steps"]) == ("unsure", None)
+    assert (row["break_even_steps"], row["break_even_verdict"]) == (None, "unsure")
+    assert (cell.empty, cell.value) == ("unsure", None)
+    for draw in (break_even.saved, break_even.cumulative):
+        names = [entry.name for entry in draw(times, comparison.results).data]
+        assert "inductor: unsure" in names and "inductor pays off" not in names
+    # Side by side: the verdict and the mark of the doubt stand beside the speedup, as on Compare.
+    assert speeds.count(">unsure<") >= 2 and speeds.count('class="doubt"') == 2
+    assert ", unsure" in line(said_on_sides, "inductor")
+    assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
+
+
+def line(text: str, start: str) -> str:
+    return next(one for one in text.splitlines() if one.startswith(start))
