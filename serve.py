@@ -22,9 +22,11 @@ if __name__ == "__main__":
 from starlette.middleware import Middleware
 from streamlit import App
 
+from breakeven.runner.errors import SettingsUnusable
 from breakeven.runner.folders.data_dir import DataDir, default_data_folder
 from breakeven.runner.logs import DASHBOARD, log, open_log
 from breakeven.runner.project import PACKAGE
+from breakeven.runner.settings import read_settings
 from breakeven.views.access.bundle import Bundle
 from breakeven.views.access.doors import Doors, address, hold_the_other_loopback, own_names, port
 from breakeven.views.access.home import Home
@@ -91,9 +93,10 @@ def main() -> None:
     try:
         allowed_to_others()
         team = the_team()
-    except (NotAllowed, TeamUnusable) as error:
+        folder = DataDir(default_data_folder())
+        read_settings(folder.path)
+    except (NotAllowed, SettingsUnusable, TeamUnusable) as error:
         sys.exit(f"{error}.")
-    folder = DataDir(default_data_folder())
     with suppress(OSError):  # A page says so.
         folder.make()
     open_log(folder.logs, DASHBOARD)

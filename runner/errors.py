@@ -8,6 +8,7 @@
     ├── NotWritable         the data folder cannot be written
     ├── ProbeFailed         torch could not be asked what this machine offers
     ├── UnusableData        a file of data is not there or cannot be read
+    ├── SettingsUnusable    `breakeven.toml` holds something that is no setting
     ├── CodeNotAllowed      a Python file of one's own may not run here
     └── WorkloadError       the model, the data or the device cannot be used as asked
         └── NotLoaded       the model, the tokenizer or the data, which all runs share
@@ -77,6 +78,10 @@ class ProbeFailed(RunnerError):
 
 class UnusableData(RunnerError):
     """A file of data cannot be used; says why, to go on after the field and its value."""
+
+
+class SettingsUnusable(RunnerError):
+    """A setting of `breakeven.toml`, or of a variable that overrides the file, is wrong."""
 
 
 class CodeNotAllowed(RunnerError):

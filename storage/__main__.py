@@ -48,6 +48,7 @@ from breakeven.runner.commands.conditions import add_fail_if
 from breakeven.runner.commands.filters import add_list_options
 from breakeven.runner.commands.stored import STORED
 from breakeven.runner.commands.terminal import ends_quietly
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands
 from breakeven.storage.checkup import print_checkup
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         return status
     except BrokenPipeError:
         raise
-    except (StoreError, OSError) as error:
+    except (RunnerError, StoreError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return BAD_INPUT
 

@@ -243,7 +243,7 @@ def exit_status(comparison: Comparison) -> int:
 
 def open_store(data_dir: DataDir) -> Store:
     """All run folders: in the data folder's database, or in one in memory while somebody else owns
-    it or it cannot be written; or the team's store, where `BREAKEVEN_STORE` names one."""
+    it or it cannot be written; or the team's store, where the settings name one."""
     try:
         store = opening.open_store(data_dir, EXAMPLES)
     except TeamStoreUnusable:

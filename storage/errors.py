@@ -26,7 +26,7 @@ class StoreUnusable(StoreError):
 
 
 class TeamStoreUnusable(StoreUnusable):
-    """The store that `BREAKEVEN_STORE` names cannot be reached, read or written."""
+    """The store that the settings name cannot be reached, read or written."""
 
 
 class NotInStore(StoreError):

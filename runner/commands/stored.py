@@ -10,5 +10,5 @@ STORED = {
     "report": "write experiments whole into one HTML file",
     "export": "write an experiment in a format of PyTorch's benchmarks",
     "import": "take in reports, archives of run folders, and results of PyTorch's benchmarks",
-    "team": "look after the store that BREAKEVEN_STORE names (docs/team-store.md)",
+    "team": "look after the store that the settings name (docs/team-store.md)",
 }

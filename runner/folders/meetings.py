@@ -22,10 +22,9 @@ from typing import Any
 
 from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.settings import read_settings
 from breakeven.runner.texts import read_json
 
-ADDRESS_VARIABLE = "BREAKEVEN_ADDRESS"
-"""Name or address under which other machines find this one; its host name if it is not set."""
 KEPT_SECONDS = 60.0
 """How long a seat is kept for a machine that is not heard of."""
 
@@ -156,9 +155,11 @@ def _holder(seat: Path) -> str | None:
         return None
 
 
-def own_address() -> str:
-    """Under which other machines find this one."""
-    return os.environ.get(ADDRESS_VARIABLE) or socket.gethostname()
+def own_address(data_dir: DataDir) -> str:
+    """Under which other machines find this one: as the settings say, or its host name. Raises
+    `SettingsUnusable`."""
+    name = socket.gethostname()
+    return read_settings(data_dir.path).addresses.get(name, name)
 
 
 def free_port() -> int:

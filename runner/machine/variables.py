@@ -92,7 +92,6 @@ PREFIXES = tuple(
         "UCX_",
         "FI_",
         "SLURM_",
-        "BREAKEVEN_ADDRESS",
         "RAY_",
         "OMPI_",
         "PMI_",

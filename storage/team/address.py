@@ -1,25 +1,22 @@
-"""Where a team's store is, as `BREAKEVEN_STORE` says it; read here and nowhere else.
+"""Where a team's store is, as `store.address` of the settings says it; read here and nowhere else.
 
     ducklake:postgres:host=db.example.org dbname=breakeven user=breakeven
     ducklake:postgres:postgresql://breakeven@db.example.org/breakeven
     ducklake:sqlite:/folder/store.sqlite
 
 What follows `postgres:` goes to libpq as it is, which also knows `PGPASSWORD` and `~/.pgpass`. The
-rows lie as Parquet files in the folder, or under the `s3://` address, that `BREAKEVEN_STORE_DATA`
-names when the store is made; later the store itself knows.
+rows lie as Parquet files in the folder, or under the `s3://` address, that `store.data` names when
+the store is made; later the store itself knows.
 """
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from breakeven.runner.settings import TeamStore
 from breakeven.runner.texts import printable
 from breakeven.storage.errors import TeamStoreUnusable
 
-STORE_VARIABLE = "BREAKEVEN_STORE"
-DATA_VARIABLE = "BREAKEVEN_STORE_DATA"
 CATALOGS = ("postgres", "sqlite")
 S3 = "s3://"
 MASK = "***"
@@ -60,23 +57,23 @@ def masked(text: str) -> str:
     return text
 
 
-def team_address(variables: Mapping[str, str] = os.environ) -> Address | None:
+def team_address(settings: TeamStore) -> Address | None:
     """Where the team's store is; None where everybody has their own. Raises `TeamStoreUnusable`."""
-    text = variables.get(STORE_VARIABLE, "").strip()
+    text = settings.address.strip()
     if not text:
         return None
     kind, _, rest = text.partition(":")
     catalog, _, place = rest.partition(":")
     if kind != "ducklake" or catalog not in CATALOGS or not place.strip():
         raise TeamStoreUnusable(
-            f"{STORE_VARIABLE} is {printable(masked(text))!r}, which is no address of a "
+            f"store.address is {printable(masked(text))!r}, which is no address of a "
             "store: it is ducklake:postgres: and how libpq reaches the database (host=... "
             "dbname=... user=..., or postgresql://...), or ducklake:sqlite: and a file "
             "(docs/team-store.md)"
         )
     if catalog == "sqlite":
         place = str(Path(place).expanduser().absolute())
-    return Address(catalog, place, _data(variables.get(DATA_VARIABLE, "").strip()))
+    return Address(catalog, place, _data(settings.data.strip()))
 
 
 def _data(text: str) -> str | None:
@@ -84,7 +81,7 @@ def _data(text: str) -> str | None:
         return text or None
     if "://" in text:
         raise TeamStoreUnusable(
-            f"{DATA_VARIABLE} is {printable(masked(text))!r}: rows can lie in a folder that every "
+            f"store.data is {printable(masked(text))!r}: rows can lie in a folder that every "
             f"machine reaches under this path, or under {S3}bucket/prefix"
         )
     return str(Path(text).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""What `breakeven team ACTION` does with the store that `BREAKEVEN_STORE` names."""
+"""What `breakeven team ACTION` does with the store that the settings name."""
 
 import argparse
 import sys
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.states import RunState
+from breakeven.runner.settings import FILE_NAME, read_settings
 from breakeven.storage.errors import StoreError, TeamStoreUnusable
 from breakeven.storage.library.ahead import State, compare_next
-from breakeven.storage.team.address import STORE_VARIABLE, Address, team_address
+from breakeven.storage.team.address import Address, team_address
 from breakeven.storage.team.data_folder_id import data_folder_id
 from breakeven.storage.team.lake import Lake
 from breakeven.storage.team.rebuilding import forget_folder, reset
@@ -24,9 +25,10 @@ for each other, all write less often and more at once."""
 
 def run(data_dir: DataDir, options: argparse.Namespace, examples: Path) -> int:
     """Raises `StoreError`."""
-    address = team_address()
+    address = team_address(read_settings(data_dir.path).store)
     if address is None:
-        raise StoreError(f"{STORE_VARIABLE} names no store (docs/team-store.md)")
+        file = data_dir.path / FILE_NAME
+        raise StoreError(f"store.address of {file} names no store (docs/team-store.md)")
     if options.action == "ingest":
         return _ingest(address, data_dir, examples, goes_on=options.watch)
     if options.action == "reset" and not options.yes:

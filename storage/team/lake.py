@@ -21,7 +21,7 @@ from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.journal_rows import EVENT_TABLES, Cursor
 from breakeven.storage.index.store import CONFIG, SCHEMA, SCHEMA_MARK
 from breakeven.storage.team import extensions
-from breakeven.storage.team.address import DATA_VARIABLE, Address
+from breakeven.storage.team.address import Address
 from breakeven.storage.team.extensions import quoted
 
 DESK, LAKE, LOCK = "memory", "team", "team_lock"
@@ -237,11 +237,11 @@ def _remedy(error: str) -> str:
     text = error.lower()
     if any(one in text for one in REFUSED):
         return (
-            "Name the user in BREAKEVEN_STORE, and the password in PGPASSWORD or ~/.pgpass of who "
+            "Name the user in store.address, and the password in PGPASSWORD or ~/.pgpass of who "
             "runs this"
         )
     if "data path" in text or "data_path" in text:
-        return f"Leave {DATA_VARIABLE} empty: the store knows where its rows lie"
+        return "Leave store.data empty: the store knows where its rows lie"
     if "does not exist" in text and "database" in text:
         return "Create the database first: createdb NAME (docs/team-store.md)"
     if any(one in text for one in LOST):

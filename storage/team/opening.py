@@ -1,15 +1,17 @@
-"""Which store counts: the team's where `BREAKEVEN_STORE` names one, else the data folder's own."""
+"""Which store counts: the team's where the settings name one, else the data folder's own."""
 
 from pathlib import Path
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.settings import read_settings
 from breakeven.storage.index.store import Store
 from breakeven.storage.team.address import team_address
 
 
 def open_store(data_dir: DataDir, examples: Path | None = None) -> Store:
-    """Raises what `Store.open` does; of a team's store `TeamStoreUnusable`."""
-    address = team_address()
+    """Raises what `Store.open` does, `SettingsUnusable`, and for a team's store
+    `TeamStoreUnusable`."""
+    address = team_address(read_settings(data_dir.path).store)
     if address is None:
         return Store.open(data_dir, examples)
     # DuckDB's extensions are looked for only where somebody wants them.

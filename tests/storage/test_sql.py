@@ -30,7 +30,7 @@ REVIEWED = {
     "queries/timeline.py": {"doing", "under_way", "whats"},
     "team/desk.py": {"gone", "listed", "rows", "table"},
     "team/feed.py": {"table"},
-    # What the operator named in BREAKEVEN_STORE, quoted.
+    # What the operator named in the settings, quoted.
     "team/lake.py": {"', '.join(options)", "', '.join(['TYPE s3', *settings])",
                       "place", "quoted(question)", "self.address.catalog"},
     # Values of a result's key and its content, quoted twice: for PostgreSQL, and for the call that

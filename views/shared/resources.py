@@ -164,7 +164,7 @@ def show_unopened(error: Exception) -> NoReturn:
     elif isinstance(error, TeamStoreUnusable):
         problem = f"**The team's store cannot be used.** {inert(error)}"
         remedy = (
-            "To see the runs of this machine alone, start the dashboard without `BREAKEVEN_STORE`"
+            "To see the runs of this machine alone, take `store.address` out of `breakeven.toml`"
         )
     else:
         problem = f"**The data folder cannot be used.** {inert(error)}"

@@ -65,10 +65,11 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
 
 def _with_others(run: RunDir, spec: RunSpec, board: Switchboard) -> Failure | None:
     """The same on the first of several machines, which calls the others."""
-    meetings = Meetings(DataDir(run.path.parent.parent))
+    data_dir = DataDir(run.path.parent.parent)
+    meetings = Meetings(data_dir)
     meeting = Meeting(
-        run_id=run.run_id, attempt=run.attempt, nodes=spec.experiment.nodes, address=own_address(),
-        port=free_port(), devices=spec.experiment.devices,
+        run_id=run.run_id, attempt=run.attempt, nodes=spec.experiment.nodes,
+        address=own_address(data_dir), port=free_port(), devices=spec.experiment.devices,
     )  # fmt: skip
     meetings.call(meeting)
     signal.signal(signal.SIGTERM, _leave)  # until elastic has a handler of its own

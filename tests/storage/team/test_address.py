@@ -1,30 +1,31 @@
-"""Where a team's store is, as an environment variable says it."""
+"""Where a team's store is, as the settings say it."""
 
 from pathlib import Path
 
 import pytest
 
+from breakeven.runner.settings import TeamStore
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.team.address import Address, team_address
 
-STORE, DATA = "BREAKEVEN_STORE", "BREAKEVEN_STORE_DATA"
 
-
-def test_without_a_variable_everybody_has_a_store_of_their_own() -> None:
-    assert team_address({}) is None
-    assert team_address({STORE: "  "}) is None
+def test_without_an_address_everybody_has_a_store_of_their_own() -> None:
+    assert team_address(TeamStore()) is None
+    assert team_address(TeamStore(address="  ")) is None
 
 
 def test_what_follows_postgres_goes_to_libpq_as_it_is() -> None:
     text = "ducklake:postgres:host=db port=5433 dbname=breakeven"
     expected = Address("postgres", "host=db port=5433 dbname=breakeven", "s3://bucket/rows")
-    assert team_address({STORE: text, DATA: "s3://bucket/rows"}) == expected
+    assert team_address(TeamStore(address=text, data="s3://bucket/rows")) == expected
     uri = "postgresql://me@db:5433/breakeven?sslmode=require"
-    assert team_address({STORE: f"ducklake:postgres:{uri}"}) == Address("postgres", uri, None)
+    assert team_address(TeamStore(address=f"ducklake:postgres:{uri}")) == Address(
+        "postgres", uri, None
+    )
 
 
 def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
-    found = team_address({STORE: "ducklake:sqlite:store.sqlite", DATA: "rows"})
+    found = team_address(TeamStore(address="ducklake:sqlite:store.sqlite", data="rows"))
     assert found == Address("sqlite", str(Path.cwd() / "store.sqlite"), str(Path.cwd() / "rows"))
 
 
@@ -40,12 +41,14 @@ def test_a_folder_is_the_same_wherever_it_is_said_from() -> None:
 )
 def test_what_is_no_address_is_refused_with_what_one_is(text: str) -> None:
     with pytest.raises(TeamStoreUnusable, match="ducklake:postgres: and how libpq reaches"):
-        team_address({STORE: text})
+        team_address(TeamStore(address=text))
 
 
 def test_rows_that_not_every_machine_could_reach_are_refused() -> None:
     with pytest.raises(TeamStoreUnusable, match="under s3://bucket/prefix"):
-        team_address({STORE: "ducklake:sqlite:x", DATA: "https://me:hunter2@example.org/rows"})
+        team_address(
+            TeamStore(address="ducklake:sqlite:x", data="https://me:hunter2@example.org/rows")
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,5 +73,5 @@ def test_a_password_is_never_shown(place: str) -> None:
 
 def test_no_password_is_shown_of_what_is_no_address() -> None:
     with pytest.raises(TeamStoreUnusable) as refused:
-        team_address({STORE: "postgresql://me:hunter2@db/breakeven"})
+        team_address(TeamStore(address="postgresql://me:hunter2@db/breakeven"))
     assert "hunter2" not in str(refused.value)

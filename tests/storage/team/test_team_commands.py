@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.settings import FILE_NAME
 from breakeven.storage import commands, queries
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
@@ -19,14 +20,20 @@ pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[3]
 
 
+def with_store(path: Path, stores: Path) -> DataDir:
+    """A data folder whose settings name the store in a folder."""
+    folder, address = data_folder(path), sqlite_store(stores)
+    (folder.path / FILE_NAME).write_text(
+        f'[store]\naddress = "ducklake:sqlite:{address.place}"\ndata = "{address.data}"\n'
+    )
+    return folder
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
-    """A data folder with an experiment, and a store named by the environment."""
-    folder = data_folder(tmp_path / "here")
+    """A data folder with an experiment, whose settings name a store."""
+    folder = with_store(tmp_path / "here", tmp_path)
     record_experiment(folder.runs)
-    address = sqlite_store(tmp_path)
-    monkeypatch.setenv("BREAKEVEN_STORE", f"ducklake:sqlite:{address.place}")
-    monkeypatch.setenv("BREAKEVEN_STORE_DATA", str(address.data))
     monkeypatch.setattr(commands, "EXAMPLES", None)
     return folder
 
@@ -40,7 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], folder: DataDir, *words: str) -> tu
 def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    elsewhere = data_folder(tmp_path / "elsewhere")
+    elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
     assert said(capsys, here, "team", "ingest") == (0, "took in 153 rows\n")
     status, told = said(capsys, elsewhere, "team", "status")
     assert status == 0
@@ -62,19 +69,20 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
 def test_whoever_feeds_a_store_notices_that_it_was_emptied_and_fills_it_again(
     here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
     with TeamStore.at(sqlite_store(tmp_path), here) as store, Store.in_memory(here) as embedded:
         store.ingest_all()
-        assert said(capsys, data_folder(tmp_path / "elsewhere"), "team", "reset", "--yes")[0] == 0
+        assert said(capsys, elsewhere, "team", "reset", "--yes")[0] == 0
         store.ingest()  # Notices,
         assert store.ingest_all() == 153  # and acts.
         assert contents(store) == contents(embedded)
 
 
 def test_without_a_store_that_is_named_the_command_says_so(
-    here: DataDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("BREAKEVEN_STORE")
-    refused = "BREAKEVEN_STORE names no store (docs/team-store.md)\n"
+    (here.path / FILE_NAME).unlink()
+    refused = f"store.address of {here.path / FILE_NAME} names no store (docs/team-store.md)\n"
     assert said(capsys, here, "team", "status") == (2, refused)
 
 

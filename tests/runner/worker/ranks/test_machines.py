@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import read_events
-from breakeven.runner.folders.meetings import ADDRESS_VARIABLE, Meetings
+from breakeven.runner.folders.meetings import Meetings
 from breakeven.runner.folders.process import end_group
 from breakeven.runner.folders.queue import ensure_supervisor, find_experiment, submit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.settings import FILE_NAME
 from breakeven.runner.specs.experiment import CheckpointSpec, DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.worker.launching import elastic
@@ -38,9 +40,11 @@ def over_two(spec: ExperimentSpec = ALONE, **changes: object) -> ExperimentSpec:
 
 
 @pytest.fixture
-def other_machine(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def other_machine(data_dir: DataDir) -> Iterator[None]:
     """It takes part in whatever is called in the data folder."""
-    monkeypatch.setenv(ADDRESS_VARIABLE, "localhost")
+    data_dir.make()
+    settings = f'[addresses]\n"{socket.gethostname()}" = "localhost"\n'
+    (data_dir.path / FILE_NAME).write_text(settings)
     command = [sys.executable, "-m", "breakeven", "join", "--data-folder", str(data_dir.path)]
     joiner = subprocess.Popen(command, cwd=PROJECT_ROOT, start_new_session=True)
     yield

@@ -1,0 +1,146 @@
+"""Settings of a data folder, in its `breakeven.toml`: keys, types, defaults (docs/settings.md).
+
+    [serving]
+    hostnames = ["bench.example.org"]
+    others = "launch"
+
+An environment variable, where a setting has one, overrides the file.
+"""
+
+import difflib
+import os
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from breakeven.runner.errors import SettingsUnusable, shown
+
+FILE_NAME = "breakeven.toml"
+HOST_VARIABLE, PORT_VARIABLE = "BREAKEVEN_HOST", "BREAKEVEN_PORT"
+OTHERS_VARIABLE = "BREAKEVEN_OTHERS"
+MAX_BYTES = 1_000_000
+MAX_PORT = 65_535
+NAMES = {str: "a text", int: "a whole number"}
+"""What an error calls a type."""
+
+
+def _from_variable(default: Any, variable: str) -> Any:
+    return field(default=default, metadata={"variable": variable})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Whom the dashboard serves."""
+
+    host: str = _from_variable("127.0.0.1", HOST_VARIABLE)
+    """The address to listen on; `0.0.0.0` is all of the machine's."""
+    port: int = _from_variable(8501, PORT_VARIABLE)
+    hostnames: tuple[str, ...] = ()
+    """Names under which others reach the dashboard, as through a proxy."""
+    others: Literal["view", "launch"] = _from_variable("view", OTHERS_VARIABLE)
+    """What others may do where nobody signs in."""
+    files: tuple[str, ...] = ()
+    """Folders whose data files and models others may use by path."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port <= MAX_PORT:
+            raise ValueError(f"port = {shown(self.port)}: must be from 1 to {MAX_PORT}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamStore:
+    """The index that a team shares (docs/team-store.md)."""
+
+    address: str = ""
+    """`ducklake:postgres:` and how libpq reaches it, or `ducklake:sqlite:` and a file."""
+    data: str = ""
+    """The folder, or the `s3://` address, of its rows: for the machine that makes the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `breakeven.toml` says, or the defaults."""
+
+    serving: Serving = Serving()
+    store: TeamStore = TeamStore()
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """By the host name of a machine: under which address further machines of a run find it."""
+
+
+def read_settings(folder: Path, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a data folder. Raises `SettingsUnusable` for a file that cannot be read, that
+    other accounts may write, or that holds an unknown key, a wrong type or a wrong value."""
+    file = folder / FILE_NAME
+    settings: Settings = _section(Settings, _read(file), f"{file}: ", environment)
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            content = tomllib.loads(opened.read(MAX_BYTES).decode())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsUnusable(f"{file} cannot be read: {error}") from None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SettingsUnusable(f"{file} can be written by other accounts: chmod 600 {file}")
+    return content
+
+
+def _section(
+    kind: Any, table: Mapping[str, Any], place: str, environment: Mapping[str, str]
+) -> Any:
+    """A table as its dataclass; `place` comes before the name of a key in errors."""
+    known = get_type_hints(kind)
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise SettingsUnusable(f"{place}{name} is no setting; {hint}")
+    values = {name: _value(known[name], given, f"{place}{name}", environment)
+              for name, given in table.items()}  # fmt: skip
+    for one in fields(kind):
+        hint = known[one.name]
+        if is_dataclass(hint) and one.name not in values:
+            values[one.name] = _section(hint, {}, f"{place}{one.name}.", environment)
+        variable = one.metadata.get("variable")
+        if variable is not None and environment.get(variable):
+            values[one.name] = _value(hint, _parsed(hint, environment[variable]), variable, {})
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise SettingsUnusable(f"{place}{error}") from None
+
+
+def _parsed(hint: Any, text: str) -> object:
+    """A variable's text as a file would hold it."""
+    return int(text) if hint is int and text.isdecimal() and text.isascii() else text
+
+
+def _value(hint: Any, given: object, place: str, environment: Mapping[str, str]) -> Any:
+    if is_dataclass(hint):
+        if not isinstance(given, dict):
+            raise SettingsUnusable(f"{place} = {shown(given)}: must be a table")
+        return _section(hint, given, f"{place}.", environment)
+    origin = get_origin(hint)
+    if origin is Literal:
+        is_right, rule = given in get_args(hint), " or ".join(map(repr, get_args(hint)))
+    elif origin is tuple:
+        is_right, rule = isinstance(given, list) and _are_texts(given), "a list of texts"
+    elif origin is Mapping:
+        is_right = isinstance(given, dict) and _are_texts(given.values())
+        rule = "a table of texts"
+    else:
+        is_right, rule = type(given) is hint, NAMES[hint]
+    if not is_right:
+        raise SettingsUnusable(f"{place} = {shown(given)}: must be {rule}")
+    return tuple(given) if isinstance(given, list) else given
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(one, str) for one in values)

@@ -1,0 +1,92 @@
+"""`breakeven.toml` of a data folder, and the variables that override it."""
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from breakeven.runner.errors import SettingsUnusable
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.meetings import own_address
+from breakeven.runner.settings import FILE_NAME, Serving, Settings, TeamStore, read_settings
+
+DOCUMENT = Path(__file__).parents[2] / "docs/settings.md"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+def refusal(file: Path, **environment: str) -> str:
+    with pytest.raises(SettingsUnusable) as refused:
+        read_settings(file.parent, environment)
+    return str(refused.value).removeprefix(f"{file}: ")
+
+
+def test_without_a_file_the_defaults_count(tmp_path: Path) -> None:
+    assert read_settings(tmp_path, {}) == Settings()
+    assert Settings().serving == Serving(host="127.0.0.1", port=8501, others="view")
+
+
+def test_the_document_shows_every_key_as_the_file_takes_it(file: Path) -> None:
+    example = DOCUMENT.read_text().partition("```toml\n")[2].partition("```")[0]
+    file.write_text(example)
+    settings = read_settings(file.parent, {})
+    assert settings.serving.hostnames == ("bench.example.org",)
+    assert settings.store.data == "/shared/breakeven"
+    assert settings.addresses == {"node1": "10.0.0.1"}
+    shown = tomllib.loads(example)
+    for name, section in (("serving", Serving), ("store", TeamStore)):
+        assert list(shown[name]) == [one.name for one in fields(section)]
+    assert list(shown) == [one.name for one in fields(Settings)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[servings]", "servings is no setting; did you mean serving?"),
+        ("[serving]\nprot = 1", "serving.prot is no setting; did you mean port?"),
+        ("zzz = 1", "zzz is no setting; there are serving, store, addresses"),
+        ("[serving]\nport = '8501'", "serving.port = '8501': must be a whole number"),
+        ("[serving]\nport = true", "serving.port = True: must be a whole number"),
+        ("[serving]\nport = 65536", "serving.port = 65536: must be from 1 to 65535"),
+        ("[serving]\nothers = 'all'", "serving.others = 'all': must be 'view' or 'launch'"),
+        ("[serving]\nhostnames = 'a'", "serving.hostnames = 'a': must be a list of texts"),
+        ("[serving]\nfiles = [1]", "serving.files = [1]: must be a list of texts"),
+        ("[addresses]\nnode1 = 7", "addresses = {'node1': 7}: must be a table of texts"),
+        ("store = 'here'", "store = 'here': must be a table"),
+    ],
+)
+def test_an_error_names_the_key_the_value_and_the_rule(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    assert refusal(file) == said
+
+
+def test_a_file_that_is_no_toml_or_open_to_others_is_refused(file: Path) -> None:
+    file.write_text("[serving")
+    assert "cannot be read" in refusal(file)
+    file.write_text("")
+    file.chmod(0o666)
+    assert "can be written by other accounts" in refusal(file)
+
+
+def test_a_variable_overrides_the_file_and_is_checked_as_the_file_is(file: Path) -> None:
+    file.write_text("[serving]\nport = 9000\nothers = 'launch'")
+    given = {"BREAKEVEN_HOST": "0.0.0.0", "BREAKEVEN_PORT": "9001", "BREAKEVEN_OTHERS": ""}
+    found = read_settings(file.parent, given).serving
+    assert found == Serving(host="0.0.0.0", port=9001, others="launch")
+    file.unlink()
+    assert refusal(file, BREAKEVEN_PORT="x") == "BREAKEVEN_PORT = 'x': must be a whole number"
+    refused = refusal(file, BREAKEVEN_OTHERS="all")
+    assert refused == "BREAKEVEN_OTHERS = 'all': must be 'view' or 'launch'"
+
+
+def test_a_machine_is_found_under_the_address_of_its_name(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "node1")
+    assert own_address(DataDir(file.parent)) == "node1"
+    file.write_text("[addresses]\nnode1 = '10.0.0.1'")
+    assert own_address(DataDir(file.parent)) == "10.0.0.1"
