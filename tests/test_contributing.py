@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.script import SCRIPT_TASK
-from breakeven.runner.specs.tasks import TASKS
+from breakeven.runner.specs.workload import SCRIPT_TASK, TASKS
 from breakeven.runner.suites import SUITES
 from breakeven.storage.exchange import FORMATS
 

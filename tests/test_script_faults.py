@@ -14,7 +14,7 @@ import pytest
 
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.specs.script import ScriptSpec
+from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.comparison.results import Result
 from breakeven.storage.terminal.parity_words import parity_words
 from tests.faults.judging import judge_trial

@@ -4,18 +4,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from breakeven.runner.checks.data import check_data
-from breakeven.runner.checks.script import check_script
 from breakeven.runner.checks.settings import check_settings
-from breakeven.runner.checks.task import check_task_fits
-from breakeven.runner.checks.user_code import allowed, locate
+from breakeven.runner.checks.user_code import allowed, check_script, locate
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.topology import cores
-from breakeven.runner.specs.cpu_lists import parse_cpus, write_cpus
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
-from breakeven.runner.specs.validation import require
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.place import parse_cpus, write_cpus
+from breakeven.runner.specs.rules import check_task_fits
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.suites import SUITES
 
 BYTES_PER_TOKEN = 16

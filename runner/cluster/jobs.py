@@ -19,7 +19,7 @@ from breakeven.runner.folders.queue import find_experiment
 from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.occupancy import wish_of
 from breakeven.runner.machine.placement import Machine, Place
-from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.specs.place import parse_cpus
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.spreading import work_at
 

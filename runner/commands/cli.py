@@ -47,7 +47,7 @@ from breakeven.runner.folders.queue import (
 from breakeven.runner.locks import is_locked
 from breakeven.runner.machine.capabilities import probe, read_capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.suites.queue import submit_missing
+from breakeven.runner.suites.matrix import submit_missing
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS, supervise
 
 BAD_INPUT = 2

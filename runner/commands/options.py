@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.field_texts import field_texts
+from breakeven.runner.specs.fields import Spec, field_texts, require
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.options import (
     parse_options,
@@ -23,9 +23,7 @@ from breakeven.runner.specs.options import (
     split_at_commas,
     write_options,
 )
-from breakeven.runner.specs.tasks import TASKS
-from breakeven.runner.specs.validation import Spec, require
-from breakeven.runner.specs.workload import usual_name
+from breakeven.runner.specs.workload import TASKS, usual_name
 
 FLAGS = {
     "callbacks": "--callback",

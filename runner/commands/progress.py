@@ -10,8 +10,8 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.events import Order, read_events
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.bounds import MAX_STEPS
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import MAX_STEPS
 
 NUM_RECENT_STEPS = 20
 

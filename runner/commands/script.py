@@ -8,7 +8,7 @@ from breakeven.runner.commands.options import add_field_options, read_fields, sp
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
+from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 
 ASKED = (
     "name", "backends", "settings", "controls", "devices", "cpus", "exclusive", "priority",

@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from breakeven.runner.commands.options import add_field_options, read_fields, said
-from breakeven.runner.specs.bounds import Bounds
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.options import read_whole_number, split_at_commas
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.queue import check_suite_run, new_suite_run
-from breakeven.runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, check_choice
+from breakeven.runner.suites.matrix import (
+    PARTS,
+    SUITE_SCENARIOS,
+    Matrix,
+    check_choice,
+    check_suite_run,
+    new_suite_run,
+)
 
 SHRINK = Bounds(1, 9999, "no model has more layers, heads and words to leave out")
 ROWS = (

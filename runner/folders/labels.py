@@ -7,7 +7,7 @@ survives a rebuild of the database. Whoever writes holds the data folder's libra
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from breakeven.runner.specs.validation import Spec, require
+from breakeven.runner.specs.fields import Spec, require
 
 MAX_NAME = 120
 MAX_TAGS = 20

@@ -15,8 +15,8 @@ from breakeven.runner.files import write_atomically
 from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.specs.parallel import Parallel
-from breakeven.runner.specs.validation import require
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.place import Parallel
 from breakeven.runner.texts import printable, read_json
 
 

@@ -16,7 +16,7 @@ from breakeven.runner.folders.inside import read_document
 from breakeven.runner.folders.library import locked
 from breakeven.runner.folders.queue import Experiment, experiments, submit, writing
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.fields import Spec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from breakeven.runner.folders.process import ProcessIdentity
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.bounds import check_plain
-from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.specs.fields import check_plain
+from breakeven.runner.specs.place import parse_cpus
 
 MAX_TIME = 9e9
 """Seconds since the epoch that data frames can hold as a date: the year 2255."""

@@ -46,7 +46,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.folders.tree import remove, walk
 from breakeven.runner.masking import mask
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.specs.validation import UNKNOWN_FIELD
+from breakeven.runner.specs.fields import UNKNOWN_FIELD
 from breakeven.runner.texts import printable, read_json
 
 CHECKPOINT_ENDINGS = (".pt", ".sharded")

@@ -25,8 +25,8 @@ from breakeven.runner.machine.sight import Sight, seen
 from breakeven.runner.machine.variables import for_runs
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import TASKS, Task
 from breakeven.runner.specs.variants import QUICK_COMPILERS
+from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.texts import read_json
 
 PROBE_COMMAND = (sys.executable, "-m", "breakeven.runner.worker.probe")

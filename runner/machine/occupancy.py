@@ -13,7 +13,7 @@ from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.machine.placement import CPU, Machine, Place, Plan, Wish, plan
 from breakeven.runner.machine.sight import Sight, seen, shows_gpu
 from breakeven.runner.machine.topology import cores, numa_nodes, shares
-from breakeven.runner.specs.cpu_lists import parse_cpus, write_cpus
+from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
 def this_machine(data_dir: DataDir) -> Machine:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.specs.place import parse_cpus
 
 SYSTEM = Path("/sys/devices/system")
 

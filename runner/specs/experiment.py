@@ -16,14 +16,16 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from breakeven.runner.specs import rules
-from breakeven.runner.specs.accuracy import AccuracySpec
-from breakeven.runner.specs.bounds import Bounds
-from breakeven.runner.specs.cache import CacheSpec
-from breakeven.runner.specs.parallel import check_ddp_modes, check_parallel
-from breakeven.runner.specs.place import PlaceSpec
-from breakeven.runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
-from breakeven.runner.specs.script import ScriptSpec
-from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.fields import Bounds, Spec, require
+from breakeven.runner.specs.place import PlaceSpec, check_ddp_modes, check_parallel
+from breakeven.runner.specs.scenarios import (
+    SCENARIOS,
+    AccuracySpec,
+    CacheSpec,
+    Scenario,
+    ScenarioName,
+    SpeedSpec,
+)
 from breakeven.runner.specs.training import (
     CheckpointSpec,
     EvaluationPoint,
@@ -31,7 +33,6 @@ from breakeven.runner.specs.training import (
     StoppingSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.validation import Spec, require
 from breakeven.runner.specs.variants import (
     Settings,
     Variant,
@@ -41,7 +42,7 @@ from breakeven.runner.specs.variants import (
     parse_backends,
     under,
 )
-from breakeven.runner.specs.workload import DataSpec, ModelSpec, known_as
+from breakeven.runner.specs.workload import DataSpec, ModelSpec, ScriptSpec, known_as
 
 __all__ = [
     "AccuracySpec", "CacheSpec", "CheckpointSpec", "DataSpec", "EvaluationSpec", "ExperimentSpec",

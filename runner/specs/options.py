@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 
 from breakeven.runner.errors import InvalidSpec, shown
-from breakeven.runner.specs.bounds import LARGEST_WHOLE_NUMBER
-from breakeven.runner.specs.validation import Options, require
+from breakeven.runner.specs.fields import LARGEST_WHOLE_NUMBER, Options, require
 
 COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 PLUS_BEFORE_NAME = re.compile(r"\+(?=[^\W\d][\w.]*(?:=|$))")

@@ -5,17 +5,28 @@ Each raises `InvalidSpec` for the first field whose value breaks it.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.bounds import EVERY_STEP_IS_KEPT, MAX_STEPS
-from breakeven.runner.specs.cpu_lists import parse_cpus
+from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, require
 from breakeven.runner.specs.scenarios import Scenario
-from breakeven.runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
-from breakeven.runner.specs.tasks import check_task
 from breakeven.runner.specs.training import EvaluationSpec, StoppingSpec, TrainingSpec
-from breakeven.runner.specs.validation import require
 from breakeven.runner.specs.variants import Variant
-from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK, USER_CODE, DataSpec, ModelSpec
+from breakeven.runner.specs.workload import (
+    BUILTIN,
+    BUILTIN_DATA,
+    BUILTIN_MODELS,
+    RANDOM_DATA,
+    SCRIPT_DATA,
+    SCRIPT_PREFIX,
+    SCRIPT_TASK,
+    SUITE_TASK,
+    USER_CODE,
+    DataSpec,
+    ModelSpec,
+    Task,
+    check_task,
+)
 
 MAX_BACKENDS = 64
 
@@ -35,13 +46,6 @@ def check_precision(device: str, training: TrainingSpec) -> None:
     rule = "needs a CUDA device; on the CPU and on MPS choose float32 or bf16"
     fits = device.startswith("cuda") or precision not in ("tf32", "fp16")
     require(fits, "training.precision", precision, rule)
-
-
-def check_cpus(cpus: str | None) -> None:
-    try:
-        _ = cpus is None or parse_cpus(cpus)
-    except ValueError as error:
-        raise InvalidSpec("cpus", cpus, f"must be a list such as 0-3,8: {error}") from None
 
 
 def check_mps(scenario: Scenario, backends: Sequence[str], compiled: Sequence[Variant]) -> None:
@@ -126,3 +130,59 @@ def check_script(scenario: Scenario, backends: Sequence[str], compiled: Sequence
         rule = "cannot be chosen for a script: it says itself what it has compiled. Leave scope out"
         fits = variant.scope in ("iteration", "blocks")
         require(fits, "backends", text, rule)
+
+
+class Tasked(Protocol):
+    """What of an experiment must fit its task."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def model(self) -> ModelSpec: ...
+    @property
+    def data(self) -> DataSpec: ...
+    @property
+    def evaluation(self) -> EvaluationSpec: ...
+
+
+def check_task_fits(spec: Tasked, task: Task) -> None:
+    """Raises `InvalidSpec` for a source or a metric that the task cannot use."""
+    if task.samples == "functions":
+        _check_functions(spec)
+    elif task.samples != "random":  # benchmark suites: the specification's own rules
+        check_sources(spec, task)
+    metric, known = spec.evaluation.metric, ("loss", *task.metrics)
+    if task.metrics and metric not in known:
+        rule = f"is not measured by task = {spec.task!r}; choose {' or '.join(known)}"
+        raise InvalidSpec("evaluation.metric", metric, rule)
+
+
+def check_sources(spec: Tasked, task: Task) -> None:
+    """Raises `InvalidSpec` for a source that the task cannot use.
+
+    Beside what it names itself it takes files and names of the hub, but no functions, which are
+    for the task `custom`.
+    """
+    known = BUILTIN_MODELS | BUILTIN_DATA
+    for field, part, usable in (
+        ("model.source", spec.model, task.models),
+        ("data.source", spec.data, task.data),
+    ):
+        is_foreign = part.source.startswith(BUILTIN) and part.source not in usable
+        if is_foreign or part.is_user_code:
+            what = known.get(part.source, "a function of one's own, for the task 'custom'")
+            rule = (
+                f"({what}) does not fit task = {spec.task!r}, which takes {', '.join(usable)}, "
+                "local files and names of the hub. Choose one of these, or another task"
+            )
+            raise InvalidSpec(field, part.source, rule)
+
+
+def _check_functions(spec: Tasked) -> None:
+    for field, part in (("model.source", spec.model), ("data.source", spec.data)):
+        if not part.is_user_code:
+            rule = (
+                f"does not fit task = {spec.task!r}, which takes functions in Python files, "
+                "path.py:function. Name one, or choose another task"
+            )
+            raise InvalidSpec(field, part.source, rule)

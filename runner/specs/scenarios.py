@@ -1,17 +1,103 @@
-"""The scenarios: what runs do, and what is made of it; all that is known of one is its entry.
-
-A new one is an entry here, the function that runs it (`runner/worker/session.py`), and, if it
-compares something new, its part of the page (`views/compare.py`).
-"""
+"""The scenarios: what runs do, what each asks for, and what is made of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, get_args
 
-from breakeven.runner.specs.accuracy import AccuracySpec, Part
-from breakeven.runner.specs.cache import CacheSpec
-from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.fields import Bounds, Spec, require
 from breakeven.runner.specs.training import TrainingSpec
+
+Part = Literal["training", "inference"]
+Layers = Literal["failed", "always", "never"]
+ACTIVATION = "activation"
+"""What a layer puts out, as journals call it; no verdict hangs on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracySpec(Spec, path="accuracy."):
+    """What is compared with a reference in double precision, and how closely."""
+
+    iterations: Annotated[int, Bounds(1, 1000, "rounding alone drives tensors apart by then")] = 2
+    """Optimizer steps, or forward passes, on one batch before tensors are compared."""
+    tolerance: Annotated[float | None, Bounds(0, 1, "zeros would pass for any tensor")] = None
+    """How far a tensor may lie beside the baseline's, absolutely and relatively. None: as the
+    Dynamo harness has it for such a task, precision and part."""
+    parts: tuple[Part, ...] = ("training", "inference")
+    """What is checked: training, in which gradients and weights are compared as well, and
+    inference."""
+
+    layers: Layers = "failed"
+    """When the outputs of single layers are compared as well, which compiles the model once more:
+    where the check failed, to tell in which layer it begins, always, or never. No verdict hangs on
+    them."""
+
+    def check_rules(self) -> None:
+        parts = self.parts
+        rule = f"must name at least one of {', '.join(get_args(Part))}, and none of them twice"
+        valid = bool(parts) and len(set(parts)) == len(parts)
+        require(valid, "accuracy.parts", parts, rule)
+
+
+MAX_REPEATS = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec(Spec, path="cache."):
+    """Cold and warm processes of each backend."""
+
+    part: Part = "training"
+    """What is compiled: `training`, full optimizer steps; `inference`, forward passes alone."""
+    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "each compiles everything anew")] = 1
+    """Pairs per backend: a process with empty compile caches, then one on the caches it left."""
+    steps: Annotated[int, Bounds(2, 100_000, "compiling is over after a few")] = 20
+    """Optimizer steps, or forward passes, of each process. The first block compiles; the others
+    tell what a step takes without compiling, and are as many blocks as it takes."""
+
+
+MIN_ROUNDS = 6
+"""Fewer rounds have no 95 % interval of a median: all of them lie above it with 2 / 2^n."""
+MAX_ROUNDS = 100_000
+MAX_REPEATS = 20
+WIDER_TELLS_NOTHING = "an interval as wide as the speedup itself tells nothing"
+PRECISE_BY_THEN = "so many rounds tell differences that nobody could see"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedSpec(Spec, path="speed."):
+    """Steps on a few fixed batches, timed by turns until the speedups are known well enough."""
+
+    part: Part = "training"
+    """What a step is: `training`, a full optimizer step; `inference`, a forward pass in evaluation
+    mode, without gradients."""
+    batches: Annotated[int, Bounds(1, 100_000, "the device holds all of them")] = 8
+    """Batches that the steps cycle through, the same in the same order for every run."""
+    warm_up_blocks: Annotated[int, Bounds(1, 1000, "none of them counts")] = 2
+    """Turns at the beginning of each run that are timed apart and never count; compiling falls
+    among them."""
+    target_width: Annotated[float, Bounds(0, 1, WIDER_TELLS_NOTHING, above=True)] = 0.02
+    """Relative width of the 95 % interval of a speedup, 0.02 for 2 %. Measuring ends once every
+    interval is narrower."""
+    min_rounds: Annotated[int, Bounds(MIN_ROUNDS, MAX_ROUNDS, PRECISE_BY_THEN)] = 20
+    """Rounds that are measured in any case; a round is one turn of every run."""
+    max_rounds: Annotated[int, Bounds(MIN_ROUNDS, MAX_ROUNDS, PRECISE_BY_THEN)] = 200
+    """Rounds after which measuring ends in any case."""
+    max_seconds: Annotated[float, Bounds(0, 604_800, "that is a week", above=True)] = 600.0
+    """Time of steps after which measuring ends in any case: that of all runs together, warm-up and
+    compiling not counted."""
+    repeats: Annotated[int, Bounds(1, MAX_REPEATS, "everything is run as often")] = 1
+    """Independent processes of every run. From 3 on, the interval of a speedup tells how much
+    processes differ as well. Rounds and seconds are those of each repeat."""
+
+    def check_rules(self) -> None:
+        least, most = self.min_rounds, self.max_rounds
+        rule = f"must not be below speed.min_rounds ({least})"
+        require(most >= least, "speed.max_rounds", most, rule)
+
+    @property
+    def num_blocks(self) -> int:
+        """Turns that a run takes at most, warm-up included."""
+        return self.warm_up_blocks + self.max_rounds
+
 
 ScenarioName = Literal["train", "speed", "accuracy", "cache"]
 Compared = Literal["runs", "tensors", "caches"]

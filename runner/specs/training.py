@@ -4,15 +4,17 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from breakeven.runner.specs.bounds import (
+from breakeven.runner.specs.fields import (
     EVERY_STEP_IS_KEPT,
     FLOAT32_MAX,
     MAX_STEPS,
     NO_LARGER_FLOAT,
     Bounds,
+    Options,
+    Spec,
+    require,
 )
 from breakeven.runner.specs.options import parse_settings
-from breakeven.runner.specs.validation import Options, Spec, require
 
 Precision = Literal["float32", "tf32", "bf16", "fp16"]
 Scheduler = Literal[

@@ -17,9 +17,8 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.bounds import Bounds
+from breakeven.runner.specs.fields import Bounds, Options, Spec, require
 from breakeven.runner.specs.options import parse_settings
-from breakeven.runner.specs.validation import Options, Spec, require
 
 Role = Literal["baseline", "control", "backend"]
 Scope = Literal["iteration", "forward", "forward_backward", "blocks"]

@@ -1,13 +1,81 @@
-"""Which model is trained, on which samples, for which task."""
+"""Which model is trained, on which samples, for which task; or which script."""
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Annotated, Literal, NamedTuple
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, NamedTuple
 
-from breakeven.runner.specs.bounds import Bounds
-from breakeven.runner.specs.script import SCRIPT_PREFIX
-from breakeven.runner.specs.validation import Spec, require
+from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS, Bounds, Spec, require
+from breakeven.runner.specs.training import Metric
+
+TASKS = tuple(
+    sorted(
+        file.stem
+        for file in (Path(__file__).parents[1] / "worker" / "tasks").glob("*.py")
+        if not file.stem.startswith("_")
+    )
+)
+"""A task is a module in `runner/worker/tasks/`, named after its file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What fits a task; its module says it in `TASK`, and the probe tells the launch form."""
+
+    learns: str
+    """What the model learns, to go on after these words."""
+    samples: Literal["texts", "images", "random", "functions", "script"]
+    """What it learns from: texts or images from anywhere, random numbers, what functions of one's
+    own return, or what a script reads."""
+    labels: Literal["sample", "token"] | None = None
+    """What has a label each; None where model and samples decide."""
+    models: tuple[str, ...] = ()
+    """Those that need no download."""
+    data: tuple[str, ...] = ()
+    """That which needs no download."""
+    metrics: tuple[Metric, ...] = ()
+    """What it is judged by, beside the loss; empty where model and samples decide."""
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Task":
+        lists = {name: tuple(content[name]) for name in ("models", "data", "metrics")}
+        return cls(**{**content, **lists})
+
+
+def check_task(task: str) -> None:
+    """Raises `InvalidSpec` unless there is such a task."""
+    require(task in TASKS, "task", task, f"must be one of {', '.join(TASKS)}")
+
+
+SCRIPT_TASK = "script"
+"""The task of scripts: what they learn is up to them."""
+SCRIPT_PREFIX = "script:"
+"""Begins the source of a model that a script makes; what follows is the script's path."""
+SCRIPT_DATA = "script"
+"""Stands for the samples that a script reads itself."""
+A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptSpec(Spec, path="script."):
+    """How a script is run; which one it is says `model.source`, `script:` and its path."""
+
+    arguments: tuple[str, ...] = ()
+    """What the script is called with, one word each."""
+    folder: str = ""
+    """Folder that the script expects to be started in: each run works in a copy of it, so that runs
+    do not overwrite each other's files. Empty for the script's own."""
+    steps: Annotated[int, Bounds(0, MAX_STEPS, EVERY_STEP_IS_KEPT)] = 0
+    """Steps after which a run ends, though the script would go on; 0 for as many as it makes."""
+    patience_seconds: Annotated[float, Bounds(0, A_DAY, "that is a day", above=True)] = 900.0
+    """Longest that a script may go on without a step, setting up included; compiling and waiting
+    for its turn do not count."""
+
+    def check_rules(self) -> None:
+        rule = "must be the full path of a folder"
+        is_full = not self.folder or Path(self.folder).is_absolute()
+        require(is_full, "script.folder", self.folder, rule)
+
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {

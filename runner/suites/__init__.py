@@ -4,7 +4,7 @@ Only what to run: names, sizes, tolerances. `runner/worker/suites/` builds the m
 """
 
 from breakeven.runner.suites import cachebench, huggingface, timm, torchbench
-from breakeven.runner.suites.spec import Suite
+from breakeven.runner.suites.matrix import Suite
 
 SUITES: dict[str, Suite] = {
     module.SUITE.name: module.SUITE for module in (huggingface, timm, torchbench, cachebench)

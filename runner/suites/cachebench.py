@@ -1,7 +1,7 @@
 """The models with which PyTorch's `cachebench.py` times cold and warm compiling."""
 
 from breakeven.runner.suites import huggingface, torchbench
-from breakeven.runner.suites.spec import Suite
+from breakeven.runner.suites.matrix import Suite
 
 TORCHBENCH_MODELS = ("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama")
 HUGGINGFACE_MODELS = ("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification")

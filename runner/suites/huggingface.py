@@ -1,6 +1,6 @@
 """Models of transformers, in the sizes of the Dynamo harness's `huggingface.py`."""
 
-from breakeven.runner.suites.spec import Suite, SuiteModel
+from breakeven.runner.suites.matrix import Suite, SuiteModel
 
 BATCH_SIZES = {
     "AlbertForMaskedLM": 8,

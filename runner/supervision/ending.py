@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from breakeven.runner.specs.validation import Spec, require
+from breakeven.runner.specs.fields import Spec, require
 
 Cause = Literal["exact", "rounds", "seconds", "nothing_left"]
 CAUSES: dict[Cause, str] = {

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from breakeven.runner.machine.placement import Machine, Place
-from breakeven.runner.specs.cpu_lists import write_cpus
 from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.place import write_cpus
 
 DEVICES_VARIABLE = "BREAKEVEN_DEVICES"
 """Environment variable that tells a run where it was placed, as "cuda:0,cuda:1"."""

@@ -24,7 +24,7 @@ from breakeven.runner.folders.states import RunState
 from breakeven.runner.machine.placement import Place
 from breakeven.runner.machine.variables import for_runs, hint, withheld
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.specs.cpu_lists import write_cpus
+from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.output import cut_output, mask_output

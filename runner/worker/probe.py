@@ -11,7 +11,7 @@ import torch
 import torch._dynamo
 from torch._inductor import config as inductor_config
 
-from breakeven.runner.specs.tasks import TASKS, Task
+from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.finding import devices
 from breakeven.runner.worker.device.numa import numa_node
 

@@ -10,8 +10,8 @@ from typing import Literal
 import pandas as pd
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.accuracy import ACTIVATION, Part
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import ACTIVATION, Part
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 

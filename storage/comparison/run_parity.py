@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.script import SCRIPT_TASK
 from breakeven.runner.specs.training import Precision
+from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.own_numbers import (
     draws_own_numbers,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
-from breakeven.runner.specs.accuracy import ACTIVATION
+from breakeven.runner.specs.scenarios import ACTIVATION
 
 Pass = Literal["forward", "backward", "weights"]
 PASSES: dict[str, Pass] = {

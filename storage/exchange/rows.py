@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.accuracy import Part
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
-from breakeven.runner.specs.scenarios import SCENARIOS
+from breakeven.runner.specs.scenarios import SCENARIOS, Part
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.repeats import load_compared

@@ -11,8 +11,7 @@ import pandas as pd
 
 from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.states import ExperimentState, RunState
-from breakeven.runner.specs.script import SCRIPT_PREFIX, SCRIPT_TASK
-from breakeven.runner.specs.workload import BUILTIN, known_as
+from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX, SCRIPT_TASK, known_as
 from breakeven.storage.index.store import Store
 from breakeven.storage.library.kept import Revision
 from breakeven.storage.queries.rows import in_parts, submitted

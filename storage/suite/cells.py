@@ -6,9 +6,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.accuracy import Part
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import Compared
+from breakeven.runner.specs.scenarios import Compared, Part
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import PASS, checks

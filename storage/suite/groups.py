@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.variants import Settings
 from breakeven.storage.comparison.caution import Caution
 from breakeven.storage.comparison.correctness import PASS

@@ -25,9 +25,9 @@ from breakeven.runner.specs.experiment import (
     RunSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.script import SCRIPT_TASK
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Variant
+from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.running import run_script
 from breakeven.runner.worker.session import run_session

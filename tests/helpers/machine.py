@@ -10,7 +10,7 @@ from pathlib import Path
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.machine.capabilities import Capabilities, Device
 from breakeven.runner.machine.sight import seen
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 
 TASKS = {
     name: Task.from_dict(task)

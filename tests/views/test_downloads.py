@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.specs.cache import CacheSpec
+from breakeven.runner.specs.scenarios import CacheSpec
 from breakeven.storage.exchange.harness import write_csv
 from breakeven.storage.exchange.table_files import to_csv
 from breakeven.views.parts import downloads

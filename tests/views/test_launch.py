@@ -9,13 +9,13 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1.element_tree import Selectbox
 
-from breakeven.runner.checks.data_file import Head
+from breakeven.runner.checks.data import Head
 from breakeven.runner.checks.user_code import CODE_VARIABLE
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Device, read_capabilities
-from breakeven.runner.specs import tasks
+from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -25,7 +25,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.options import parse_options, write_options
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 from breakeven.views.form import data_preview
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
@@ -275,8 +275,8 @@ def test_the_columns_are_asked_that_task_and_data_have(
 def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     folder: DataDir, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
-    for module in (tasks, capabilities):
-        monkeypatch.setattr(module, "TASKS", (*tasks.TASKS, "ranking"))
+    for module in (workload, capabilities):
+        monkeypatch.setattr(module, "TASKS", (*workload.TASKS, "ranking"))
     ranking = Task(learns="an order", samples="texts", labels="token", models=("a", "b"),
                    metrics=("mae",))  # fmt: skip
     keep(folder, replace(MACHINE, tasks={**MACHINE.tasks, "ranking": ranking}))

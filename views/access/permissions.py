@@ -17,8 +17,7 @@ from breakeven.runner.folders import audit
 from breakeven.runner.logs import log
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
-from breakeven.runner.specs.script import SCRIPT_DATA
-from breakeven.runner.specs.workload import BUILTIN
+from breakeven.runner.specs.workload import BUILTIN, SCRIPT_DATA
 from breakeven.views.access import doors, session, team
 from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir

@@ -7,8 +7,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.specs.accuracy import ACTIVATION
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import ACTIVATION
 from breakeven.runner.specs.variants import RESERVED_LABELS
 from breakeven.storage import queries
 from breakeven.storage.comparison.correctness import Check, Outcome, checks, judged, table

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.checks.data_file import Head, locate, read_head
+from breakeven.runner.checks.data import Head, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
-from breakeven.runner.specs.tasks import Task
-from breakeven.runner.specs.workload import BUILTIN
+from breakeven.runner.specs.workload import BUILTIN, Task
 from breakeven.views.access import permissions
 from breakeven.views.shared import words
 from breakeven.views.shared.inert import Markdown, code, inert

@@ -4,8 +4,8 @@ from typing import get_args
 
 import streamlit as st
 
-from breakeven.runner.specs.tasks import Task
 from breakeven.runner.specs.training import Metric, SplitName
+from breakeven.runner.specs.workload import Task
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.shared.inert import inert
 

@@ -12,9 +12,9 @@ from streamlit.delta_generator import DeltaGenerator
 from breakeven.runner.commands.options import NUMBERS, Option, spec_options
 from breakeven.runner.errors import InvalidSpec, shown
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.fields import Options
 from breakeven.runner.specs.options import parse_options, split_at_commas, write_options
-from breakeven.runner.specs.script import SCRIPT_PREFIX
-from breakeven.runner.specs.validation import Options
+from breakeven.runner.specs.workload import SCRIPT_PREFIX
 from breakeven.views.shared.inert import Markdown, code, inert
 
 

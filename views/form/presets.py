@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
-from breakeven.runner.specs.script import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 from breakeven.runner.specs.variants import parse_backend
+from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
 
 SCRIPT_TO_BE_NAMED = "/my-script.py"
 TO_BE_NAMED = "my-data.csv"

@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from breakeven.runner.checks.user_code import allowed_folders
-from breakeven.runner.specs.script import SCRIPT_PREFIX
+from breakeven.runner.specs.workload import SCRIPT_PREFIX
 from breakeven.views.access import uploads
 from breakeven.views.form.fields import Fields, Offer
 from breakeven.views.form.presets import SCRIPT_TO_BE_NAMED

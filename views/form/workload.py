@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec
-from breakeven.runner.specs.script import SCRIPT_TASK
-from breakeven.runner.specs.tasks import Task
-from breakeven.runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES
+from breakeven.runner.specs.workload import BUILTIN, DATA_FILE_SUFFIXES, SCRIPT_TASK, Task
 from breakeven.views.form import data_preview
 from breakeven.views.form.data_preview import ChosenData
 from breakeven.views.form.fields import Fields, Offer

@@ -10,8 +10,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from breakeven.runner import texts
 from breakeven.runner.folders.states import ExperimentState, RunState
-from breakeven.runner.specs.script import SCRIPT_PREFIX
-from breakeven.runner.specs.workload import BUILTIN
+from breakeven.runner.specs.workload import BUILTIN, SCRIPT_PREFIX
 from breakeven.storage.numbers.metrics import DASH
 from breakeven.storage.queries import RunError
 from breakeven.views.shared.inert import Html, Markdown, inert

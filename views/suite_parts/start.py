@@ -12,8 +12,14 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.queue import new_suite_run, submit_missing
-from breakeven.runner.suites.spec import PARTS, SUITE_SCENARIOS, Matrix, Suite
+from breakeven.runner.suites.matrix import (
+    PARTS,
+    SUITE_SCENARIOS,
+    Matrix,
+    Suite,
+    new_suite_run,
+    submit_missing,
+)
 from breakeven.views.access import permissions
 from breakeven.views.parts.actions import check, errors_said, work_off_the_queue
 from breakeven.views.shared import words

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from breakeven.runner.specs.accuracy import Part
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.suites import SUITES
 from breakeven.runner.worker.device.base import Device
 

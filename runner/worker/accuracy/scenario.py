@@ -13,8 +13,8 @@ from typing import Literal
 
 import torch
 
-from breakeven.runner.specs.accuracy import Part
 from breakeven.runner.specs.experiment import RunSpec
+from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.worker.accuracy.layers import LayerOutputs
 from breakeven.runner.worker.accuracy.names import Name, Outcome
 from breakeven.runner.worker.accuracy.repeating import (

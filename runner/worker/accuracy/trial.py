@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from breakeven.runner.specs.accuracy import Part
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenarios import Part
 from breakeven.runner.specs.training import MODEL_LOSS
 from breakeven.runner.specs.variants import Variant
 from breakeven.runner.worker.accuracy.layers import LayerOutputs

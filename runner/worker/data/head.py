@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def describe(frame: pd.DataFrame, num_rows: int | None) -> dict[str, Any]:
-    """A table as `runner.checks.data_file.Head` has it."""
+    """A table as `runner.checks.data.Head` has it."""
     shown = frame.head(SHOWN_ROWS)
     cells = [[_shown(value) for value in shown[name]] for name in frame.columns]
     return {

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from breakeven.runner.checks.data_file import is_folder
+from breakeven.runner.checks.data import is_folder
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import DataSpec
 from breakeven.runner.worker.data import tables

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from breakeven.runner.checks.data_file import locate
+from breakeven.runner.checks.data import locate
 from breakeven.runner.errors import UnusableData, WorkloadError
 from breakeven.runner.worker.data.hub import hub_advice
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from breakeven.runner.checks import task as task_check
 from breakeven.runner.errors import InvalidSpec, NotLoaded, RunnerError, WorkloadError
+from breakeven.runner.specs import rules
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
 from breakeven.runner.specs.training import Metric
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.splits import IGNORE, Dataset
 
 Align = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -78,7 +78,7 @@ def _check_targets(data: Dataset) -> None:
 def check_sources(experiment: ExperimentSpec, task: Task) -> None:
     """Raises `WorkloadError` for a source that the task cannot use."""
     try:
-        task_check.check_sources(experiment, task)
+        rules.check_sources(experiment, task)
     except InvalidSpec as error:
         raise WorkloadError(str(error)) from None
 

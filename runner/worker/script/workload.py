@@ -9,7 +9,7 @@ from torch import nn
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.specs.script import SCRIPT_TASK
+from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.models import perturb, weights_sha256

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import TrainingSpec
-from breakeven.runner.specs.validation import Options
+from breakeven.runner.specs.fields import Options
 
 Named = list[tuple[str, nn.Parameter]]
 

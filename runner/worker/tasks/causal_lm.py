@@ -4,7 +4,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
 from breakeven.runner.specs.training import Metric
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import part_sizes
 from breakeven.runner.worker.data.splits import IGNORE, Dataset, Split, make_split
 from breakeven.runner.worker.model.models import switch_off_dropout

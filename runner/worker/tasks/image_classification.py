@@ -9,7 +9,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.hub import GIVE_MODEL, hub_advice
 from breakeven.runner.worker.data.samples import choose_images, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split

@@ -3,8 +3,7 @@
 import importlib
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
-from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_SOURCES
+from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_SOURCES, Task
 from breakeven.runner.suites import SUITES
 from breakeven.runner.worker.model.workload import Workload
 

@@ -3,7 +3,7 @@
 from transformers import AutoModelForSequenceClassification
 
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.data.samples import choose_texts, number_labels
 from breakeven.runner.worker.data.splits import Dataset, make_split
 from breakeven.runner.worker.data.tokenizing import make_tokenizer, tokenize

@@ -12,8 +12,8 @@ from typing import Any
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.labels import Labels
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.specs.accuracy import AccuracySpec
 from breakeven.runner.specs.experiment import DataSpec, EvaluationSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.specs.scenarios import AccuracySpec
 from tests.helpers.hostile_texts.texts import HOST
 from tests.helpers.journals import Recording, experiment_spec, falling_losses
 

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.runner.checks import data_file
-from breakeven.runner.checks.data import check_data
-from breakeven.runner.checks.data_file import locate, read_head
+from breakeven.runner.checks import data as data_checks
+from breakeven.runner.checks.data import check_data, locate, read_head
 from breakeven.runner.errors import InvalidSpec, UnusableData, WorkloadError
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.worker.data.samples import choose_images, choose_texts
@@ -149,7 +148,7 @@ def test_what_cannot_be_read_is_refused_with_its_reason(
 def test_a_process_that_takes_too_long_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_file, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(data_checks, "LIMIT_SECONDS", 0.01)
     with pytest.raises(UnusableData, match="could not be read within"):
         read_head(str(table(tmp_path / "a.csv")))
 
@@ -210,7 +209,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(
 ) -> None:
     path = table(tmp_path / "a.csv")
     first = read_head(str(path))
-    monkeypatch.setattr(data_file, "HEAD_COMMAND", ("false",))
+    monkeypatch.setattr(data_checks, "HEAD_COMMAND", ("false",))
     assert read_head(str(path)) is first
     table(path, LETTERS + "k", "xy" * 5 + "x")
     with pytest.raises(UnusableData, match="exit status 1"):

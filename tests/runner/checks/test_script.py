@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.checks.script import check_script
-from breakeven.runner.checks.user_code import CODE_VARIABLE
+from breakeven.runner.checks.user_code import CODE_VARIABLE, check_script
 from breakeven.runner.errors import CodeNotAllowed, InvalidSpec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 

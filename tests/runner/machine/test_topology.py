@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.machine.topology import cores, numa_nodes, shares
-from breakeven.runner.specs.cpu_lists import parse_cpus, write_cpus
+from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
 def system(folder: Path, siblings: dict[int, str], nodes: dict[int, str]) -> Path:

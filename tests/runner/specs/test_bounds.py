@@ -10,7 +10,6 @@ import pytest
 
 from breakeven.runner.commands.options import spec_options
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.bounds import FLOAT32_MAX, Bounds, bounds_of
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,
@@ -18,7 +17,7 @@ from breakeven.runner.specs.experiment import (
     SpeedSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec, bounds_of
 from breakeven.runner.specs.variants import Variant
 
 

@@ -14,7 +14,7 @@ from breakeven.runner.specs.experiment import (
     StoppingSpec,
     TrainingSpec,
 )
-from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.variants import Variant
 
 

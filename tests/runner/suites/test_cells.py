@@ -14,10 +14,10 @@ from breakeven.runner.folders.queue import experiments, find_experiment, submit
 from breakeven.runner.folders.records import Claim, Exit
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.validation import Spec
+from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.workload import SUITE_SOURCES
 from breakeven.runner.suites import SUITES
-from breakeven.runner.suites.spec import Suite
+from breakeven.runner.suites.matrix import Suite
 from tests.helpers.journals import GONE
 
 pytestmark = pytest.mark.heavy

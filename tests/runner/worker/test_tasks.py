@@ -15,9 +15,8 @@ from torch import nn
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.specs.experiment import ModelSpec, TrainingSpec
-from breakeven.runner.specs.tasks import Task
 from breakeven.runner.specs.training import EvaluationSpec, Metric
-from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA
+from breakeven.runner.specs.workload import BUILTIN_DATA, BUILTIN_MODELS, RANDOM_DATA, Task
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.models import perturb, weights_sha256
 from breakeven.runner.worker.model.workload import load_workload
@@ -83,7 +82,7 @@ def test_every_builtin_source_fits_some_task_and_every_task_names_existing_ones(
 NEW_TASK = '''
 """The better of two texts."""
 
-from breakeven.runner.specs.tasks import Task
+from breakeven.runner.specs.workload import Task
 from breakeven.runner.worker.tasks import text_classification
 
 TASK = Task(learns="the better text", samples="texts", models=("builtin:bert-tiny",))

@@ -1,19 +1,93 @@
-"""The base of all specifications: typed fields checked on construction, to JSON and back.
+"""How a specification declares its fields: type, range, text, to JSON and back."""
 
-A field that is unknown, missing, ill-typed or against its rule is refused with `InvalidSpec`, which
-names the field, the value and the rule.
-"""
-
+import ast
+import inspect
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
+from textwrap import dedent
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.bounds import Bounds, bounds_of, check_plain
 from breakeven.runner.texts import read_json
+
+MAX_STEPS = 100_000_000
+EVERY_STEP_IS_KEPT = "every step is a line of the run's journal, and so many would take 20 GB"
+FLOAT32_MAX = 3.4e38
+NO_LARGER_FLOAT = "float32 holds no larger number"
+LARGEST_WHOLE_NUMBER = 2**63 - 1
+LONGEST_TEXT = 4096
+"""Characters; no path of a file can be longer."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range of a field: `Annotated[int, Bounds(1, 9, "more repeats tell nothing new")]`."""
+
+    least: float
+    most: float
+    why: str
+    """Why there is nothing beyond `most`, to go on after a colon."""
+    above: bool = False
+    """Whether `least` itself is out of range."""
+
+    def check(self, name: str, value: float | None) -> None:
+        """Raises `InvalidSpec` for a value out of range; None has no range."""
+        if value is None:
+            return
+        if value < self.least or (self.above and value == self.least):
+            beyond = "above" if self.above else "at least"
+            raise InvalidSpec(name, value, f"must be {beyond} {_written(self.least)}")
+        if value > self.most:
+            raise InvalidSpec(name, value, f"must be at most {_written(self.most)}: {self.why}")
+
+
+def bounds_of(kind: Any) -> dict[str, Bounds]:
+    """The range of each field of a specification that has one, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: entry
+        for name, hint in hints.items()
+        if get_origin(hint) is Annotated
+        for entry in get_args(hint)[1:]
+        if isinstance(entry, Bounds)
+    }
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Raises `InvalidSpec` for a number or text, at any depth, that no file or database can hold.
+
+    JSON of a stranger may have numbers of 400 digits and halves of characters.
+    """
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, tuple):
+        for entry in value:
+            check_plain(name, entry)
+    elif isinstance(value, str):
+        _check_text(name, value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidSpec(name, value, "must be a finite number")
+    elif isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER:
+        rule = f"must be at most {LARGEST_WHOLE_NUMBER:,}: nothing here holds a larger number"
+        raise InvalidSpec(name, value, rule)
+
+
+def _check_text(name: str, value: str) -> None:
+    if len(value) > LONGEST_TEXT:
+        raise InvalidSpec(name, value, f"must be at most {LONGEST_TEXT:,} characters")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidSpec(name, value, "must be text without NUL and halves of characters")
+
+
+def _written(number: float) -> str:
+    """`100,000`, `0.5`, `3.4e+38`."""
+    return f"{number:,.0f}" if float(number).is_integer() and number < 1e15 else f"{number:g}"
+
 
 Options = dict[str, bool | int | float | str | tuple[float, ...]]
 """Keyword arguments of something that is named beside them."""
@@ -161,3 +235,25 @@ def require(condition: bool, name: str, value: Any, rule: str) -> None:
     """Raises `InvalidSpec` for the field `name` unless the condition holds."""
     if not condition:
         raise InvalidSpec(name, value, rule)
+
+
+@cache
+def field_texts(kind: type[Spec]) -> dict[str, str]:
+    """The documented fields of a specification with their texts, on one line each; those that it
+    has from another specification first."""
+    classes = [one for one in reversed(kind.__mro__) if one not in (Spec, object)]
+    return {name: text for one in classes for name, text in _own_texts(one).items()}
+
+
+def _own_texts(kind: Any) -> dict[str, str]:
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

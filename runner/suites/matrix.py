@@ -1,21 +1,23 @@
-"""Benchmark suites: models of one origin, and the matrix of experiments that a suite run makes.
+"""Benchmark suites: models of one origin, the matrix of experiments that a suite run makes, and how
+its cells are queued.
 
 A cell of the matrix is one model in one precision and one part (training or inference) under one
 scenario; it is an experiment of its own, which names every backend.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.accuracy import Part
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment, experiments, new_experiment_id, submit
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenarios import SCENARIOS, Scenario, ScenarioName
-from breakeven.runner.specs.speed import SpeedSpec
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.scenarios import SCENARIOS, Part, Scenario, ScenarioName, SpeedSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Precision
-from breakeven.runner.specs.validation import require
 from breakeven.runner.specs.variants import Settings
 from breakeven.runner.specs.workload import RANDOM_DATA, SUITE_TASK
 
@@ -193,3 +195,34 @@ def check_choice(name: str, values: Sequence[str], known: Sequence[str]) -> None
     wrong = not values or len(set(values)) < len(values) or not set(values) <= set(known)
     if wrong:
         raise InvalidSpec(name, tuple(values), rule)
+
+
+def new_suite_run(suite: str) -> str:
+    """An id that is unique, and sortable by time among those of a suite."""
+    return f"{suite}-{new_experiment_id()}"
+
+
+def check_suite_run(suite_run: str) -> None:
+    """Raises `InvalidSpec` for what cannot be the id of a suite run."""
+    rule = "must be letters, digits, '.', '_' or '-'"
+    require(bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", suite_run)), "run", suite_run, rule)
+
+
+def submit_missing(
+    data_dir: DataDir, cells: Sequence[ExperimentSpec]
+) -> list[tuple[str, ExperimentSpec]]:
+    """Queues the cells of which no experiment is finished or under way; their ids and cells.
+
+    Raises `NotEnoughDisk`.
+    """
+    there = [_cell(one.spec) for one in experiments(data_dir) if _needs_no_other(one)]
+    return [(submit(data_dir, cell), cell) for cell in cells if _cell(cell) not in there]
+
+
+def _needs_no_other(experiment: Experiment) -> bool:
+    return not any(run.state.ended_early and run.is_recorded for run in experiment.runs)
+
+
+def _cell(spec: ExperimentSpec) -> ExperimentSpec:
+    """The same for a cell and for its repetition run by run where the device lacked memory."""
+    return replace(spec, schedule="turns", fallback_of=None)
