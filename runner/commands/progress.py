@@ -31,6 +31,8 @@ class RunProgress:
     splits that are evaluated: accuracy, or where the task has none, loss."""
     compiling_since: float | None = None
     """Seconds since the epoch; None while nothing compiles."""
+    compiled_seconds: float = 0.0
+    """In compilations that have ended: a run compiles one graph after the other."""
     checkpoint_step: int | None = None
     """Steps done at the last checkpoint."""
     stopped: str = ""
@@ -41,6 +43,8 @@ class RunProgress:
     _said_steps: int | None = None
     _offset: int = 0
     _order: Order = field(default_factory=Order)
+    _open: set[tuple[Any, Any]] = field(default_factory=set)
+    """Compilations that have begun, by id and trigger: some lie within others."""
     _recent_seconds: list[float] = field(default_factory=list)
 
     @property
@@ -74,9 +78,8 @@ class RunProgress:
         match event["kind"]:
             case "phase":
                 self.phase = str(event["phase"])
-            case "compile_started" | "compile_ended" as kind:
-                began = float(event["time"])
-                self.compiling_since = began if kind == "compile_started" else None
+            case "compile_started" | "compile_ended":
+                self._take_compilation(event)
             case "step":
                 self._take_step(event)
             case "workload":
@@ -91,9 +94,22 @@ class RunProgress:
                 self.checkpoint_step = self._count(event["step"])
             case "resumed":
                 self.steps_done = self._count(event["step"])
-                self.compiling_since, self.stopped, self.error = None, "", ""
+                self.compiling_since, self.compiled_seconds, self._open = None, 0.0, set()
+                self.stopped, self.error = "", ""
             case "stopped" | "error":
                 self._take_end(event)
+
+    def _take_compilation(self, event: dict[str, Any]) -> None:
+        compilation = (event.get("compile_id"), event.get("trigger"))
+        at = float(event["time"])
+        if event["kind"] == "compile_started":
+            self._open.add(compilation)
+            self.compiling_since = at if self.compiling_since is None else self.compiling_since
+            return
+        self._open.discard(compilation)
+        if self.compiling_since is not None and not self._open:
+            self.compiled_seconds += max(0.0, at - self.compiling_since)
+            self.compiling_since = None
 
     def _take_end(self, event: dict[str, Any]) -> None:
         if event["kind"] == "error":

@@ -99,5 +99,6 @@ def _doing(run: RunProgress) -> str:
     if run.state is not RunState.RUNNING:
         return run.state.replace("_", " ")
     if run.compiling_since is not None:
-        return f"compiling {duration(time.time() - run.compiling_since)}"
+        going = max(0.0, time.time() - run.compiling_since)
+        return f"compiling {duration(run.compiled_seconds + going)}"
     return printable(run.phase, limit=16) or "starting"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
-from breakeven.runner.folders.states import EarlyEnd
+from breakeven.runner.folders.states import EarlyEnd, RunState
 from breakeven.runner.specs.scenarios import Compared
 from breakeven.runner.texts import read_json
 from breakeven.storage import queries
@@ -45,6 +45,11 @@ class BackendSummary:
     peak_memory_bytes: float | None = None
 
     @property
+    def counts(self) -> bool:
+        """Whether a headline counts its speed, as `storage.comparison.standing` says."""
+        return self.parity != "broken" and not RunState(self.state).ended_early
+
+    @property
     def is_known(self) -> bool:
         """Whether anything was found out about it."""
         return self.compile_seconds is not None or self.parity not in (None, "unknown")
@@ -66,9 +71,9 @@ class Summary:
 
     @property
     def best(self) -> BackendSummary | None:
-        """The backend with the highest speedup among those whose parity is not broken; where none
-        has a speedup, the first of which anything was found out."""
-        sound = [one for one in self.backends if one.parity != "broken"]
+        """The backend with the highest speedup among those that count; where none has a speedup,
+        the first of which anything was found out."""
+        sound = [one for one in self.backends if one.counts]
         timed = [one for one in sound if one.speedup is not None]
         if timed:
             return max(timed, key=lambda one: one.speedup or 0.0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from breakeven.runner.folders.states import RunState
 from breakeven.storage.library.matrix import Cell, Matrix
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.views.charts.layers import layout, shortened
@@ -106,6 +107,8 @@ def _said(quantity: str, cell: Cell) -> str:
         notes.append(cell.verdict)
     if quantity != "parity" and cell.parity == "broken":
         notes.append("parity broken")
+    if (ended := _early_end(cell)) and ended not in (cell.value, *notes):
+        notes.append(ended)
     return "<br>".join([_written(quantity, cell), *notes])
 
 
@@ -115,18 +118,28 @@ def _in_full(quantity: str, cell: Cell) -> str:
     if cell.empty == "not run":
         return "<br>".join([*lines, "no experiment has both"])
     if cell.empty:
-        state = (cell.state or "").replace("_", " ")
-        lines.append({"not finished": f"it did not finish: {state}",
+        lines.append({"not finished": f"it did not finish: {_state(cell)}",
                       "not measured": "it finished without this number",
                       "unsure": "what it saves may be chance"}[cell.empty])  # fmt: skip
     else:
         interval = "" if cell.low is None else f" ({cell.low:.2f} to {cell.high:.2f})"
         lines.append(f"{METRICS[quantity].title}: {_written(quantity, cell)}{interval}")
+        if _early_end(cell):
+            lines.append(f"of what was measured before it ended: {_state(cell)}")
     lines += [f"{METRICS[name].title}: {value}" for name, value in
               (("speed_verdict", cell.verdict), ("parity", cell.parity)) if value]  # fmt: skip
     if cell.num_experiments > 1:
         lines.append(f"the newest of {cell.num_experiments} experiments")
     return "<br>".join(lines)
+
+
+def _state(cell: Cell) -> str:
+    return (cell.state or "").replace("_", " ")
+
+
+def _early_end(cell: Cell) -> str | None:
+    """How its run ended before its end, where it did."""
+    return RunState(cell.state).early_end if cell.state else None
 
 
 def _written(quantity: str, cell: Cell) -> str:

@@ -29,6 +29,20 @@ def test_the_terminal_says_how_long_a_run_compiles_as_pages_do(tmp_path: Path) -
     assert "compiling 6 min 40 s" in terminal._line("inductor", found)
 
 
+def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
+    run, now = Recording(tmp_path, "inductor"), time.time()
+    # 100 s of one graph with another within it, and a third that goes on for 20 s.
+    for ago, kind, number in ((150, "started", "0/0"), (140, "started", "0/1"),
+                              (130, "ended", "0/1"), (50, "ended", "0/0"),
+                              (20, "started", "1/0")):  # fmt: skip
+        run.log.append(f"compile_{kind}", time=now - ago, step=0, trigger="DYNAMO",
+                       compile_id=number, seconds=30.0)  # fmt: skip
+    run.log.flush()
+    found = progress(run)
+    found.state = RunState.RUNNING
+    assert "compiling 2 min " in terminal._line("inductor", found)
+
+
 def evaluate(run: Recording, split: str, compiled: bool, accuracy: float | None) -> None:
     run.log.append("evaluation", epoch=0, step=20, split=split, compiled=compiled, loss=0.5,
                    accuracy=accuracy, num_samples=10, seconds=0.1)  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.states import RunState
 from breakeven.storage import queries
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.difference.sides import load_sides
@@ -19,7 +20,8 @@ from breakeven.storage.terminal.difference import difference_report
 from breakeven.storage.terminal.library import as_table
 from breakeven.storage.terminal.report import report
 from breakeven.views.charts import break_even
-from breakeven.views.comparison import leaderboard
+from breakeven.views.charts.matrix import heat_map
+from breakeven.views.comparison import answers, leaderboard
 from breakeven.views.report.content import content
 from breakeven.views.report.slides import slides
 from breakeven.views.sides import tables
@@ -92,6 +94,45 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
     assert speeds.count(">unsure<") >= 2 and speeds.count('class="doubt"') == 2
     assert ", unsure" in line(said_on_sides, "inductor")
     assert f"A: `breakeven show {EXPERIMENT_ID}` warns of its numbers" in said_on_sides
+
+
+def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(
+    data_dir: DataDir,
+) -> None:
+    """A backend that is faster than all others, until it fails late."""
+    spec = experiment_spec(num_steps=200, block_steps=10, backends=("inductor", "aot_eager"))
+    losses = falling_losses(spec.num_steps)
+    for label, seconds, num_blocks in (
+        ("baseline", 0.2, 20),
+        ("control", 0.2, 20),
+        ("aot_eager", 0.15, 20),
+        ("inductor", 0.05, 12),
+    ):
+        run = Recording(data_dir.runs, label, spec).claim()
+        run.start(environment=ON_CUDA)
+        run.blocks([seconds] * num_blocks, losses[: num_blocks * 10], 3.0)
+        run.evaluation(0.8)
+        ended = RunState.FINISHED if num_blocks == 20 else RunState.OUT_OF_MEMORY
+        run.end(ended, "out of memory")
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+        assert compute(store, 60.0) == 0
+        row, listed = catalog(store).iloc[0], as_table(catalog(store))
+        by_speed = matrix(backend_rows(store), "model", "speedup")
+    verdicts = {one.label: one.speed_verdict for one in comparison.results if one.role == "backend"}
+    assert verdicts == {"inductor": "faster", "aot_eager": "faster"}
+    headline = answers.headline(comparison)
+    assert (
+        headline.startswith("**aot_eager** trains at") and "until then) did not finish" in headline
+    )
+    assert (row["best"], row["verdict"]) == ("aot_eager", "faster")
+    assert "aot_eager" in listed and "inductor" not in listed
+    heat, *_ = heat_map(by_speed).data
+    said = dict(zip(heat.y, (texts[0] for texts in heat.text), strict=True))
+    hover = dict(zip(heat.y, (texts[0] for texts in heat.customdata), strict=True))
+    assert said == {"aot_eager": "1.33x", "inductor": "4.00x<br>failed"}
+    assert "before it ended: out of memory" in hover["inductor"]
+    assert "ended" not in hover["aot_eager"]
 
 
 def line(text: str, start: str) -> str:
