@@ -34,6 +34,7 @@ from breakeven.runner.worker.session import run_session
 from tests.faults import late_faults, planted_faults
 from tests.faults.dropout_faults import OWN_NUMBERS
 from tests.faults.late_faults import LATE_FAULTS, WEAK_FAULTS
+from tests.faults.rounding_backends import ROUNDING
 from tests.helpers.loop import TurnsOnPaper, loaded_set_aside
 
 TRIAL = "trial"
@@ -210,5 +211,6 @@ def _register_faults() -> None:
         register_backend(getattr(planted_faults, name), name=name)
     for name in {*LATE_FAULTS, *WEAK_FAULTS}.difference(known):
         register_backend(getattr(late_faults, name), name=name)
-    for name in OWN_NUMBERS.keys() - known:
-        register_backend(OWN_NUMBERS[name], name=name)
+    for name, backend in (OWN_NUMBERS | ROUNDING).items():
+        if name not in known:
+            register_backend(backend, name=name)
