@@ -92,7 +92,7 @@ def main() -> None:
     for seed in range(first, first + number):
         record(parent / str(seed), experiment(seed, *sys.argv[4:]))
     folders = [done.parent for done in sorted(parent.rglob(DONE))]
-    sys.stdout.write(table([(one, *trained(one)) for one in folders]))
+    sys.stdout.write(table([(one, next(trained(one))) for one in folders]))
 
 
 if __name__ == "__main__":

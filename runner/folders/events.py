@@ -42,12 +42,15 @@ class Order:
     """The `seq` of the last event that was taken; -1 before the first one."""
     num_left_out: int = 0
     """Events that did not come after the last one that was taken."""
+    num_missing: int = 0
+    """Events that should stand before one that was taken: a run counts without a gap."""
 
     def takes(self, event: Mapping[str, Any]) -> bool:
         """Whether the event comes after the last one, and then is the last one. A `seq` that is
         missing, no whole number or larger than `MAX_COUNT` comes after none."""
         seq = event.get("seq")
         if type(seq) is int and self.last < seq <= MAX_COUNT:
+            self.num_missing += seq - self.last - 1
             self.last = seq
             return True
         self.num_left_out += 1

@@ -16,6 +16,7 @@ Kind = Literal[
     "stopped",
     "resumed",
     "repeated lines",
+    "missing lines",
     "different setting",
     "different sizes",
     "fallback",

@@ -52,7 +52,7 @@ def cautions(
         *_about_lengths(spec, processes),
         *_about_compiling(spec, runs),
         *_about_resumed(processes),
-        *_about_repeated_lines(processes),
+        *_about_lines(processes),
         *_about_workload(spec, processes),
         *_about_sizes(runs),
         *_about_schedule(spec),
@@ -250,10 +250,14 @@ def _about_resumed(runs: Sequence[Evidence]) -> Iterator[Caution]:
             yield Caution(kind="resumed", runs={run.label: how})
 
 
-def _about_repeated_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:
-    told = {run.label: {"num_lines": run.left_out} for run in runs if run.left_out}
-    if told:
-        yield Caution(kind="repeated lines", runs=told)
+def _about_lines(runs: Sequence[Evidence]) -> Iterator[Caution]:
+    """Of journals that hold lines twice, or lost some."""
+    repeated = {run.label: {"num_lines": run.left_out} for run in runs if run.left_out}
+    if repeated:
+        yield Caution(kind="repeated lines", runs=repeated)
+    missing = {run.label: {"num_lines": run.missing} for run in runs if run.missing}
+    if missing:
+        yield Caution(kind="missing lines", runs=missing)
 
 
 def _about_workload(spec: ExperimentSpec, runs: Sequence[Evidence]) -> Iterator[Caution]:

@@ -74,6 +74,8 @@ class Evidence:
     devices before, and that after."""
     left_out: int
     """Events of the journal that do not count, because they did not come after those before."""
+    missing: int
+    """Events that the journal should have had between the others."""
     stop: Stop | None
     workload: dict[str, Any]
     environment: dict[str, Any]
@@ -231,6 +233,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 resumed_at=tuple(resumptions(run["run_id"])["step"]),
                 moved_at=moves(resumptions(run["run_id"])),
                 left_out=run["left_out"],
+                missing=run["missing"],
                 stop=_stop(stops(run["run_id"])),
                 **mine,
             )

@@ -57,6 +57,8 @@ class Progress:
     """Of the last event that was taken from the journal; -1 before the first one."""
     left_out: int = 0
     """Events of the journal that did not come after those before them, and so do not count."""
+    missing: int = 0
+    """Events that the journal should have had between those that count."""
 
 
 @dataclass(kw_only=True)
@@ -197,7 +199,7 @@ def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     size, inode = (found.size, found.inode) if found else (0, None)
     if size < run.journal_offset or (run.journal_offset and inode != run.journal_inode):
         seen.restarted.append(run.run_id)
-        run = replace(run, journal_offset=0, last_seq=-1, left_out=0)
+        run = replace(run, journal_offset=0, last_seq=-1, left_out=0, missing=0)
     if size == run.journal_offset:
         return run
     if seen.is_full:
@@ -212,8 +214,8 @@ def read_journal(seen: Look, run: Progress, run_dir: RunDir) -> Progress:
     if lines:
         require_known_format(run_dir.events_file, lines)
         seen.num_bytes += len(lines)
-    order = Order(run.last_seq, run.left_out)
+    order = Order(run.last_seq, run.left_out, run.missing)
     if counting := in_order(lines, order):
         seen.slices[run.run_id] = without_odd_booleans(counting)
     return replace(run, journal_offset=end, journal_inode=inode, last_seq=order.last,
-                   left_out=order.num_left_out)  # fmt: skip
+                   left_out=order.num_left_out, missing=order.num_missing)  # fmt: skip

@@ -61,6 +61,7 @@ def in_order(lines: bytes, order: Order) -> bytes:
     """
     found = _sequence(lines)
     if found is not None and found[0] > order.last and (found[1:] > found[:-1]).all():
+        order.num_missing += int(found[-1]) - order.last - len(found)
         order.last = int(found[-1])
         return lines
     events = ((line, read_event(line)) for line in lines.split(b"\n"))

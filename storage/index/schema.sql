@@ -38,6 +38,7 @@ CREATE TABLE progress (
     journal_inode UBIGINT,              -- which file of that name they are from
     last_seq BIGINT NOT NULL,           -- of the last event of it that counts, -1 before any
     left_out BIGINT NOT NULL,           -- events of it that did not come after those before
+    missing BIGINT NOT NULL,            -- events that it should have had between the others
     revision BIGINT NOT NULL
 );
 

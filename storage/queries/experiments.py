@@ -221,11 +221,12 @@ def runs_as_taken_in(store: Store, experiment_id: str) -> pd.DataFrame:
 def run_states(store: Store, experiment_id: str) -> pd.DataFrame:
     """run_id, label, role, backend, state, reason, num_steps of `list_runs`, which looks at every
     step for the rest; and `left_out`, the number of events of its journal that do not count,
-    because they did not come after those before them."""
+    because they did not come after those before them, and `missing`, that of events which should
+    stand between the others."""
     frame = store.query(
         f"""
         WITH {PLANNED_AND_SAID}
-        SELECT run_id, label, role, backend, state, left_out, {REASON}, {NUM_STEPS}
+        SELECT run_id, label, role, backend, state, left_out, missing, {REASON}, {NUM_STEPS}
         FROM runs JOIN progress USING (run_id)
             LEFT JOIN said USING (run_id) LEFT JOIN planned USING (run_id)
         WHERE {MINE} ORDER BY position""",

@@ -117,11 +117,20 @@ def _resumed(label: str, facts: Facts) -> Sentence:
 
 
 def _repeated_lines(caution: Caution) -> Sentence:
-    counts = {label: facts["num_lines"] for label, facts in caution.runs.items()}
-    listed = ", ".join(f"{_lines(count)} of {label}" for label, count in counts.items())
     return said("The journals hold lines that do not follow those before them, as where a journal "
                 "was copied into itself: {lines}. They are left out, and every number is that of "
-                "the other lines.", lines=listed)  # fmt: skip
+                "the other lines.", lines=_lines_of_runs(caution))  # fmt: skip
+
+
+def _missing_lines(caution: Caution) -> Sentence:
+    return said("The journals lack lines that the runs wrote, as where a disk or a copy lost a "
+                "part: {lines}. Every number is that of the lines that are left.",
+                lines=_lines_of_runs(caution))  # fmt: skip
+
+
+def _lines_of_runs(caution: Caution) -> str:
+    counts = {label: facts["num_lines"] for label, facts in caution.runs.items()}
+    return ", ".join(f"{_lines(count)} of {label}" for label, count in counts.items())
 
 
 def _lines(count: int) -> str:
@@ -350,6 +359,7 @@ SENTENCES: dict[Kind, Callable[[Caution], Sentence]] = {
     "stopped": _of_run(_stopped),
     "resumed": _of_run(_resumed),
     "repeated lines": _repeated_lines,
+    "missing lines": _missing_lines,
     "different setting": _different_setting,
     "different sizes": _different_sizes,
     "fallback": _fallback,

@@ -265,3 +265,40 @@ def test_the_doctor_tells_and_an_import_refuses(
     with pytest.raises(ImportUnusable, match=f"events.jsonl of run {BACKEND} holds {gained} lines"):
         take_in(there, archive)
     assert not list(there.runs.glob("*"))
+
+
+LOSSES: dict[str, Callable[[Lines], Lines]] = {
+    "a part of it": lambda lines: [*lines[:60], *lines[90:]],
+    "its begin": lambda lines: lines[30:],
+    "a part that became zeros": lambda lines: [*lines[:60], b"\0" * 4096 + b"\n", *lines[90:]],
+    "every third line": lambda lines: (
+        [line for at, line in enumerate(lines[:90]) if at % 3] + lines[90:]
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("tick_bytes", [2_000, 10**9])
+def test_lines_that_a_journal_lost_are_told(
+    data_dir: DataDir, clean: tuple[str, ...], loss: str, tick_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(folders, "MAX_TICK_BYTES", tick_bytes)
+    rewritten(data_dir.run_dir(BACKEND), LOSSES[loss])
+    with Store.in_memory(data_dir) as store:
+        comparison = compare(store, EXPERIMENT_ID)
+    (found,) = (one for one in comparison.warnings if one.kind == "missing lines")
+    assert found.runs == {"inductor": {"num_lines": 30}}
+    assert "lack lines that the runs wrote" in str(caution_words(found))
+    assert "30 lines of inductor" in report(comparison)
+
+
+def test_a_run_that_was_torn_off_and_goes_on_lost_no_line(data_dir: DataDir) -> None:
+    run = Recording(data_dir.runs, "baseline").start().block([0.1] * 20, [1.0] * 20)
+    run.log.close()
+    with run.run.events_file.open("ab") as journal:
+        journal.write(b'{"v":1,"seq":99,"kind":"st')
+    run.log = EventLog(run.run.events_file)
+    run.resume(10).block([0.2] * 10, [0.5] * 10).end()
+    with Store.in_memory(data_dir) as store:
+        assert store.rows("SELECT missing, left_out FROM progress") == [(0, 0)]
