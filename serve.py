@@ -40,7 +40,6 @@ from breakeven.views.access.team import TEAM_VARIABLE, Team, TeamUnusable, read_
 from breakeven.views.access.uploads import let_scripts_run
 from breakeven.views.comparison.ahead import Imported, prepare_all
 from breakeven.views.report.serving import Reports
-from breakeven.views.upkeep.alerting import watch_over
 from breakeven.views.upkeep.failing import show_failure
 from breakeven.views.upkeep.memory import keep_giving_back, share_arenas
 from breakeven.views.upkeep.serving import ROUTES
@@ -102,7 +101,6 @@ def main() -> None:
     open_log(folder.logs, DASHBOARD)
     signed_out.open(folder)
     log.info("dashboard begins", extra={"fields": {"address": address(), "port": port()}})
-    Thread(target=watch_over, name="alerts", daemon=True).start()
     keep_giving_back()
     give_up_at_last()
     offer_no_components_of_packages()

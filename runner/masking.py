@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 MASKED = "[masked]"
 MIN_SECRET_CHARACTERS = 8
 """A shorter value, such as `1`, would be found everywhere and is no secret worth the name."""
 SECRET_NAME = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|COOKIE|WEBHOOK|_DSN$|_SMTP$",
+    r"TOKEN(?!IZ)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|COOKIE|WEBHOOK|_DSN$|_NOTIFY$",
     re.IGNORECASE,
 )
 FORMS = {
@@ -81,10 +82,23 @@ def is_secret_name(name: str) -> bool:
 
 
 def _secrets(environment: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(
-        value.strip() for name, value in environment.items()
-        if len(value.strip()) >= MIN_SECRET_CHARACTERS and is_secret_name(name)
-    )  # fmt: skip
+    found: set[str] = set()
+    for name, value in environment.items():
+        if is_secret_name(name):
+            found |= {value.strip(), *(_pieces(value) if name.endswith("_NOTIFY") else ())}
+    return frozenset(one for one in found if len(one) >= MIN_SECRET_CHARACTERS)
+
+
+def _pieces(addresses: str) -> Iterable[str]:
+    """Of addresses of Apprise all that may be a secret by itself: names, passwords, parts of the
+    path, and the host where it is no name of one, as in `slack://TOKEN/TOKEN`."""
+    for address in addresses.split():
+        parts = urlsplit(f"//{address.partition('://')[2]}")
+        user, _, host = parts.netloc.rpartition("@")
+        is_host = "." in host or host.startswith("localhost")
+        secret = (user, "" if is_host else host, parts.path, parts.query, parts.fragment)
+        for piece in re.split(r"[/:?&=,]", "/".join(secret)):
+            yield from (address, piece, unquote(piece))
 
 
 @lru_cache(maxsize=16)

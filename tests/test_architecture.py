@@ -27,8 +27,12 @@ PAGES = {"compare", "definitions", "devices", "difference", "experiments", "laun
          "matrix", "run", "suites", "system", "trends"}  # fmt: skip
 
 
-CLUSTERS = {"ray_engine.py": "ray", "submitit_engine.py": "submitit"}
-"""Modules of `runner/cluster/` that need a package of their own, which nobody else imports."""
+OWN_PACKAGES = {
+    "cluster/ray_engine.py": "ray",
+    "cluster/submitit_engine.py": "submitit",
+    "runner/notifications.py": "apprise",
+}
+"""Modules of the runner that need a package of their own, which nobody else imports."""
 
 
 PREFIX = "breakeven."
@@ -90,16 +94,16 @@ def test_imports_point_one_way(part: str) -> None:
 def test_the_light_half_of_the_runner_uses_the_standard_library_alone() -> None:
     for file in sources("runner"):
         tops = {name.partition(".")[0] for name in imported_modules(file)} - {"runner"}
-        own = CLUSTERS.get(file.name) if file.parent.name == "cluster" else None
+        own = OWN_PACKAGES.get(f"{file.parent.name}/{file.name}")
         assert tops - {own} <= sys.stdlib_module_names, file
 
 
-def test_the_package_of_a_cluster_is_imported_only_where_it_is_asked_for() -> None:
+def test_packages_of_single_modules_are_imported_only_where_somebody_needs_them() -> None:
     for statement in (
         "import breakeven.runner.commands.cli",
         "import breakeven.runner.cluster.driver",
     ):
-        assert not modules_after(statement) & set(CLUSTERS.values())
+        assert not modules_after(statement) & set(OWN_PACKAGES.values())
 
 
 @pytest.mark.parametrize("part", ["storage", "views"])

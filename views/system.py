@@ -7,9 +7,6 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from breakeven.runner.alerts.settings import read_settings
-from breakeven.runner.alerts.told import Told
-from breakeven.runner.commands.alerts import described, send_test
 from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.logs import read_log
@@ -17,7 +14,6 @@ from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.texts import printable
 from breakeven.views.access import permissions
 from breakeven.views.shared import words
-from breakeven.views.shared.inert import inert
 from breakeven.views.shared.resources import data_dir
 from breakeven.views.upkeep.history import show_history
 from breakeven.views.upkeep.strip import show_findings
@@ -43,30 +39,10 @@ def main() -> None:
         st.caption("The same on a terminal: `breakeven doctor`; `--repair` mends what is "
                    "safe, `--bundle FILE.zip` makes a file for an issue.")  # fmt: skip
     show_findings(st.session_state.get(KEY) or look(data_dir()))
-    st.markdown("#### Alerts")
-    show_alerts()
     st.markdown("#### Who did what")
     show_history()
     st.markdown("#### Logs")
     show_logs()
-
-
-def show_alerts() -> None:
-    """Where they go, without secrets, whether the last was taken, and a test."""
-    settings, told = read_settings(), Told(data_dir())
-    for problem in settings.problems:
-        st.warning(inert(problem), icon=":material/notifications_off:")
-    if not settings.is_any:
-        st.caption("Nobody is told. Set `BREAKEVEN_WEBHOOK` or `BREAKEVEN_SMTP` and start again, "
-                   "and you hear of runs that fail, trends that break, a disk that fills and "
-                   "work that hangs.")  # fmt: skip
-        return
-    if st.button("Send a test", icon=":material/notifications:", key="alerts.test"):
-        permissions.require_acting()
-        said: list[str] = []
-        with st.spinner("Waiting for the servers"):
-            send_test(settings, told, said.append)
-    st.code("\n".join(described(settings, told)), language=None, wrap_lines=True)
 
 
 def examine() -> list[Finding]:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from breakeven.runner.checks.experiment import check
 from breakeven.runner.checks.user_code import CODE_VARIABLE, allowed_folders
-from breakeven.runner.commands.alerts import add_alert_options, manage_alerts
 from breakeven.runner.commands.audit import add_audit_options, show_audit
 from breakeven.runner.commands.cancel import add_cancel_options, cancel_many
 from breakeven.runner.commands.cluster import add_cluster_options, supervise_cluster
@@ -255,8 +254,6 @@ def parser() -> argparse.ArgumentParser:
         "audit", show_audit, "list who did what: starts, stops, deletions, uploads, settings"
     )
     add_audit_options(told)
-    text = "say where alerts go and whether the last was taken; send a test, or look for news"
-    add_alert_options(add("alerts", manage_alerts, text))
     text = "say what is wrong with machine, installation and data folder, and what mends it"
     add_doctor_options(add("doctor", examine_machine, text))
     for name, text in STORED.items():

@@ -23,6 +23,7 @@ SOMETHING_WRONG = 1
 
 def add_doctor_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--repair", action="store_true", help="mend what can be without any loss")
+    command.add_argument("--notify", action="store_true", help="send a test notification")
     command.add_argument("--json", action="store_true", help="the findings, for programs")
     command.add_argument(
         "--bundle", type=Path, metavar="FILE.zip",
@@ -33,7 +34,7 @@ def add_doctor_options(command: argparse.ArgumentParser) -> None:
 
 def examine_machine(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints the findings; 1 if something is wrong, else 0."""
-    findings = examine(data_dir)
+    findings = examine(data_dir, notify=options.notify)
     if options.repair:
         repaired = _repair(data_dir, findings)
         findings = examine(data_dir) if repaired else findings

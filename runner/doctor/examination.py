@@ -9,16 +9,24 @@ from breakeven.runner.doctor.disk import check_disk
 from breakeven.runner.doctor.findings import Finding, Health
 from breakeven.runner.doctor.folders import check_folders
 from breakeven.runner.doctor.processes import check_processes
-from breakeven.runner.doctor.software import check_compiler, check_python, check_versions
+from breakeven.runner.doctor.software import (
+    check_compiler,
+    check_notifications,
+    check_python,
+    check_versions,
+)
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.texts import printable
 
 Check = Callable[[], Iterable[Finding]]
 
 
-def examine(data_dir: DataDir) -> list[Finding]:
-    """Everything; takes as long as torch needs to start and to compile."""
-    return [*_made("Installation", _software), *_made("Devices", check_devices),
+def examine(data_dir: DataDir, *, notify: bool = False) -> list[Finding]:
+    """Everything; takes as long as torch needs to start and to compile. `notify`: whether a test
+    goes to the addresses for notifications."""
+    return [*_made("Installation", _software),
+            *_made("Notifications", lambda: [check_notifications(notify=notify)]),
+            *_made("Devices", check_devices),
             *look(data_dir),
             *_made("Run folders", partial(check_folders, data_dir)),
             *_made("Database", partial(check_database, data_dir))]  # fmt: skip

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from breakeven.runner.doctor.findings import Finding, Health
+from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier
 from breakeven.runner.project import PACKAGE
 from breakeven.runner.texts import printable
 
@@ -62,6 +63,22 @@ def check_versions(requirements: Path = REQUIREMENTS) -> Finding:
         return Finding(subject=subject, health=Health.DOUBTFUL, evidence="; ".join(other),
                        remedy=remedy)  # fmt: skip
     evidence = f"{num_right} of {num_right} as {requirements.name} has them"
+    return Finding(subject=subject, health=Health.OK, evidence=evidence)
+
+
+def check_notifications(*, notify: bool = False) -> Finding:
+    """Whether Apprise can use the addresses, and, where `notify`, whether a test arrives."""
+    subject, notifier = "Notifications", Notifier()
+    evidence = f"addresses: {', '.join(notifier.service_names) or 'none'} ({NOTIFY_VARIABLE})"
+    problems = list(notifier.problems)
+    if notify and notifier.is_any:
+        failed = notifier.send_test()
+        problems += [f"the test did not arrive: {failed}"] if failed else []
+        evidence += "" if failed else "; the test arrived"
+    if problems:
+        return Finding(subject=subject, health=Health.WRONG,
+                       evidence="; ".join([evidence, *problems]),
+                       remedy="docs/operating.md has examples of addresses")  # fmt: skip
     return Finding(subject=subject, health=Health.OK, evidence=evidence)
 
 

@@ -32,7 +32,6 @@ class DataDir:
         self.database_file = self.path / "breakeven.duckdb"
         self.database_lock = self.path / "breakeven.duckdb.lock"
         self.supervisor_lock = self.path / "supervisor.lock"
-        self.alerts_file = self.path / "alerts.json"
         self.stuck_file = self.path / "stuck.json"
         self.supervisor_log = self.path / "supervisor.log"
         self.logs = self.path / "logs"

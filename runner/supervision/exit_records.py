@@ -4,12 +4,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from breakeven.runner.alerts.events import Alerts
 from breakeven.runner.folders.records import Exit
 from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import RunState
 from breakeven.runner.logs import log
+from breakeven.runner.notifications import Notifier
 from breakeven.runner.supervision.exits import NO_ROOM, WorkerExit
 
 
@@ -17,8 +17,8 @@ class ExitRecords:
     """The exit records of a supervisor's runs, for all experiments at work. Those that the disk has
     no room for are kept here."""
 
-    def __init__(self, alerts: Alerts | None = None) -> None:
-        self._alerts = alerts
+    def __init__(self, notifier: Notifier | None = None) -> None:
+        self._notifier = notifier
         self._owed: dict[Path, tuple[RunDir, Exit]] = {}
         """By the run's folder: there may be several `RunDir` of it."""
         self._lock = threading.Lock()
@@ -46,8 +46,8 @@ class ExitRecords:
         say(f"{run.run_id}: {ended.state}, {ended.reason}")
         with self._lock:
             self._try(run, ended)
-        if self._alerts is not None:
-            self._alerts.run_ended(run.run_id, ended.state, ended.reason)
+        if self._notifier is not None:
+            self._notifier.run_ended(run.run_id, ended.state, ended.reason)
 
     def write_owed(self) -> None:
         """Tries again to write what there was no room for."""

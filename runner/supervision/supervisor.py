@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from breakeven.runner.alerts.events import Alerts
-from breakeven.runner.alerts.trends import tell_broken_trends
+from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DataDir
-from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.queue import Experiment, find_experiment
 from breakeven.runner.folders.queue_order import startable
 from breakeven.runner.folders.sizes import lacks_room
 from breakeven.runner.folders.states import RunState
@@ -24,6 +23,7 @@ from breakeven.runner.logs import log, open_log
 from breakeven.runner.machine.occupancy import learn_devices, this_machine, wish_of
 from breakeven.runner.machine.placement import Machine, Place, is_full, plan
 from breakeven.runner.machine.sight import Sight
+from breakeven.runner.notifications import Notifier
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.supervision.heartbeat import Heartbeat
 from breakeven.runner.supervision.orphans import close_orphans
@@ -60,10 +60,9 @@ def supervise(
             work.do()
         # Whoever submitted while the lock was held relied on this supervisor.
         if not work.waiting() or not lock.acquire(LOCK_PATIENCE_SECONDS):
-            if work.num_ended and work.alerts.is_any:
-                # Nothing is measured now, and whoever comes next finds the lock free.
-                tell_broken_trends(data_dir, work.alerts)
-            work.alerts.finish()
+            # Nothing is measured now, and whoever comes next finds the lock free.
+            work.notifier.trends_broke(data_dir, work.worked_at)
+            work.notifier.finish()
             log.info("supervisor ends: nothing waits")
             return True
 
@@ -83,11 +82,11 @@ class _Work:
     """Works off the queue, and remembers what cannot be."""
 
     def __init__(self, data_dir: DataDir, command: Sequence[str], exclusive: bool) -> None:
-        self.alerts = Alerts(data_dir)
-        self.exits = ExitRecords(self.alerts)
+        self.notifier = Notifier()
+        self.exits = ExitRecords(self.notifier)
         self.heartbeat = Heartbeat(data_dir)
-        self.num_ended = 0
-        """How many experiments were worked at."""
+        self.worked_at: set[str] = set()
+        """Ids of the experiments that were worked at."""
         self._data_dir = data_dir
         self._command = command
         self._exclusive = exclusive
@@ -109,8 +108,6 @@ class _Work:
         self._seen = ()
         while True:
             self.heartbeat.beat()
-            self.alerts.look_at_disk()
-            self._tell_stuck()
             self.exits.write_owed()
             self._begin_what_can()
             if self._at_work:
@@ -118,12 +115,6 @@ class _Work:
             elif time.monotonic() - idle_since > LINGER_SECONDS and not self.exits.is_owing:
                 return
             self._wait_for_an_end()
-
-    def _tell_stuck(self) -> None:
-        stuck = ", ".join(self.heartbeat.stuck)
-        self.alerts.problem(
-            "supervisor", f"a thread hangs, and nobody looks after {stuck}" if stuck else None
-        )
 
     def waiting(self) -> list[Experiment]:
         """What of the queue could be started, first to last."""
@@ -191,8 +182,15 @@ class _Work:
     def _wait_for_an_end(self) -> None:
         with suppress(queue.Empty):
             ended = self._at_work.pop(self._ended.get(timeout=POLL_SECONDS))
-            self.num_ended += 1
+            self._tell_of_end(ended.experiment.experiment_id)
             self._given_up.update(ended.tried & _waiting(ended.experiment))
+
+    def _tell_of_end(self, experiment_id: str) -> None:
+        self.worked_at.add(experiment_id)
+        if self.notifier.is_any:
+            with suppress(RunnerError):  # Somebody deleted the experiment, or damaged its folders.
+                # It may have got further controls since it began.
+                self.notifier.experiment_ended(find_experiment(self._data_dir, experiment_id))
 
 
 def _waiting(experiment: Experiment) -> set[tuple[str, int]]:

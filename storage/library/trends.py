@@ -6,7 +6,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -107,6 +107,18 @@ class Series:
                  for level in held]  # fmt: skip
         worst = max(found, key=self.worsening, default=None)
         return worst if worst is not None and self.worsening(worst) > least else None
+
+    def regression_shown_by(self, least: float, within: int) -> str | None:
+        """The id of the experiment with which the last regression first showed, some experiments
+        after its step; None if that was none of the newest so many. Later experiments may move the
+        step a little; the regression then is no new one."""
+        first = max(1, len(self.points) - within)
+        shown, found = first - 1, None
+        for number in range(first, len(self.points)):
+            step = replace(self, points=self.points[: number + 1]).regression(least, within)
+            if step is not None and step.index > shown:
+                shown, found = number, self.points[number].experiment_id
+        return found
 
 
 def trends(rows: pd.DataFrame, quantity: str) -> list[Series]:

@@ -199,14 +199,18 @@ def _told(series: Series) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _worse(series: Series) -> dict[str, str] | None:
+def _worse(series: Series) -> dict[str, str | None] | None:
     """The step to a level that is worse than the best of the last experiments, by more than a
-    nightly job minds."""
+    nightly job minds, and the experiment that first showed the step."""
     step = series.regression(USUAL_LEAST, WITHIN)
     if step is None:
         return None
     said = f"{_title(series)}: {change_text(series, step)}"
-    return {"experiment_id": series.points[step.index].experiment_id, "said": said}
+    return {
+        "experiment_id": series.points[step.index].experiment_id,
+        "shown_by": series.regression_shown_by(USUAL_LEAST, WITHIN),
+        "said": said,
+    }
 
 
 def _parse(text: str) -> Condition:

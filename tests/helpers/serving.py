@@ -1,4 +1,4 @@
-"""A dashboard, or another app of Streamlit, really served; a chat that alerts are posted to."""
+"""A dashboard, or another app of Streamlit, really served; a server that takes notifications."""
 
 import json
 import os
@@ -73,21 +73,22 @@ def wait_until_served(url: str, server: subprocess.Popen[bytes]) -> None:
     wait_until(answers)
 
 
-class Chat(ThreadingHTTPServer):
-    """Somebody's server: refuses so many requests first, and keeps what it then is told."""
+class Receiver(ThreadingHTTPServer):
+    """Refuses so many requests first, and keeps what the others post."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Hook)
+        super().__init__(("127.0.0.1", 0), ReceiverRequest)
         self.refuse = 0
         self.told: list[dict[str, Any]] = []
         self.sends_to = ""
         """Another address, and what was asked for there."""
         self.asked: list[str] = []
-        self.address = f"http://127.0.0.1:{self.server_address[1]}/hooks/abcdefgh"
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.address = f"json://127.0.0.1:{self.server_address[1]}/hooks/abcdefgh"
 
 
-class Hook(BaseHTTPRequestHandler):
-    server: Chat
+class ReceiverRequest(BaseHTTPRequestHandler):
+    server: Receiver
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))

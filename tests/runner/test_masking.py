@@ -53,6 +53,29 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert masked(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mail of bench-mail to ada@example.org failed", "mail of [masked] to [masked] failed"),
+        ("no POST to /services/T1JJ3T3L2/A1BRTD4JD", "no POST to /[masked]/[masked]/[masked]"),
+        ("the password is p@ssw0rd%", "the password is [masked]"),
+        (
+            "smtp.example.org, localhost and example.org",
+            "smtp.example.org, localhost and example.org",
+        ),
+    ],
+)
+def test_of_addresses_for_notifications_all_is_masked_that_may_be_secret(
+    text: str, expected: str
+) -> None:
+    addresses = (
+        "mailtos://bench-mail:p%40ssw0rd%25@smtp.example.org:587?to=ada@example.org "
+        "slack://T1JJ3T3L2/A1BRTD4JD json://localhost:8080/services/abc"
+    )
+    assert mask(text, {"BREAKEVEN_NOTIFY": addresses}) == expected
+    assert mask(addresses, {"BREAKEVEN_NOTIFY": addresses}) == MASKED
+
+
 def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
     environment = {"SIGNING_SECRET": "first-line-of-a-secret\nsecond-line-of-a-secret"}
     assert mask("x second-line-of-a-secret y", environment) == "x [masked] y"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.runner.folders.busy import STUCK_SECONDS, seconds_busy
@@ -51,16 +51,8 @@ class State:
     unreadable: int
     disk_free: int | None
     disk_size: int | None
-    wrong: tuple[tuple[str, str], ...] = field(default=())
-    """What is wrong: `supervisor`, `index` or `disk`, and a sentence; none where all is well."""
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        return tuple(said for _, said in self.wrong)
-
-    def problem_of(self, kind: str) -> str | None:
-        """What is wrong with one of them, if anything is."""
-        return "; ".join(said for one, said in self.wrong if one == kind) or None
+    problems: tuple[str, ...] = ()
+    """A sentence for each thing that is wrong."""
 
     @property
     def is_healthy(self) -> bool:
@@ -90,7 +82,7 @@ supervisor_missing = _Missing()
 def look() -> State:
     """Has the store take in what is new, if it is time, and sums up; raises nothing."""
     folder = data_dir()
-    wrong = [("index", said) for said in taking_in.problems()]
+    problems = taking_in.problems()
     store = process_wide().stores.get(folder.path)
     order = read_order(folder)
     queued = {
@@ -99,12 +91,12 @@ def look() -> State:
         if run.state == RunState.QUEUED
     } - set(order.held)
     pulse = feel(folder)
-    wrong += [("supervisor", said) for said in _of_supervisor(pulse, len(queued), order.paused)]
+    problems += _of_supervisor(pulse, len(queued), order.paused)
     ingesting = seconds_busy(folder.database_lock)
     age = None if store is None else store.age
-    wrong += [("index", said) for said in _of_index(ingesting, age)]
+    problems += _of_index(ingesting, age)
     free, size, full = _disk(folder)
-    wrong += [] if full is None else [("disk", full)]
+    problems += [] if full is None else [full]
     return State(
         runs={} if store is None else store.run_counts,
         waiting=len(queued),
@@ -116,7 +108,7 @@ def look() -> State:
         unreadable=0 if store is None else store.num_unreadable,
         disk_free=free,
         disk_size=size,
-        wrong=tuple(wrong),
+        problems=tuple(problems),
     )
 
 

@@ -5,7 +5,6 @@ import time
 import pandas as pd
 import pytest
 
-from breakeven.runner.alerts.trends import _mark
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
@@ -46,13 +45,3 @@ def test_neither_the_future_nor_antiquity_is_the_newest_of_lists_or_trends(
     assert series
     for one in series:
         assert [point.experiment_id for point in one.points][-3:] == [OLD, NEW, NO_TIME]
-
-
-def test_what_was_told_of_a_trend_is_in_order_of_time_whatever_ids_begin_with() -> None:
-    told = [
-        _mark(None),
-        _mark("2026-11-21T09:30:10.123456+00:00"),
-        _mark("2026-11-21T09:30:11+00:00"),
-    ]
-    assert told == ["", "20261121-093010-123456", "20261121-093011-000000"]
-    assert told[1] < NEW < told[2]

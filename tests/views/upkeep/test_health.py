@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from breakeven.runner.folders.data_dir import DataDir
@@ -82,6 +84,8 @@ def test_a_served_dashboard_answers_probes_and_a_reader_of_openmetrics(
 ) -> None:
     record_experiment(folder.runs)
     with served(folder, supervised=False) as (address, _server):
+        # A machine at work answers before it has opened the index.
+        wait_until(lambda: json.loads(get(f"{address}/healthz")[2])["runs"])
         status, kind, text = get(f"{address}/healthz")
         assert (status, kind) == (200, "application/json"), text
         assert json.loads(text)["runs"] == {"finished": 3}
@@ -215,3 +219,16 @@ def test_one_question_costs_no_look_at_runs_that_are_over(
     )  # fmt: skip
     assert state.look().runs == {str(RunState.FINISHED): 60}
     assert not [file for file in opened if str(folder.runs) in file]
+
+
+def test_the_alert_rules_for_prometheus_name_metrics_and_states_that_exist(folder: DataDir) -> None:
+    content = yaml.safe_load((PROJECT_ROOT / "docs/alerts.yml").read_text())
+    rules = [rule for group in content["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    known = set(re.findall(r"# TYPE (\w+)", open_metrics(state.look(), state.own_process())))
+    for rule in rules:
+        assert rule["annotations"]["summary"]
+        named = set(re.findall(r"\bbreakeven_\w+", rule["expr"]))
+        assert named and named <= known, rule["alert"]
+        for states in re.findall(r'state=~"([^"]*)"', rule["expr"]):
+            assert {*states.split("|")} == {one.value for one in RunState if one.is_failed}

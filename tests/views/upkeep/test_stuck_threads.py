@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from starlette.requests import Request
 
-from breakeven.runner.alerts.events import Alerts
 from breakeven.runner.doctor import processes
 from breakeven.runner.doctor.findings import Health
 from breakeven.runner.folders.data_dir import DataDir
@@ -16,10 +15,9 @@ from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, Training
 from breakeven.runner.supervision import heartbeat, supervisor
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.storage.index import store as store_module
-from breakeven.views.upkeep import alerting, serving, state
+from breakeven.views.upkeep import serving, state
 from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
 from tests.helpers.journals import record_experiment
-from tests.helpers.serving import Chat
 from tests.helpers.waiting import awaited, wait_until
 
 pytestmark = pytest.mark.heavy
@@ -118,32 +116,3 @@ def test_a_disk_that_hangs_gets_an_answer_that_says_so(
     said = bytes(awaited(serving.metrics(request)).body).decode()
     assert "breakeven_healthy 0.0" in said and "breakeven_process_threads" in said
     assert "breakeven_runs" not in said
-
-
-def test_the_dashboard_tells_of_a_supervisor_that_is_missing_and_that_it_is_there_again(
-    folder: DataDir, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chat = Chat()
-    threading.Thread(target=chat.serve_forever, daemon=True).start()
-    monkeypatch.setenv("BREAKEVEN_WEBHOOK", chat.address)
-    monkeypatch.setattr(state, "STARTING_SECONDS", 0.0)
-    monkeypatch.setattr(alerting, "EVERY_SECONDS", 0.05)
-    watcher = threading.Thread(target=alerting.watch_over, daemon=True)
-    experiment_id = submit(folder, SPEC)
-    watcher.start()
-    wait_until(lambda: len(chat.told) == 1)
-    folder.run_dir(f"{experiment_id}.baseline").request_cancel()
-    wait_until(lambda: len(chat.told) == 2)
-    told = [(one["kind"], one["is_over"]) for one in chat.told]
-    assert told == [("supervisor", False), ("supervisor", True)]
-    assert "no supervisor has been at work" in chat.told[0]["text"]
-    monkeypatch.setattr(Alerts, "is_any", False)
-    watcher.join()
-    chat.shutdown()
-
-
-def test_without_anybody_to_tell_the_dashboard_does_not_even_look(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alerting, "look", lambda: pytest.fail("looked"))
-    alerting.watch_over()

@@ -1,7 +1,6 @@
 """The page System, and the line above all pages while something is wrong."""
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,6 @@ from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.logs import log, open_log, read_log
 from breakeven.views.upkeep import strip, watching
 from tests.helpers.pages import opened, text
-from tests.helpers.serving import Chat
 
 pytestmark = pytest.mark.heavy
 
@@ -101,23 +99,3 @@ def test_logs_rotate_and_a_line_that_is_none_is_passed_over(
     sizes = [one.stat().st_size for one in folder.logs.glob("dashboard.jsonl*")]
     assert len(sizes) == 6 and max(sizes) < 20_000
     assert json.loads(file.read_text().splitlines()[-1])["level"] == "info"
-
-
-def test_operators_see_where_alerts_go_without_secrets_and_send_a_test(
-    folder: DataDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "Nobody is told." in text(opened("system"))
-    chat = Chat()
-    threading.Thread(target=chat.serve_forever, daemon=True).start()
-    monkeypatch.setenv("BREAKEVEN_WEBHOOK", chat.address)
-    monkeypatch.setenv("BREAKEVEN_SMTP", "smtp://me:canary-0123456789@127.0.0.1:9/?to=a@b.example")
-    app = opened("system")
-    said = text(app)
-    assert "http://127.0.0.1/[masked]: none was sent yet" in said
-    assert "mail to a@b.example through 127.0.0.1:9: none was sent yet" in said
-    app.button(key="alerts.test").click().run()
-    said = text(app)
-    assert [told["kind"] for told in chat.told] == ["test"]
-    assert "was NOT taken: [Errno 111] Connection refused" in said
-    assert "canary" not in said and "abcdefgh" not in said
-    chat.shutdown()

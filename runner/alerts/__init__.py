@@ -1,1 +1,0 @@
-"""What is worth waking somebody for, told once, by a POST of JSON or by mail."""

@@ -1,0 +1,216 @@
+"""Notifications: an experiment ended, a run failed, a trend broke (docs/operating.md).
+
+They go to the addresses in `BREAKEVEN_NOTIFY`, through Apprise, which knows mail, chats and a
+hundred other services. A thread sends them, so that no run waits for a server. A notification that
+does not arrive is logged and stops nothing.
+"""
+
+import json
+import logging
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import Experiment
+from breakeven.runner.folders.states import ExperimentState, RunState
+from breakeven.runner.logs import log
+from breakeven.runner.masking import mask
+from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.texts import printable
+
+if TYPE_CHECKING:
+    from apprise import Apprise
+
+NOTIFY_VARIABLE = "BREAKEVEN_NOTIFY"
+"""Addresses, separated by blanks. `masking` knows that they are secret."""
+ATTEMPTS = 3
+PAUSE_SECONDS = 2.0
+"""Between two attempts at one address."""
+MAX_WAITING = 1_000
+FINISH_SECONDS = 20.0
+"""How long the end of a process waits for what has not been sent."""
+MAX_BODY = 2_000
+LOWEST_PRIORITY = 19
+TREND_LIMIT_SECONDS = 600.0
+TREND_COMMAND = (sys.executable, "-m", "breakeven.storage", "trend", "--json",
+                 "--fail-if", "worse>2%")  # fmt: skip
+"""The condition that docs/ci-gate.md proposes for a nightly job."""
+TREND_JUDGED = (0, 1, 5)
+"""Exit statuses of `breakeven trend` that come with an answer."""
+
+
+Kind = Literal["success", "failure", "warning", "info"]
+KINDS: dict[ExperimentState, Kind] = {
+    ExperimentState.FINISHED: "success",
+    ExperimentState.CANCELLED: "info",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notification:
+    """What services are given to show."""
+
+    title: str
+    body: str
+    kind: Kind
+
+
+class Notifier:
+    """Sends notifications; without addresses it does nothing.
+
+    Apprise is loaded at once, and not later beside somebody's measurement.
+    """
+
+    def __init__(self, addresses: str | None = None) -> None:
+        given = os.environ.get(NOTIFY_VARIABLE, "") if addresses is None else addresses
+        self.problems: list[str] = []
+        """Why addresses cannot be used, without secrets."""
+        self._services = self._load(given.split()) if given.strip() else None
+        self._waiting: queue.Queue[Notification] = queue.Queue(MAX_WAITING)
+        for problem in self.problems:
+            log.error("%s", problem)
+        if self.is_any:
+            threading.Thread(target=self._send_all, name="notifications", daemon=True).start()
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is an address."""
+        return bool(self._services)
+
+    @property
+    def service_names(self) -> list[str]:
+        """Of each address the name of its service: `JSON`, `E-Mail`."""
+        return [str(one.service_name) for one in self._services or ()]
+
+    @property
+    def num_waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def _load(self, addresses: Sequence[str]) -> "Apprise | None":
+        try:
+            import apprise
+        except ImportError:
+            self.problems.append(f"{NOTIFY_VARIABLE} needs the package apprise")
+            return None
+        asset = apprise.AppriseAsset(
+            app_id="Breakeven", app_desc="Breakeven", app_url="", image_url_mask="",
+            storage_mode="memory", http_redirects=False, default_service_retry=ATTEMPTS - 1,
+            default_service_wait=PAUSE_SECONDS,
+        )  # fmt: skip
+        services = apprise.Apprise(asset=asset)
+        for number, address in enumerate(addresses, start=1):
+            if not services.add(address):
+                self.problems.append(
+                    f"{NOTIFY_VARIABLE}: address {number} of {len(addresses)} is none of Apprise's "
+                    "(https://appriseit.com/services/)"
+                )
+        return services
+
+    def run_ended(self, run_id: str, state: RunState, reason: str) -> None:
+        """Tells of a run that failed, exceeded a limit or vanished."""
+        if state.is_failed:
+            self._put(f"{run_id}: {state}", reason, "failure")
+
+    def experiment_ended(self, experiment: Experiment) -> None:
+        """Tells of an experiment of which all runs have ended."""
+        states = [run.state for run in experiment.runs]
+        if not all(state.is_final for state in states):
+            return
+        came_to = ExperimentState.of(states)
+        counts = ", ".join(f"{count} {state}" for state, count in Counter(states).items())
+        body = (
+            f"{experiment.spec.name} on {experiment.spec.place}: runs: {counts}. "
+            f"`breakeven show {experiment.experiment_id}` prints the comparison."
+        )
+        title = f"experiment {experiment.experiment_id} ended: {came_to.replace('_', ' ')}"
+        self._put(title, body, KINDS.get(came_to, "failure"))
+
+    def trends_broke(self, data_dir: DataDir, ended: Collection[str]) -> None:
+        """Tells of each series that one of these experiments shows to have become worse. Asks a
+        process of storage's, at the lowest priority: call it while nothing is measured."""
+        if not self.is_any or not ended:
+            return
+        try:
+            for series in _read_trends(data_dir):
+                worse = series["worse"]
+                if worse is not None and worse["shown_by"] in ended:
+                    self._put("a trend broke", worse["said"], "warning")
+        except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
+            log.error("trends could not be read: %s", mask(printable(error, 500)))
+
+    def send_test(self) -> str | None:
+        """Sends a test now; None if every service took it, else why not."""
+        return self._send(Notification(title="test", body="Notifications arrive.", kind="info"))
+
+    def finish(self) -> None:
+        """Waits a little for what has not been sent."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        while self._waiting.unfinished_tasks and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _put(self, title: str, body: str, kind: Kind) -> None:
+        if not self.is_any:
+            return
+        try:
+            self._waiting.put_nowait(Notification(title=title, body=body, kind=kind))
+        except queue.Full:
+            log.error("too many notifications wait; one is dropped")
+
+    def _send_all(self) -> None:
+        while True:
+            notification = self._waiting.get()
+            try:
+                problem = self._send(notification)
+                if problem is not None:
+                    log.warning("a notification did not arrive: %s", problem)
+            except Exception:  # The next one is sent all the same.
+                log.exception("a notification could not be sent")
+            finally:
+                self._waiting.task_done()
+
+    def _send(self, notification: Notification) -> str | None:
+        """Why it did not arrive everywhere, without secrets; None if it did."""
+        import apprise
+
+        assert self._services is not None
+        capture = apprise.LogCapture(level=logging.WARNING, fmt="%(message)s")  # type: ignore[no-untyped-call]
+        with capture as said:
+            arrived = self._services.notify(
+                title=f"Breakeven on {socket.gethostname()}: "
+                f"{printable(mask(notification.title), 200)}",
+                body=printable(mask(notification.body or notification.title), MAX_BODY),
+                notify_type=notification.kind,
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+            lines = dict.fromkeys(said.getvalue().splitlines())
+        if arrived:
+            return None
+        return mask(printable("; ".join(lines) or "no service took it", 500))
+
+
+def _read_trends(data_dir: DataDir) -> list[dict[str, Any]]:
+    """Raises `OSError`, `ValueError` or `subprocess.TimeoutExpired`."""
+    command = [*TREND_COMMAND, f"--data-folder={data_dir.path}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", cwd=PROJECT_ROOT) as process:  # fmt: skip
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
+        try:
+            answer, errors = process.communicate(timeout=TREND_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    if process.returncode not in TREND_JUDGED:
+        raise ValueError(errors.strip().rpartition("\n")[2])
+    found: list[dict[str, Any]] = json.loads(answer)
+    return found

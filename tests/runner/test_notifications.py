@@ -1,0 +1,158 @@
+"""Notifications reach a real server through Apprise, without secrets and without delaying runs."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from breakeven.runner import notifications
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.queue import find_experiment, submit
+from breakeven.runner.folders.states import RunState
+from breakeven.runner.notifications import Notifier
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, TrainingSpec
+from breakeven.runner.supervision import supervisor
+from tests.helpers.fake_worker import COMMAND as FAKE_WORKER
+from tests.helpers.nights import record_slower_torch
+from tests.helpers.serving import Receiver
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    server = Receiver()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("BREAKEVEN_NOTIFY", server.address)
+    monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
+    yield server
+    server.shutdown()
+
+
+def spec(*backends: str) -> ExperimentSpec:
+    return ExperimentSpec(
+        name="trial", backends=backends, controls=0, data=DataSpec(num_train_samples=30),
+        training=TrainingSpec(batch_size=1),
+    )  # fmt: skip
+
+
+def test_a_supervisor_tells_of_runs_that_failed_and_of_the_experiment_that_ended(
+    receiver: Receiver, data_dir: DataDir
+) -> None:
+    experiment_id = submit(data_dir, spec("crash"))
+    assert supervisor.supervise(data_dir, FAKE_WORKER)
+    failed, ended = receiver.told
+    host = f"Breakeven on {socket.gethostname()}"
+    assert failed["title"] == f"{host}: {experiment_id}.crash: failed"
+    assert "SIGSEGV" in failed["message"] and failed["type"] == "failure"
+    assert ended["title"] == f"{host}: experiment {experiment_id} ended: partly failed"
+    assert "trial on cpu: runs: 1 finished, 1 failed." in ended["message"]
+    assert ended["type"] == "failure"
+
+
+def test_the_end_of_an_experiment_says_what_it_came_to(
+    receiver: Receiver, data_dir: DataDir
+) -> None:
+    notifier = Notifier()
+    experiment_id = submit(data_dir, spec())
+    notifier.experiment_ended(find_experiment(data_dir, experiment_id))  # It has not ended.
+    assert supervisor.supervise(data_dir, FAKE_WORKER)
+    notifier.finish()
+    assert [one["type"] for one in receiver.told] == ["success"]
+    assert receiver.told[0]["title"].endswith("ended: finished")
+
+
+def test_a_server_that_refuses_gets_further_attempts_and_nothing_secret_is_written(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_SECRET_KEY", "canary-0123456789")
+    receiver.refuse = 2
+    notifier = Notifier()
+    notifier.run_ended("one", RunState.FAILED, "said canary-0123456789")
+    notifier.run_ended("two", RunState.CANCELLED, "stopped on request")
+    notifier.finish()
+    assert [one["message"] for one in receiver.told] == ["said [masked]"]
+    receiver.refuse = 10
+    with caplog.at_level(logging.WARNING, logger="breakeven"):
+        notifier.run_ended("three", RunState.FAILED, "")
+        notifier.finish()
+    said = [one.getMessage() for one in caplog.records if one.name == "breakeven"]
+    assert len(said) == 1 and said[0].startswith("a notification did not arrive: ")
+    assert "503" in said[0] and "abcdefgh" not in caplog.text and "canary" not in caplog.text
+
+
+def test_a_server_that_redirects_gets_no_further_request(receiver: Receiver) -> None:
+    receiver.sends_to = f"{receiver.url}/latest/meta-data"
+    assert "302" in (Notifier().send_test() or "")
+    assert receiver.asked == [] and receiver.told == []
+
+
+def test_a_server_that_never_answers_delays_no_run(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts connections only.
+        monkeypatch.setenv("BREAKEVEN_NOTIFY", f"json://127.0.0.1:{silent.getsockname()[1]}/")
+        monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
+        monkeypatch.setattr(notifications, "FINISH_SECONDS", 0.1)
+        first, second = (submit(data_dir, spec("crash")) for _ in range(2))
+        assert supervisor.supervise(data_dir, FAKE_WORKER)
+        states = {data_dir.run_dir(f"{one}.baseline").state for one in (first, second)}
+    assert states == {RunState.FINISHED}
+
+
+def test_of_notifications_that_nobody_takes_only_so_many_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BREAKEVEN_NOTIFY", "json://127.0.0.1:9/")
+    monkeypatch.setattr(notifications, "PAUSE_SECONDS", 3600.0)
+    notifier = Notifier()
+    for number in range(2_000):
+        notifier.run_ended(str(number), RunState.FAILED, "")
+    assert 0 < notifier.num_waiting <= notifications.MAX_WAITING
+
+
+def test_an_address_that_is_none_is_named_by_its_number_and_the_others_are_used(
+    receiver: Receiver,
+) -> None:
+    notifier = Notifier(f"{receiver.address} nothing://canary0123456789 canary0123456789")
+    assert notifier.service_names == ["JSON"]
+    assert [one.partition(" is none")[0] for one in notifier.problems] == [
+        "BREAKEVEN_NOTIFY: address 2 of 3", "BREAKEVEN_NOTIFY: address 3 of 3"
+    ]  # fmt: skip
+    assert "canary" not in "".join(notifier.problems)
+    assert notifier.send_test() is None
+    assert receiver.told[0]["message"] == "Notifications arrive."
+    assert not Notifier("").is_any and not Notifier("canary0123456789").is_any
+
+
+@pytest.mark.slow
+def test_a_trend_that_broke_is_told_with_the_experiment_that_shows_it(
+    receiver: Receiver, data_dir: DataDir
+) -> None:
+    record_slower_torch(data_dir)
+    notifier = Notifier()
+    nights = [f"202611{day:02d}-093015-123456-7f3a" for day in range(1, 13)]
+    for night in nights:
+        notifier.trends_broke(data_dir, [night])
+    notifier.finish()
+    (told,) = receiver.told
+    assert told["title"].endswith("a trend broke") and told["type"] == "warning"
+    # The first night with the torch that came on the ninth.
+    assert "20261109-093015-123456-7f3a" in told["message"]
+    assert "torch 2.12.0 to 2.13.0" in told["message"]
+
+
+def test_trends_that_cannot_be_read_are_logged_and_stop_nothing(
+    receiver: Receiver, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    notifier = Notifier()
+    for command in (("/nowhere/python",), ("/bin/false",), ("/bin/echo", "{"), ("/bin/sleep", "9")):
+        monkeypatch.setattr(notifications, "TREND_COMMAND", command)
+        monkeypatch.setattr(notifications, "TREND_LIMIT_SECONDS", 0.5)
+        notifier.trends_broke(data_dir, ["one"])
+    assert caplog.text.count("trends could not be read") == 4
+    assert receiver.told == []
