@@ -9,10 +9,11 @@ from breakeven.runner.machine.cpus import cpu_allowance
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.estimates.costs import earlier_costs
-from breakeven.storage.estimates.remaining import expected_seconds
+from breakeven.storage.estimates.remaining import expected_seconds, never_compiled
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import format_share
 from breakeven.views.access import permissions, uploads
+from breakeven.views.comparison.answers import listed
 from breakeven.views.form import again as again_form
 from breakeven.views.form.form import spec_form
 from breakeven.views.form.presets import PRESETS, adjusted
@@ -123,7 +124,9 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     expected = expected_seconds(spec, earlier)
     subject = "script" if spec.is_script else "model"
     if expected is None:
-        time = f"How long it takes, the first run of this {subject} on this machine will tell."
+        unknown = listed(list(map(code, never_compiled(spec, earlier)))) if earlier else ""
+        what = f"{unknown} with this {subject}" if unknown else f"this {subject}"
+        time = f"How long it takes, the first run of {what} on this machine will tell."
     else:
         took = words.duration(expected)
         most = "At most about" if spec.kind.ends_by_width else "About"

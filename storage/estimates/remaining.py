@@ -31,8 +31,20 @@ GUESSED_CLOSING = 0.2
 
 def expected_seconds(spec: ExperimentSpec, earlier: Sequence[Costs]) -> float | None:
     """How long an experiment takes that has not begun; None without an earlier one."""
+    return remaining_seconds(_not_begun(spec), earlier, now=0.0)
+
+
+def never_compiled(spec: ExperimentSpec, earlier: Sequence[Costs]) -> list[str]:
+    """Labels of the backends of an experiment that has not begun, of which no earlier one tells how
+    long they compile."""
+    costs = _not_begun(spec)
+    works = {run.label: _Work(costs, earlier, run) for run in costs.runs}
+    return [label for label, work in works.items() if work.compiling_is_unknown]
+
+
+def _not_begun(spec: ExperimentSpec) -> Costs:
     runs = tuple(RunCosts(label=one.label, role=one.role) for one in spec.variants)
-    return remaining_seconds(Costs(name=spec.name, spec=spec, runs=runs), earlier, now=0.0)
+    return Costs(name=spec.name, spec=spec, runs=runs)
 
 
 def remaining_seconds(
@@ -103,7 +115,7 @@ class _Work:
         """Seconds; None while nothing tells how long a step takes, or the compiling ahead, and of
         a script that was never run to its end and has not said how many steps it makes."""
         step, num_steps = self._step_seconds(), self._num_steps
-        if step is None or num_steps is None or self._compiling_is_unknown:
+        if step is None or num_steps is None or self.compiling_is_unknown:
             return None
         steps = max(0, num_steps - self._run.steps) * step
         compiling = [part for part in self._compiling() if part > 0]
@@ -153,7 +165,7 @@ class _Work:
         return None if num_differences(earlier.spec, self._spec) else 1.0
 
     @property
-    def _compiling_is_unknown(self) -> bool:
+    def compiling_is_unknown(self) -> bool:
         return bool(self._effort) and not self._run.steps and self._training_compile is None
 
     @property

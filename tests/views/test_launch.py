@@ -26,7 +26,7 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.options import parse_options, write_options
 from breakeven.runner.specs.workload import Task
-from breakeven.views.form import data_preview
+from breakeven.views.form import data_preview, script
 from breakeven.views.form.presets import PRESETS, adjusted
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.journals import experiment_spec, record_experiment
@@ -363,7 +363,9 @@ def test_scripts_of_the_folders_that_may_run_are_offered_and_found_by_their_name
     assert "Choose your script" in text(app)
     offered = app.selectbox(key="script.script")
     assert offered.options == [str(project / "train.py"), str(project / "models/net.py")]
-    offered.set_value("models/net.py").run()
+    ways = (str(project / "models/net.py"), "models/net.py", "net.py", "net")
+    assert {script.found(typed) for typed in ways} == {project / "models/net.py"}
+    offered.set_value("net").run()
     assert launched(app, folder).model.script == str(project / "models/net.py")
 
 
@@ -385,6 +387,14 @@ def test_how_long_a_script_takes_is_told_by_its_runs_before(
         record_experiment(folder.runs, spec, f"202611{day}-093015-123456-7f3a")
         close_store(folder)
     assert "going by “before” with the same script on this machine" in text(app)
+
+
+def test_what_only_a_backend_that_never_ran_would_tell_is_said_so(folder: DataDir):
+    record_experiment(folder.runs, experiment_spec(backends=("eager",)))
+    app = opened("launch")
+    said = text(app)
+    assert "the first run of this model" not in said
+    assert "the first run of `inductor` with this model on this machine" in said
 
 
 def test_backends_can_be_typed_with_settings(folder: DataDir):

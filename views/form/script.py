@@ -45,10 +45,14 @@ def ask_script(fields: Fields) -> None:
 
 def found(typed: str) -> Path:
     """The path of a script: as it was typed, or in the first folder of those that may run that has
-    such a file."""
+    such a file, or of the only file there that is called so, with or without its ending."""
     path = Path(typed).expanduser()
-    there = (folder / path for folder in map(Path, allowed_folders()))
-    return next((one for one in there if one.is_file()), path)
+    there = [folder / path for folder in map(Path, allowed_folders())]
+    there = [one for one in there if one.is_file()]
+    if there or path.exists():
+        return there[0] if there else path
+    called = [one for one in python_files() if typed in (one.name, one.stem)]
+    return called[0] if len(called) == 1 else path
 
 
 def python_files() -> list[Path]:
