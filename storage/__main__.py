@@ -51,7 +51,6 @@ from breakeven.runner.commands.terminal import ends_quietly
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.folders.data_dir import DEFAULT_TEXT, DataDir, default_data_folder
 from breakeven.storage import commands
-from breakeven.storage.checkup import print_checkup
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
 from breakeven.storage.exchange import FORMATS
@@ -120,7 +119,6 @@ def parser() -> argparse.ArgumentParser:
     add("difference", commands.print_difference).add_argument(
         "experiments", nargs="+", metavar="EXPERIMENT", help="id, as `list` has it"
     )
-    add("checkup", print_checkup, "what `breakeven doctor` asks, as a line of JSON")
     writing = add("report", commands.write_report)
     writing.add_argument("experiments", nargs="+", metavar="EXPERIMENT",
                          help="ids of experiments or of suite runs")  # fmt: skip

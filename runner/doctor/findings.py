@@ -18,6 +18,9 @@ class Health(StrEnum):
     """It could not be found out."""
 
 
+Repair = Callable[[], str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One line of the doctor's report."""
@@ -28,7 +31,7 @@ class Finding:
     """What was seen, with its numbers."""
     remedy: str = ""
     """What to do; a command is set in backticks."""
-    repair: Callable[[], str] | None = field(default=None, compare=False)
+    repair: Repair | None = field(default=None, compare=False)
     """Mends it without any loss and says what it did; None where only a person should."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,6 +42,20 @@ class Finding:
             "remedy": self.remedy,
             "can_repair": self.repair is not None,
         }
+
+
+def ok(subject: str, evidence: str) -> Finding:
+    return Finding(subject=subject, health=Health.OK, evidence=evidence)
+
+
+def doubtful(subject: str, evidence: str, remedy: str) -> Finding:
+    return Finding(subject=subject, health=Health.DOUBTFUL, evidence=evidence, remedy=remedy)
+
+
+def wrong(subject: str, evidence: str, remedy: str, repair: Repair | None = None) -> Finding:
+    return Finding(
+        subject=subject, health=Health.WRONG, evidence=evidence, remedy=remedy, repair=repair
+    )
 
 
 def worst(findings: Iterable[Finding]) -> Health:

@@ -83,8 +83,9 @@ def read_events(
     return [event for event in found if event is not None and order.takes(event)], end
 
 
-def each_event(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a journal one after the other, however long it is, in little memory.
+def each_event(path: Path, order: Order | None = None) -> Iterator[dict[str, Any]]:
+    """The events of a journal one after the other, however long it is, in little memory; `order`
+    takes note of those that are left out.
 
     Of holes, which may be terabytes that nobody wrote, nothing is read, and lines of more than
     `MAX_LINE_BYTES` are passed over. Raises `InvalidRunFolder` if the journal is no plain file.
@@ -93,7 +94,7 @@ def each_event(path: Path) -> Iterator[dict[str, Any]]:
         journal = open_journal(path)
     except FileNotFoundError:
         return
-    order = Order()
+    order = order or Order()
     with journal:
         for line in _lines(journal):
             event = read_event(line)

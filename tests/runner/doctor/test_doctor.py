@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -14,19 +13,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
 
+from breakeven.runner import notifications
 from breakeven.runner.commands.cli import main
-from breakeven.runner.doctor import devices, disk, software
+from breakeven.runner.doctor import data_folder, machine
 from breakeven.runner.doctor.bundle import write_bundle
-from breakeven.runner.doctor.database import check_database
 from breakeven.runner.doctor.examination import look
 from breakeven.runner.doctor.findings import Finding, Health, worst
-from breakeven.runner.doctor.folders import check_folders
 from breakeven.runner.doctor.processes import (
-    check_clock,
-    check_locks,
     check_orphaned_processes,
     check_orphaned_runs,
     check_supervisor,
@@ -37,10 +32,8 @@ from breakeven.runner.folders.process_table import RUN_VARIABLE
 from breakeven.runner.folders.queue import submit
 from breakeven.runner.folders.records import Claim
 from breakeven.runner.folders.states import RunState
-from breakeven.runner.locks import FileLock
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.storage.index.store import Store
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment
 from tests.helpers.waiting import PATIENCE_SECONDS, wait_until
 
@@ -96,21 +89,17 @@ def claimed(data_dir: DataDir, process: ProcessIdentity = GONE, ahead: float = 0
 
 
 def test_a_healthy_machine_and_folder_say_so_and_the_status_is_0(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, LONG)
-    with Store.open(data_dir) as store:
-        store.ingest_all()
+    record_experiment(data_dir.runs)
     said = doctor(data_dir, "--json")
     assert said.returncode == 0, said.stdout + said.stderr
     found = {one["subject"]: one for one in json.loads(said.stdout)["findings"]}
     unwell = [one for one in found.values() if one["health"] != "ok" and one["subject"] != "Disk"]
     assert not unwell
-    assert {"Python", "Packages", "C++ compiler", "torch", "Device cpu", "Disk", "Data folder",
-            "Supervisor", "Orphaned runs", "Orphaned processes", "Locks", "Run folders",
-            "Database", "Noise floor"} <= found.keys()  # fmt: skip
+    assert {"Python", "Packages", "Notifications", "torch", "Device cpu", "GPU driver", "Disk",
+            "Data folder", "Settings", "Supervisor", "Dashboard", "Orphaned runs",
+            "Orphaned processes", "Run folders", "Journals"} <= found.keys()  # fmt: skip
     assert "what inductor compiles comes to the same" in found["Device cpu"]["evidence"]
-    assert "indexes 3 runs" in found["Database"]["evidence"]
-    # Blocks of the recorded control take exactly as long as the baseline's.
-    assert found["Noise floor"]["evidence"].startswith("0.0 % between equal runs (1 controls")
+    assert found["Run folders"]["evidence"] == "3 can be read"
 
 
 def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
@@ -118,30 +107,13 @@ def test_a_package_of_another_version_and_one_that_is_missing_are_told_apart(
 ) -> None:
     asked = tmp_path / "requirements.txt"
     asked.write_text("pytest==0.1\n")
-    other = software.check_versions(asked)
+    other = machine.check_packages(asked)
     assert other.health is Health.DOUBTFUL and "pytest" in other.evidence
     assert "instead of 0.1" in other.evidence and "requirements.txt" in other.remedy
     asked.write_text("nobody-made-this==1.0\n")
-    assert software.check_versions(asked).health is Health.DOUBTFUL
-    assert "not installed: nobody-made-this" in software.check_versions(asked).evidence
-    assert software.check_versions().health is Health.OK
-
-
-def test_a_compiler_that_is_there_and_does_not_compile_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\necho 'fatal error: cmath: No such file' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    found = software.check_compiler()
-    assert found.health is Health.WRONG and "cmath: No such file" in found.evidence
-    broken.write_text("#!/bin/sh\nexit 0\n")  # says nothing, and makes nothing
-    assert software.check_compiler().health is Health.WRONG
-    monkeypatch.setenv("CXX", str(tmp_path / "nobody"))
-    assert software.check_compiler().health is Health.DOUBTFUL
-    monkeypatch.delenv("CXX")
-    assert software.check_compiler().health is Health.OK
+    assert machine.check_packages(asked).health is Health.DOUBTFUL
+    assert "not installed: nobody-made-this" in machine.check_packages(asked).evidence
+    assert machine.check_packages().health is Health.OK
 
 
 def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
@@ -151,11 +123,11 @@ def test_a_gpu_that_the_driver_has_and_torch_does_not_see_is_wrong(
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.57'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    unseen = devices.check_driver(sees_gpu=False, torch_version="2.13.0+cpu")
+    unseen = machine.check_driver(sees_gpu=False, torch_version="2.13.0+cpu")
     assert unseen.health is Health.WRONG and "470.57" in unseen.evidence
-    assert devices.check_driver(sees_gpu=True, torch_version="2.13.0+cu130").health is Health.OK
+    assert machine.check_driver(sees_gpu=True, torch_version="2.13.0+cu130").health is Health.OK
     tool.write_text("#!/bin/sh\necho 'Driver/library version mismatch'\nexit 18\n")
-    mismatch = devices.check_driver(sees_gpu=True, torch_version="2.13.0+cu130")
+    mismatch = machine.check_driver(sees_gpu=True, torch_version="2.13.0+cu130")
     assert mismatch.health is Health.WRONG and "mismatch" in mismatch.evidence
 
 
@@ -164,7 +136,7 @@ def test_a_torch_that_cannot_be_imported_is_told_and_hides_nothing_else(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (found,) = devices.check_devices()
+    (found,) = machine.check_devices()
     assert found.health is Health.WRONG and "libcudart.so.13 is missing" in found.evidence
 
 
@@ -175,28 +147,18 @@ def test_a_disk_without_room_or_without_inodes_is_wrong(tmp_path: Path) -> None:
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("only root may mount a file system of its own")
     try:
-        (few,) = [one for one in disk.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        (few,) = [one for one in data_folder.check_disk(DataDir(folder)) if one.subject == "Disk"]
         assert few.health is Health.WRONG and "more files" in few.evidence
         subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=9000", str(folder)], check=True)
-        (full,) = [one for one in disk.check_disk(DataDir(folder)) if one.subject == "Disk"]
+        (full,) = [one for one in data_folder.check_disk(DataDir(folder)) if one.subject == "Disk"]
         assert full.health is Health.WRONG and "0.1 GB free" in full.evidence
         assert "retain --budget" in full.remedy
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-        sealed = disk.check_writable(DataDir(folder))
+        sealed = data_folder.check_writable(DataDir(folder))
         assert sealed.health is Health.WRONG and "Read-only file system" in sealed.evidence
-        assert disk.check_writable(DataDir(folder / "new")).health is Health.WRONG
+        assert data_folder.check_writable(DataDir(folder / "new")).health is Health.WRONG
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def test_few_open_files_are_doubtful() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-    try:
-        found = disk.check_open_files()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found.health is Health.DOUBTFUL and found.remedy.startswith("`ulimit -n ")
 
 
 def test_what_waits_without_a_supervisor_is_wrong_unless_the_queue_is_paused(
@@ -214,34 +176,13 @@ def test_a_supervisor_that_was_stopped_or_hangs_is_wrong_though_it_holds_the_loc
     data_dir: DataDir, holder: "subprocess.Popen[str]"
 ) -> None:
     assert check_supervisor(data_dir).health is Health.OK
-    assert str(holder.pid) in check_locks(data_dir).evidence
     long_ago = time.time() - 100
     os.utime(data_dir.supervisor_lock, (long_ago, long_ago))
     hangs = check_supervisor(data_dir)
     assert hangs.health is Health.WRONG and f"`kill -9 {holder.pid}`" in hangs.remedy
     os.kill(holder.pid, signal.SIGSTOP)
-    wait_until(lambda: check_locks(data_dir).health is Health.WRONG)
-    stopped = check_supervisor(data_dir)
-    assert stopped.health is Health.WRONG and f"`kill -CONT {holder.pid}`" in stopped.remedy
-
-
-def test_a_lock_that_a_dead_process_left_to_its_child_is_wrong(data_dir: DataDir) -> None:
-    data_dir.path.mkdir(parents=True)
-    inherits = (
-        "import os, subprocess, sys; from pathlib import Path; "
-        "from breakeven.runner.locks import FileLock; "
-        "lock = FileLock(Path(sys.argv[1])); lock.try_acquire(); os.set_inheritable(lock._file, 1);"
-        "print(subprocess.Popen(['sleep', '600'], close_fds=False, stdout=-3, stderr=-3).pid)"
-    )
-    command = [sys.executable, "-c", inherits, str(data_dir.library_lock)]
-    child = int(subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True,
-                               check=True).stdout)  # fmt: skip
-    try:
-        found = check_locks(data_dir)
-        assert found.health is Health.WRONG and f"{child} (sleep 600)" in found.evidence
-        assert found.remedy.startswith(f"`kill {child}`")
-    finally:
-        os.kill(child, signal.SIGKILL)
+    wait_until(lambda: f"`kill -CONT {holder.pid}`" in check_supervisor(data_dir).remedy)
+    assert check_supervisor(data_dir).health is Health.WRONG
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -281,72 +222,39 @@ def test_a_process_that_outlived_its_run_is_found_and_ended_and_no_other(
             process.wait()
 
 
-def test_a_clock_that_was_set_back_is_doubtful(data_dir: DataDir) -> None:
-    claimed(data_dir)
-    assert check_clock(data_dir).health is Health.OK
-    claimed(data_dir, ahead=86_400.0)
-    found = check_clock(data_dir)
-    assert (
-        found.health is Health.DOUBTFUL and "h" in found.evidence and "set back" in found.evidence
-    )
-
-
-def test_damaged_folders_are_named_and_leftovers_removed(data_dir: DataDir) -> None:
+def test_damaged_folders_are_named(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs)
     data_dir.run_dir(f"{EXPERIMENT_ID}.control").spec_file.write_text("{")
-    (data_dir.runs / ".half-a-run").mkdir()
-    (data_dir.path / ".queue.json.x1").write_text("half")
-    fresh = data_dir.path / ".queue.json.x2"
-    fresh.write_text("being written")
-    long_ago = time.time() - 86_400
-    for path in (data_dir.runs / ".half-a-run", data_dir.path / ".queue.json.x1"):
-        os.utime(path, (long_ago, long_ago))
-    damaged, left = check_folders(data_dir)
+    damaged, journals = data_folder.check_run_folders(data_dir)
     assert damaged.health is Health.DOUBTFUL and f"{EXPERIMENT_ID}.control" in damaged.evidence
-    assert left.health is Health.DOUBTFUL and left.repair is not None
-    assert left.repair() == "2 removed"
-    assert fresh.exists() and (data_dir.runs / f"{EXPERIMENT_ID}.control").exists()
+    assert damaged.repair is None and journals.health is Health.OK
 
 
-def test_a_damaged_database_is_found_and_removed_unless_a_dashboard_has_it(
-    data_dir: DataDir,
+def test_settings_that_cannot_be_used_are_wrong(data_dir: DataDir) -> None:
+    data_dir.path.mkdir(parents=True)
+    assert data_folder.check_settings(data_dir).health is Health.OK
+    (data_dir.path / "breakeven.toml").write_text("[serving]\nport = 'x'\n")
+    found = data_folder.check_settings(data_dir)
+    assert found.health is Health.WRONG and "serving.port = 'x'" in found.evidence
+
+
+def test_a_test_notification_that_does_not_arrive_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record_experiment(data_dir.runs)
-    data_dir.database_file.write_bytes(b"no database" * 1000)
-    index, noise, _journals = check_database(data_dir)
-    assert index.health is Health.DOUBTFUL and noise.health is Health.OK
-    assert "takes a control and at least 6 rounds" in noise.evidence, "it has one, and four rounds"
-    lock = FileLock(data_dir.database_file.with_suffix(".duckdb.lock"))
-    assert lock.try_acquire()
-    assert next(iter(check_database(data_dir))).evidence == "a dashboard has it open"
-    assert index.repair is not None and "dashboard" in index.repair()
-    assert data_dir.database_file.exists()
-    lock.release()
-    assert index.repair().startswith("removed") and not data_dir.database_file.exists()
-    with duckdb.connect(str(data_dir.database_file)) as other:
-        other.execute("CREATE TABLE meta (schema VARCHAR)")
-    assert "another version" in next(iter(check_database(data_dir))).evidence
-
-
-def test_a_noisy_machine_is_doubtful(data_dir: DataDir) -> None:
-    record_experiment(data_dir.runs, LONG)
-    journal = data_dir.run_dir(f"{EXPERIMENT_ID}.control").events_file
-    lines = []
-    for number, line in enumerate(journal.read_text().splitlines()):
-        event = json.loads(line)
-        if event["kind"] in ("block", "step"):
-            event["seconds"] *= 1.2 if number % 2 else 1.4
-        lines.append(json.dumps(event))
-    journal.write_text("\n".join(lines) + "\n")
-    _index, noise, _journals = check_database(data_dir)
-    assert noise.health is Health.DOUBTFUL and "--block-steps" in noise.remedy
+    assert machine.check_notifications(notify=True).evidence == "addresses: none (BREAKEVEN_NOTIFY)"
+    monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv("BREAKEVEN_NOTIFY", "json://127.0.0.1:9/canary-0f9e8d7c6b5a")
+    assert machine.check_notifications().health is Health.OK
+    found = machine.check_notifications(notify=True)
+    assert found.health is Health.WRONG and "the test did not arrive: " in found.evidence
+    assert "addresses: JSON" in found.evidence and "canary" not in found.evidence
 
 
 def test_a_check_that_fails_itself_is_told_and_hides_no_other(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir.path.mkdir(parents=True)
-    monkeypatch.setattr(disk, "check_open_files", lambda: 1 / 0)
+    monkeypatch.setattr(data_folder, "check_settings", lambda folder: 1 / 0)
     found = {one.subject: one for one in look(data_dir)}
     assert "Data folder" in found and "Supervisor" in found
     assert found["Disk"].health is Health.UNKNOWN or "ZeroDivisionError" in str(found)

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.commands.cli import main
-from breakeven.runner.doctor.folders import check_run_folders
+from breakeven.runner.doctor.data_folder import check_run_folders
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.queue import damages, listed
 from breakeven.runner.specs.experiment import RunSpec
@@ -100,7 +100,7 @@ def test_all_who_count_damaged_folders_come_to_one_number(
     page = opened("experiments")
     assert f"{len(names)} run folders could not be read" in said(page)
     assert f"breakeven_run_folders_unreadable {len(names)}.0\n" in open_metrics(look(), {})
-    assert f"{len(names)} cannot be read: " in check_run_folders(served).evidence
+    assert f"{len(names)} cannot be read: " in next(iter(check_run_folders(served))).evidence
     told = status(served, capsys)
     assert f"{len(names)} run folders cannot be read:\n" in told
     assert len(told.partition("cannot be read:\n")[2].splitlines()) == 11

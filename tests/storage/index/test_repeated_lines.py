@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.commands.progress import RunProgress
-from breakeven.runner.doctor.database import check_database
+from breakeven.runner.doctor.data_folder import check_journals
 from breakeven.runner.doctor.findings import Health
 from breakeven.runner.folders.data_dir import DataDir
 from breakeven.runner.folders.events import each_event, read_events
@@ -253,10 +253,10 @@ def test_a_supervisor_and_a_terminal_count_copies_once(data_dir: DataDir) -> Non
 def test_the_doctor_tells_and_an_import_refuses(
     data_dir: DataDir, clean: tuple[str, ...], tmp_path: Path
 ) -> None:
-    *_, journals = check_database(data_dir)
+    journals = check_journals(data_dir)
     assert journals.health is Health.OK
     gained = rewritten(data_dir.run_dir(BACKEND), lambda lines: lines * 2)
-    *_, journals = check_database(data_dir)
+    journals = check_journals(data_dir)
     assert journals.health is Health.DOUBTFUL and journals.remedy
     assert f"{BACKEND}: {gained:,}" in journals.evidence
     archive, there = tmp_path / "runs.zip", DataDir(tmp_path / "there")

@@ -1,0 +1,120 @@
+"""Checks of the data folder: its settings, its disk, its run folders and their journals."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
+from breakeven.runner.errors import RunnerError, SettingsUnusable
+from breakeven.runner.folders.data_dir import DataDir
+from breakeven.runner.folders.events import Order, each_event
+from breakeven.runner.folders.queue import MIN_FREE_BYTES, damages, listed
+from breakeven.runner.settings import FILE_NAME, read_settings
+from breakeven.runner.texts import printable
+
+COMFORTABLE_BYTES = 2_000_000_000
+"""Some cold compile caches and checkpoints."""
+MIN_FREE_FILES = 1_000
+"""Files that may still be made; an experiment makes some tens, Inductor some hundreds."""
+SHOWN = 3
+
+
+def check_disk(data_dir: DataDir) -> Iterator[Finding]:
+    folder, temporary = _existing(data_dir.path), Path(tempfile.gettempdir())
+    yield _room("Disk", folder, "`breakeven retain --budget 20GB` removes what was deleted, then "
+                "old checkpoints, then artifacts; results stay")  # fmt: skip
+    if os.stat(temporary).st_dev != os.stat(folder).st_dev:
+        yield _room("Temporary files", temporary, "remove files there, or name another in TMPDIR")
+    yield check_writable(data_dir)
+    yield check_settings(data_dir)
+
+
+def _room(subject: str, folder: Path, remedy: str) -> Finding:
+    found = os.statvfs(folder)
+    free, size = (blocks * found.f_frsize for blocks in (found.f_bavail, found.f_blocks))
+    evidence = f"{folder} has {free / 1e9:,.1f} GB free of {size / 1e9:,.1f}"
+    # Some file systems count no files, and say 0 of 0.
+    if found.f_files and found.f_favail < MIN_FREE_FILES:
+        evidence += f", and room for {found.f_favail:,} more files"
+        return wrong(subject, evidence, remedy)
+    if free >= COMFORTABLE_BYTES:
+        return ok(subject, evidence)
+    return (wrong if free < MIN_FREE_BYTES else doubtful)(subject, evidence, remedy)
+
+
+def check_writable(data_dir: DataDir) -> Finding:
+    subject, folder = "Data folder", _existing(data_dir.path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(b"here")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        evidence = f"{folder} cannot be written: {error.strerror or error}"
+        remedy = "make it writable for this user, or name another one in BREAKEVEN_DATA"
+        return wrong(subject, evidence, remedy)
+    there = "" if folder == data_dir.path else f" ({data_dir.path} is made when it is needed)"
+    return ok(subject, f"{folder} can be written{there}")
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the first above it that is there."""
+    return next(one for one in (folder, *folder.parents) if one.is_dir())
+
+
+def check_settings(data_dir: DataDir) -> Finding:
+    try:
+        read_settings(data_dir.path)
+    except SettingsUnusable as error:
+        return wrong("Settings", printable(error), "docs/settings.md lists them")
+    is_there = (data_dir.path / FILE_NAME).exists()
+    return ok("Settings", f"{FILE_NAME} can be used" if is_there else f"no {FILE_NAME}")
+
+
+def check_run_folders(data_dir: DataDir) -> Iterator[Finding]:
+    """Opens every specification, and then every journal: as long as there are many."""
+    damaged = [f"{printable(name, 80)}: {printable(why, 160)}" for name, why in damages(data_dir)]
+    missing = [f"{one.experiment_id}.{label}" for one in listed(data_dir)
+               for label, run, _ in one.runs if run is None]  # fmt: skip
+    found = [
+        f"{len(those):,} {what}: {_some(those)}"
+        for those, what in ((damaged, "cannot be read"), (missing, "missing"))
+        if those
+    ]
+    if found:
+        remedy = (
+            "bring the files back from where they came, or move the folders out of "
+            f"{data_dir.runs}; `breakeven status --all` names them all"
+        )
+        yield doubtful("Run folders", "; ".join(found), remedy)
+    else:
+        yield ok("Run folders", f"{sum(1 for _ in data_dir.run_dirs()):,} can be read")
+    yield check_journals(data_dir)
+
+
+def check_journals(data_dir: DataDir) -> Finding:
+    """Lines that do not count, because they do not come after those before them."""
+    counts: dict[str, int] = {}
+    for run in data_dir.run_dirs():
+        with suppress(RunnerError, OSError):  # The finding on run folders tells of it.
+            order = Order()
+            for _event in each_event(run.events_file, order):
+                pass
+            if order.num_left_out:
+                counts[run.run_id] = order.num_left_out
+    if not counts:
+        return ok("Journals", "every line counts once")
+    evidence = (
+        f"{sum(counts.values()):,} lines do not follow those before them and are left out, as "
+        "where a journal was copied into itself: "
+        + _some([f"{printable(run_id, 80)}: {count:,}" for run_id, count in counts.items()])
+    )
+    remedy = "bring events.jsonl back from where it came; pages show the other lines"
+    return doubtful("Journals", evidence, remedy)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else ""
+    return f"{'; '.join(texts[:SHOWN])}{more}"

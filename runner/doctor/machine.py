@@ -1,0 +1,144 @@
+"""Checks of the installation and the devices; torch is asked in a process of its own."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from breakeven.runner.doctor.findings import Finding, doubtful, ok, wrong
+from breakeven.runner.notifications import NOTIFY_VARIABLE, Notifier
+from breakeven.runner.project import PACKAGE, PROJECT_ROOT
+from breakeven.runner.texts import printable
+
+REQUIREMENTS = PACKAGE / "requirements.txt"
+PYTHONS = ((3, 11), (3, 13))
+"""The first and the last that are supported."""
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)")
+RUNNER_NEEDS = {"torch", "transformers", "datasets"}
+"""Without the others a machine still measures; it shows nothing."""
+CHECKUP = (sys.executable, "-m", "breakeven.runner.worker.checkup")
+CHECKUP_SECONDS = 180.0
+ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+DRIVER_SECONDS = 20.0
+INSTALL_COMPILER = (
+    "`apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora), `xcode-select --install` "
+    "(macOS)"
+)
+
+
+def check_python() -> Finding:
+    evidence = f"Python {sys.version.split()[0]} in {sys.executable}"
+    if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        return ok("Python", evidence)
+    first, last = (".".join(map(str, version)) for version in PYTHONS)
+    remedy = f"Breakeven is made for Python {first} to {last}: `make PYTHON=python3.13`"
+    return doubtful("Python", evidence, remedy)
+
+
+def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
+    """Installed packages against the versions that this version of Breakeven was tested with."""
+    missing, other = [], []
+    lines = map(str.strip, requirements.read_text().splitlines())
+    pinned = [(found[1], found[2]) for line in lines if (found := PINNED.match(line))]
+    for name, wanted in pinned:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        # A build of torch for a device says so behind a plus sign.
+        if found.split("+")[0] != wanted.split("+")[0]:
+            other.append(f"{name} {found} instead of {wanted}")
+    if not missing and not other:
+        return ok("Packages", f"{len(pinned)} of {len(pinned)} as {requirements.name} has them")
+    evidence = [f"not installed: {', '.join(missing)}"] if missing else []
+    finding = wrong if RUNNER_NEEDS.intersection(missing) else doubtful
+    remedy = f"`{sys.executable} -m pip install -r {requirements.name}`"
+    return finding("Packages", "; ".join([*evidence, *other]), remedy)
+
+
+def check_notifications(*, notify: bool = False) -> Finding:
+    """Whether Apprise can use the addresses, and, where `notify`, whether a test arrives."""
+    notifier = Notifier()
+    evidence = f"addresses: {', '.join(notifier.service_names) or 'none'} ({NOTIFY_VARIABLE})"
+    problems = list(notifier.problems)
+    if notify and notifier.is_any:
+        failed = notifier.send_test()
+        problems += [f"the test did not arrive: {failed}"] if failed else []
+        evidence += "" if failed else "; the test arrived"
+    if not problems:
+        return ok("Notifications", evidence)
+    remedy = "docs/operating.md has examples of addresses"
+    return wrong("Notifications", "; ".join([evidence, *problems]), remedy)
+
+
+def check_devices() -> Iterator[Finding]:
+    """Torch, each device that torch sees, and the driver of those that torch does not see."""
+    answer = _ask_torch(CHECKUP)
+    if isinstance(answer, str):
+        remedy = f"`{sys.executable} -c 'import torch'` says more; install it anew if it fails"
+        yield wrong("torch", answer, remedy)
+        return
+    triton = f", triton {answer['triton']}" if answer["triton"] else ""
+    yield ok("torch", f"torch {answer['torch']}{triton}")
+    for device in answer["devices"]:
+        yield _device(device)
+    sees_gpu = any(one["id"] != "cpu" for one in answer["devices"])
+    yield check_driver(sees_gpu=sees_gpu, torch_version=answer["torch"])
+
+
+def _ask_torch(command: Sequence[str]) -> dict[str, Any] | str:
+    """The JSON object in the last line that the command prints, or why there is none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace",
+                              timeout=CHECKUP_SECONDS, cwd=PROJECT_ROOT)  # fmt: skip
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return f"torch did not answer within {CHECKUP_SECONDS:.0f} s"
+    except (ValueError, IndexError):
+        last = "; ".join(done.stderr.strip().splitlines()[-2:])
+        return printable(last) or "torch says nothing"
+    return answer
+
+
+def _device(device: dict[str, Any]) -> Finding:
+    subject, name = f"Device {device['id']}", printable(device["name"])
+    if device["computes"]:
+        evidence = f"{name} does not compute: {printable(device['computes'])}"
+        remedy = "run on another device; for a GPU see what `nvidia-smi` and `dmesg` say of it"
+        return wrong(subject, evidence, remedy)
+    if device["compiles"]:
+        problem = printable(device["compiles"])
+        evidence = f"{name} computes, but inductor does not compile: {problem}"
+        remedy = "install triton for this torch"
+        if device["id"] == "cpu":
+            remedy = f"inductor needs a C++ compiler with its headers: {INSTALL_COMPILER}"
+        return wrong(subject, evidence, remedy)
+    return ok(subject, f"{name} computes, and what inductor compiles comes to the same")
+
+
+def check_driver(*, sees_gpu: bool, torch_version: str) -> Finding:
+    """Whether the GPUs that the driver names are those that torch can use."""
+    subject = "GPU driver"
+    if shutil.which(ASK_DRIVER[0]) is None:
+        return ok(subject, "no nvidia-smi here" + ("" if sees_gpu else ", and torch sees no GPU"))
+    try:
+        done = subprocess.run(ASK_DRIVER, capture_output=True, text=True, errors="replace",
+                              timeout=DRIVER_SECONDS)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        remedy = "`nvidia-smi` must answer; if it hangs, the machine needs a restart"
+        return wrong(subject, printable(error), remedy)
+    output = printable((done.stdout + (done.stderr if done.returncode else "")).strip())
+    if done.returncode:
+        remedy = "install the driver anew, or restart the machine after an update"
+        return wrong(subject, f"nvidia-smi: {output}", remedy)
+    if output and not sees_gpu:
+        evidence = f"the driver has {output}, and torch {torch_version} sees no GPU"
+        remedy = "install a torch that is built for it: https://pytorch.org/get-started"
+        return wrong(subject, evidence, remedy)
+    return ok(subject, output or "the driver names no GPU")
