@@ -44,7 +44,7 @@ def check_packages(requirements: Path = REQUIREMENTS) -> Finding:
     """Installed packages against the versions that this version of Breakeven was tested with."""
     missing, other = [], []
     lines = map(str.strip, requirements.read_text().splitlines())
-    pinned = [(found[1], found[2]) for line in lines if (found := PINNED.match(line))]
+    pinned = [(match[1], match[2]) for line in lines if (match := PINNED.match(line))]
     for name, wanted in pinned:
         try:
             found = metadata.version(name)

@@ -24,9 +24,8 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.supervision.exits import WorkerExit, explain
 from breakeven.runner.supervision.turns import TURN_PIPES_VARIABLE
-from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE, Failure, Switchboard
+from breakeven.runner.worker.launching.switchboard import Failure, Switchboard
 from breakeven.runner.worker.process import prepare
-from breakeven.runner.worker.ranks.group import MEETING_VARIABLE
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -48,7 +47,6 @@ def launch(run: RunDir, spec: RunSpec) -> WorkerExit:
     prepare(spec, run)
     pipes = os.environ.pop(TURN_PIPES_VARIABLE, "")
     board = Switchboard([int(fd) for fd in pipes.split(",") if fd])
-    os.environ[ADDRESS_VARIABLE] = board.address
     try:
         if spec.experiment.nodes > 1:
             failure = _with_others(run, spec, board)
@@ -115,11 +113,12 @@ def run_ranks(
     # What elastic has to say of a failure is said here, in the run's own words.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="breakeven-") as folder:
+        rendezvous = [] if meeting is not None else [f"{folder}/ranks"]
         if meeting is None:
-            _stay_on_this_machine(folder)
+            _stay_on_this_machine()
         started = elastic_launch(_config(spec, folder, meeting, number), sys.executable)
         try:
-            started("-u", "-m", RANK_MODULE, str(run.path))
+            started("-u", "-m", RANK_MODULE, str(run.path), board.address, *rendezvous)
         except SignalException:
             return Failure(0, WorkerExit.CANCELLED, {})
         except ChildFailedError as error:
@@ -129,11 +128,10 @@ def run_ranks(
     return None
 
 
-def _stay_on_this_machine(folder: str) -> None:
-    """Has ranks meet in a file of a folder that is ours alone, and talk over the loopback device
-    where nobody named another one: in the network, nobody needs to be let in."""
+def _stay_on_this_machine() -> None:
+    """Has ranks talk over the loopback device where nobody named another one, and meet in a file:
+    in the network, nobody needs to be let in."""
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    os.environ[MEETING_VARIABLE] = f"{folder}/ranks"
     for _, name in socket.if_nameindex():
         if name in LOOPBACKS:
             for library in ("GLOO", "NCCL"):

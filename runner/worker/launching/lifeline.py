@@ -11,8 +11,6 @@ import threading
 import time
 from typing import Any
 
-from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE
-
 BEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 
@@ -20,9 +18,9 @@ PR_SET_PDEATHSIG = 1
 class Lifeline:
     """Beats in a thread of its own, and kills this process when nobody listens any more."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, address: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.connect(os.environ.pop(ADDRESS_VARIABLE))
+        self._connection.connect(address)
         self._lock = threading.Lock()
         self._is_open = True
         _die_with_parent()

@@ -20,7 +20,7 @@ from breakeven.runner.folders.run_dir import RunDir
 from breakeven.runner.supervision.exits import WorkerExit
 from breakeven.runner.supervision.placing import DEVICES_VARIABLE, placed
 from breakeven.runner.worker.launching.elastic import run_ranks
-from breakeven.runner.worker.launching.switchboard import ADDRESS_VARIABLE, Switchboard
+from breakeven.runner.worker.launching.switchboard import Switchboard
 from breakeven.runner.worker.process import prepare
 
 LOOK_SECONDS = 1.0
@@ -44,7 +44,6 @@ def main() -> int:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
         board = Switchboard([])
-        os.environ[ADDRESS_VARIABLE] = board.address
         meetings.come(run.run_id, number)
         try:
             failure = run_ranks(run, spec, board, meeting, number)

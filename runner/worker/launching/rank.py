@@ -1,4 +1,7 @@
-"""`python -m breakeven.runner.worker.launching.rank <run folder>`: one rank of a run."""
+"""One rank of a run, started by torchrun's elastic launch:
+
+python -m breakeven.runner.worker.launching.rank RUN_FOLDER SWITCHBOARD [RENDEZVOUS_FILE]
+"""
 
 import os
 import sys
@@ -19,7 +22,7 @@ from breakeven.runner.worker.turn_source import end_abandoned
 def main() -> int:
     run = RunDir(Path(sys.argv[1]))
     rank = int(os.environ["RANK"])
-    lifeline = Lifeline(rank)
+    lifeline = Lifeline(rank, sys.argv[2])
     log = EventLog(run.events_file) if rank == 0 else SilentLog()
     termination = Termination(lambda: log.flush(durable=True))
     try:
@@ -54,7 +57,7 @@ def _work(run: RunDir, lifeline: Lifeline, log: EventLog, termination: Terminati
 
     place = spec.experiment.devices[int(os.environ["LOCAL_RANK"])]
     device = open_device(place)
-    group = RankGroup(device)
+    group = RankGroup(device, *sys.argv[3:])
     turns = SharedTurns(group, source, termination)
     finished = run_session(run, spec, log, turns, device, group)
     group.close()

@@ -21,7 +21,6 @@ from typing import Any
 
 from breakeven.runner.folders.process import signal_group
 
-ADDRESS_VARIABLE = "BREAKEVEN_SWITCHBOARD"
 SILENCE_SECONDS = 20.0
 """How long a rank may be silent before it counts as hung: longer than any call of a compiler or a
 driver holds up all threads of a process."""

@@ -11,9 +11,6 @@ from typing import Any, Protocol, TypeVar
 from breakeven.runner.worker.device.base import Device
 
 Value = TypeVar("Value")
-MEETING_VARIABLE = "BREAKEVEN_RANKS"
-"""The file in which ranks of one machine find each other; without it they do so over the network.
-"""
 COLLECTIVE_LIMIT = timedelta(seconds=600)
 """How long a collective may take before the run fails: ranks compile at different speeds."""
 WAITING_LIMIT = timedelta(days=30)
@@ -66,15 +63,16 @@ class RankGroup:
     """Ranks over torch.distributed: one group for what steps do on their devices, another one on
     the host for everything else, so that who waits occupies no device."""
 
-    def __init__(self, device: Device) -> None:
-        """Reads what torchrun put into the environment; waits until all ranks are there."""
+    def __init__(self, device: Device, file: str | None = None) -> None:
+        """Reads what torchrun put into the environment; waits until all ranks are there, in a file
+        if one is given, else over the network."""
         import torch.distributed as dist
         from torch._C._distributed_c10d import FileStore
 
         self._dist = dist
         bound = device.torch_device if device.works_by_itself else None
         where: dict[str, Any] = {}
-        if file := os.environ.get(MEETING_VARIABLE):
+        if file is not None:
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             where = {"store": FileStore(file, size), "rank": rank, "world_size": size}
         dist.init_process_group(
